@@ -1,0 +1,1 @@
+"""amqpd: an AMQP 0-9-1 broker."""

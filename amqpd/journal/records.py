@@ -1,0 +1,106 @@
+"""What crosses between the queues and the disk: batches of rows in, rows and recovery out.
+
+What comes in: nothing. What goes out: the value classes of the journal and `Disk`, the interface that every
+disk implements (SQLite, and in tests a memory disk with fault hooks).
+Rules: 1. A row is a batch of messages of one queue: the publishes' frames as they were received, end to end,
+as one blob. 2. Sequence numbers are per queue (`queue_id`), start at 0 and grow; a row covers
+first_seq..last_seq (both included) and holds `count` messages, count == last_seq - first_seq + 1.
+3. Everything of one `Transaction` is on disk, or nothing.
+Not here: when a transaction is cut (`buffer.py`), SQL (`sqlite.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(slots=True)
+class Row:
+    """A batch of messages. `persistent` is False for transient messages that were paged out: they are
+    deleted when the journal is opened."""
+
+    queue_id: int
+    first_seq: int
+    last_seq: int
+    data: bytes
+    persistent: bool = True
+
+
+@dataclass(slots=True, frozen=True)
+class Range:
+    """The messages first_seq..last_seq (both included) of a queue."""
+
+    queue_id: int
+    first_seq: int
+    last_seq: int
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One group commit, the numbered batch of records of one source (CLUSTER.md 3).
+
+    `index` grows by one with each transaction of this source. `settled` ranges never cross a row's edge, or
+    cover whole rows only. `deletes` are ranges whose settling an earlier transaction has committed: their rows
+    and settled records leave the disk. `delivered` maps queue_id -> every sequence number below it has been
+    delivered to some client at least once. `dropped` are the ids of queues that were deleted."""
+
+    index: int
+    rows: list[Row] = field(default_factory=list)
+    settled: list[Range] = field(default_factory=list)
+    deletes: list[Range] = field(default_factory=list)
+    delivered: dict[int, int] = field(default_factory=dict)
+    dropped: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RecoveredRow:
+    """A row of the index; `settled` are the parts (first, last) of it that are settled, ascending and disjoint.
+    `nbytes` is the size of the blob."""
+
+    first_seq: int
+    last_seq: int
+    nbytes: int
+    settled: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RecoveredQueue:
+    """What is on disk of one queue: its rows in order (rows that are wholly settled left out), the next free
+    sequence number, and the delivered mark (see `Transaction.delivered`)."""
+
+    rows: list[RecoveredRow]
+    next_seq: int
+    delivered: int
+
+
+@dataclass(slots=True)
+class Recovered:
+    index: int
+    """index of the last committed transaction, 0 when there is none"""
+    queues: dict[int, RecoveredQueue]
+
+
+class JournalDamaged(Exception):
+    """A stored blob does not fit its checksum, or the index contradicts itself. Never skipped: the node stops."""
+
+
+class Disk(Protocol):
+    """Blocking; the shell calls it in threads. `commit` is called by one thread at a time, `read` by one thread
+    at a time, and the two at the same time."""
+
+    def recover(self) -> Recovered:
+        """Called once, before anything else. Deletes transient rows; reads the index only, never all bodies."""
+        ...
+
+    def commit(self, transaction: Transaction) -> None:
+        """Returns when everything is on stable storage (fsync). Any exception means that the outcome is unknown:
+        the caller stops the node and never tries again."""
+        ...
+
+    def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
+        """Rows of the queue that overlap first_seq..last_seq, ascending, until bytes_max is reached (at least one
+        row if there is any). Raises JournalDamaged when a checksum does not fit."""
+        ...
+
+    def close(self) -> None: ...

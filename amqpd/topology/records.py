@@ -1,0 +1,164 @@
+"""What exists in the broker, as plain values: one frozen record per thing.
+
+What comes in: nothing. What goes out: the record classes and the two kinds of change.
+Rules: 1. records are immutable and hold names, never live objects; 2. `key` is unique over all records;
+3. `durable` says whether the metadata store keeps the record over a restart.
+Not here: the in-memory value made of them (`state.py`), how they are stored (`store.py`, `codec.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Key = tuple[str, ...]
+Arguments = Mapping[str, Any]
+DestinationType = Literal["queue", "exchange"]
+
+
+@dataclass(frozen=True, slots=True)
+class VhostRecord:
+    name: str
+    description: str = ""
+    durable: bool = True
+
+    @property
+    def key(self) -> Key:
+        return ("vhost", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class UserRecord:
+    """`password_hash` is an encoded argon2 hash, or empty: no password is accepted (EXTERNAL only)."""
+
+    name: str
+    password_hash: str = ""
+    tags: tuple[str, ...] = ()
+    durable: bool = True
+
+    @property
+    def key(self) -> Key:
+        return ("user", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRecord:
+    """Three regular expressions; an empty one matches only the empty name (RabbitMQ's access control)."""
+
+    user: str
+    vhost: str
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+    durable: bool = True
+
+    @property
+    def key(self) -> Key:
+        return ("permission", self.vhost, self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPermissionRecord:
+    user: str
+    vhost: str
+    exchange: str
+    write: str = ""
+    read: str = ""
+    durable: bool = True
+
+    @property
+    def key(self) -> Key:
+        return ("topic-permission", self.vhost, self.user, self.exchange)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRecord:
+    vhost: str
+    name: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return ("exchange", self.vhost, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """`id` is a random 63-bit number, never used again: the journal's rows carry it, so that the
+    messages of a deleted queue cannot come back in a new one of the same name. `owner` is the id of
+    the connection that an exclusive queue belongs to, or None."""
+
+    vhost: str
+    name: str
+    id: int
+    durable: bool = True
+    auto_delete: bool = False
+    exclusive: bool = False
+    owner: str | None = None
+    arguments: Arguments = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return ("queue", self.vhost, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingRecord:
+    """`durable` is true when both ends are durable. `arguments_key` is the canonical text of the
+    arguments: two bindings that differ only in arguments are two bindings (AMQP 0-9-1, queue.bind)."""
+
+    vhost: str
+    source: str
+    destination: str
+    destination_type: DestinationType
+    routing_key: str
+    durable: bool = True
+    arguments: Arguments = field(default_factory=dict)
+    arguments_key: str = ""
+
+    @property
+    def key(self) -> Key:
+        return (
+            "binding",
+            self.vhost,
+            self.source,
+            self.destination_type,
+            self.destination,
+            self.routing_key,
+            self.arguments_key,
+        )
+
+
+Record = (
+    VhostRecord
+    | UserRecord
+    | PermissionRecord
+    | TopicPermissionRecord
+    | ExchangeRecord
+    | QueueRecord
+    | BindingRecord
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Create the record, or replace the one of the same key. With `create`, the whole transaction is
+    refused when the key exists."""
+
+    record: Record
+    create: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the record of this key; no error when it is absent."""
+
+    key: Key
+
+
+Change = Put | Delete
