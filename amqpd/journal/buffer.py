@@ -1,0 +1,117 @@
+"""What gathers for the next group commit: the pure half of the journal.
+
+What comes in: segments of durable queues as they are filled, settled ranges, delivered marks, deleted queues. What
+goes out: one `Transaction` at a time for the disk, and one number back, `durable`: everything that was handed in
+while `index` had that value, or a smaller one, is on disk.
+Rules: 1. `take` is called only when the transaction before is committed: one writer, in order. 2. A message that is
+settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
+its settling (CLUSTER.md 3: an uncommitted tail can be undone).
+Not here: threads and SQL (`writer.py`, `sqlite.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqpd.journal.records import Range, Row, Transaction
+
+if TYPE_CHECKING:
+    from amqpd.queues.segment import Segment
+
+
+class JournalBuffer:
+    def __init__(self, index: int = 0) -> None:
+        """`index` is the last committed transaction that recovery found."""
+        self.durable = index
+        self.index = index + 1
+        """the transaction that gathers now"""
+        self.gathered_bytes = 0
+        """bytes of bodies handed in and not yet taken; an upper bound, for back-pressure"""
+        self._segments: list[tuple[int, Segment]] = []
+        self._settled: list[Range] = []
+        self._last_settled: tuple[int, int, int] | None = None
+        self._retired: list[Range] = []
+        self._deletable: list[Range] = []
+        self._delivered: dict[int, int] = {}
+        self._dropped: list[int] = []
+        self._forced = False
+
+    @property
+    def pending(self) -> bool:
+        return bool(
+            self._segments
+            or self._settled
+            or self._last_settled
+            or self._retired
+            or self._delivered
+            or self._dropped
+            or self._forced
+        )
+
+    def append(self, queue_id: int, segment: Segment) -> None:
+        """The segment will be in the transaction that gathers now, with all that is added to it until then."""
+        segment.index = self.index
+        self._segments.append((queue_id, segment))
+
+    def settle(self, queue_id: int, first: int, last: int) -> None:
+        """first..last, inside one stored segment of which something is left, are settled."""
+        previous = self._last_settled
+        if previous is not None:
+            if previous[0] == queue_id and previous[2] + 1 == first:
+                self._last_settled = (queue_id, previous[1], last)
+                return
+            self._settled.append(Range(*previous))
+        self._last_settled = (queue_id, first, last)
+
+    def retire(self, queue_id: int, first: int, last: int) -> None:
+        """All of the stored segment first..last is settled: its rows may go, once that is on disk."""
+        self._retired.append(Range(queue_id, first, last))
+
+    def delivered(self, queue_id: int, below: int) -> None:
+        """Everything below this sequence number has been delivered at least once."""
+        self._delivered[queue_id] = below
+
+    def drop(self, queue_id: int) -> None:
+        """The queue is deleted, with all its messages."""
+        self._dropped.append(queue_id)
+        self._delivered.pop(queue_id, None)
+
+    def force(self) -> None:
+        """Commit even when there is nothing to write: somebody waits for `index` to be durable."""
+        self._forced = True
+
+    def take(self) -> Transaction:
+        """Cut the transaction that has gathered, and begin the next one."""
+        transaction = Transaction(self.index)
+        self.index += 1
+        dropped = set(self._dropped)
+        for queue_id, segment in self._segments:
+            segment.sealed = True
+            if segment.left == 0 or queue_id in dropped:
+                continue
+            segment.stored = True
+            transaction.rows.append(Row(queue_id, segment.first, segment.last, segment.raw(), segment.persistent))
+            if not segment.whole:
+                transaction.settled += [Range(queue_id, *part) for part in segment.settled_ranges()]
+        if self._last_settled is not None:
+            self._settled.append(Range(*self._last_settled))
+        transaction.settled += self._settled
+        transaction.settled += self._retired
+        transaction.deletes = self._deletable
+        transaction.delivered = self._delivered
+        transaction.dropped = self._dropped
+        self._deletable = self._retired
+        self._segments, self._settled, self._last_settled, self._retired = [], [], None, []
+        self._delivered, self._dropped, self._forced = {}, [], False
+        self.gathered_bytes = 0
+        return transaction
+
+    @property
+    def deletable(self) -> bool:
+        """Rows wait to leave the disk; they go with the next transaction, whenever it comes."""
+        return bool(self._deletable)
+
+    def committed(self, index: int) -> None:
+        """The transaction `index` is on stable storage."""
+        assert self.durable < index < self.index, (self.durable, index, self.index)
+        self.durable = index

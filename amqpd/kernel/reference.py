@@ -1,0 +1,261 @@
+"""The plain Python kernel: the definition of what every kernel does.
+
+What comes in: a buffer of received bytes and a position. What goes out: a `Run`, the bytes of deliveries, or a
+range of delivery tags.
+Rules: 1. A run is one or more complete publishes (method, content header and content body frames of one channel,
+not interleaved) that are equal byte for byte up to the body, so all that differs between them is the body's bytes;
+a publish whose body takes other than one frame is a run of its own. 2. What is malformed or interleaved is no run
+(None), and the caller's frame-by-frame path gives the verdict. 3. Bytes are copied at most once into a run and
+once out of it.
+Not here: assembling content that is interleaved or spread over receives (`content.py`).
+
+Source: AMQP 0-9-1 sections 2.3.5 (frames), 4.2.6 (content framing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, repeat
+from struct import Struct
+
+NAME = "python"
+
+FRAME_OVERHEAD_BYTES = 8
+FRAME_END = 0xCE
+METHOD, HEADER, BODY = 1, 2, 3
+
+_HEAD = Struct(">BHI")
+_CHANNEL_SIZE = Struct(">HI")
+_CONTENT = Struct(">HHQ")
+_pack_tag = Struct(">Q").pack
+_unpack_tag = Struct(">Q").unpack_from
+
+PUBLISH = b"\x00\x3c\x00\x28"
+ACK = b"\x00\x3c\x00\x50"
+_DELIVER = b"\x00\x3c\x00\x3c"
+ACK_FRAME_BYTES = 21
+
+# A run that uses less than this share of the buffer it stands in is copied out, so that one kept run pins at most
+# about twice its own size (DESIGN 3, "known trap").
+PIN_SHARE_MIN = 2
+
+
+class Run:
+    """`count` publishes that differ only in their bodies, as they were received.
+
+    Message i stands at data[start + i*stride : start + (i+1)*stride]: method frame (`method_size` bytes), content
+    header frame (`header_size`), then `body_frames` body frames with `body_size` bytes of body in all.
+    """
+
+    __slots__ = ("body_frames", "body_size", "count", "data", "header_size", "method_size", "start", "stride")
+
+    def __init__(
+        self,
+        data: bytes,
+        start: int,
+        stride: int,
+        count: int,
+        method_size: int,
+        header_size: int,
+        body_size: int,
+        body_frames: int,
+    ) -> None:
+        self.data = data
+        self.start = start
+        self.stride = stride
+        self.count = count
+        self.method_size = method_size
+        self.header_size = header_size
+        self.body_size = body_size
+        self.body_frames = body_frames
+
+    @property
+    def key(self) -> bytes:
+        """The payload of the basic.publish method from the exchange on, flags included: what decides the route."""
+        return self.data[self.start + 13 : self.start + self.method_size - 1]
+
+    @property
+    def properties(self) -> bytes:
+        """Property flags and property list of the content header, raw."""
+        at = self.start + self.method_size
+        return self.data[at + 19 : at + self.header_size - 1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.stride * self.count
+
+    def raw(self) -> bytes:
+        """The frames of all messages, end to end: what the journal stores and `scan_publishes` reads again."""
+        stop = self.start + self.stride * self.count
+        if self.start == 0 and stop == len(self.data):
+            return self.data
+        return self.data[self.start : stop]
+
+    def part(self, low: int, high: int) -> Run:
+        """A copy of the messages low..high-1 that shares no memory with this run."""
+        begin = self.start + low * self.stride
+        data = self.data[begin : self.start + high * self.stride]
+        return Run(
+            data,
+            0,
+            self.stride,
+            high - low,
+            self.method_size,
+            self.header_size,
+            self.body_size,
+            self.body_frames,
+        )
+
+    def body(self, i: int) -> bytes:
+        """The body of message i, without its framing."""
+        at = self.start + i * self.stride + self.method_size + self.header_size
+        pieces = []
+        for _ in range(self.body_frames):
+            size = _HEAD.unpack_from(self.data, at)[2]
+            pieces.append(self.data[at + 7 : at + 7 + size])
+            at += size + FRAME_OVERHEAD_BYTES
+        return b"".join(pieces)
+
+
+INCOMPLETE = Run(b"", 0, 0, 0, 0, 0, 0, 0)
+
+
+def scan_publishes(data: bytes, pos: int, end: int, payload_max: int) -> Run | None:
+    """The longest run of publishes that begins at data[pos] (the start of a basic.publish method frame) and lies
+    wholly before `end`. `INCOMPLETE` when the bytes up to `end` are the beginning of a publish; None when the first
+    publish is interleaved with other frames, malformed, or has a frame whose payload is larger than `payload_max`
+    bytes."""
+    first = _measure(data, pos, end, payload_max)
+    if not first:
+        return None if first is None else INCOMPLETE
+    stride, method_size, header_size, body_size, body_frames = first
+    count = 1
+    if body_frames == 1:
+        count += _count_alike(data, pos, end, stride, method_size + header_size + 7)
+    elif body_frames == 0:
+        count += _count_alike(data, pos, end, stride, stride)
+    nbytes = stride * count
+    if nbytes * PIN_SHARE_MIN < len(data):
+        data, pos = data[pos : pos + nbytes], 0
+    return Run(data, pos, stride, count, method_size, header_size, body_size, body_frames)
+
+
+def _count_alike(data: bytes, pos: int, end: int, stride: int, same: int) -> int:
+    """How many further messages follow that equal the first in their first `same` bytes and end as frames end."""
+    prefix = data[pos : pos + same]
+    starts_with = data.startswith
+    at = pos + stride
+    last = at + stride - 1
+    while last < end and starts_with(prefix, at) and data[last] == FRAME_END:
+        at += stride
+        last += stride
+    return (at - pos) // stride - 1
+
+
+def _measure(data: bytes, pos: int, end: int, payload_max: int) -> tuple[int, ...] | None:
+    """(stride, method_size, header_size, body_size, body_frames) of the publish at `pos`; () when it goes on
+    behind `end`; None when it is not one."""
+    if end - pos < 7:
+        return ()
+    kind, channel, size = _HEAD.unpack_from(data, pos)
+    method_size = size + FRAME_OVERHEAD_BYTES
+    at = pos + method_size
+    if kind != METHOD or size < 9 or size > payload_max:
+        return None
+    if end - at < 7:
+        return ()
+    exchange = data[pos + 13]
+    key_at = pos + 14 + exchange
+    if data[at - 1] != FRAME_END or exchange + 9 > size or key_at + data[key_at] + 3 != at:
+        return None
+    kind, header_channel, size = _HEAD.unpack_from(data, at)
+    header_size = size + FRAME_OVERHEAD_BYTES
+    if kind != HEADER or header_channel != channel or size < 14 or size > payload_max:
+        return None
+    if end - at < header_size:
+        return ()
+    class_id, weight, body_size = _CONTENT.unpack_from(data, at + 7)
+    at += header_size
+    if class_id != 60 or weight != 0 or data[at - 1] != FRAME_END:
+        return None
+    missing, body_frames = body_size, 0
+    while missing > 0:
+        if end - at < 7:
+            return ()
+        kind, body_channel, size = _HEAD.unpack_from(data, at)
+        if kind != BODY or body_channel != channel or size > payload_max or not 0 < size <= missing:
+            return None
+        at += size + FRAME_OVERHEAD_BYTES
+        if at > end:
+            return ()
+        if data[at - 1] != FRAME_END:
+            return None
+        missing -= size
+        body_frames += 1
+    return at - pos, method_size, header_size, body_size, body_frames
+
+
+def encode_deliveries(
+    run: Run, low: int, high: int, channel: int, consumer: bytes, tag: int, redelivered: bool, frame_max: int
+) -> bytes:
+    """The frames of basic.deliver for messages low..high-1 of the run.
+
+    `consumer` is the consumer tag as a short string (length octet first); the first delivery tag is `tag`, the
+    others follow it; a body is cut anew when one of its frames would be larger than `frame_max` bytes in all.
+    """
+    data, start, method_size = run.data, run.start, run.method_size
+    names = data[start + 13 : start + method_size - 2]
+    payload = 4 + len(consumer) + 9 + len(names)
+    head = _HEAD.pack(METHOD, channel, payload) + _DELIVER + consumer
+    content = start + method_size
+    # The header frame and the head of the body frame are the same in the whole run: patch the channel once.
+    middle = (
+        (b"\x01" if redelivered else b"\x00")
+        + names
+        + b"\xce\x02"
+        + _CHANNEL_SIZE.pack(channel, run.header_size - FRAME_OVERHEAD_BYTES)
+        + data[content + 7 : content + run.header_size]
+    )
+    if run.body_frames == 1 and run.body_size + FRAME_OVERHEAD_BYTES <= frame_max:
+        middle += _HEAD.pack(BODY, channel, run.body_size)
+        stride, length = run.stride, run.body_size + 1
+        begin = content + run.header_size + 7
+        bodies: Iterable[bytes] = [
+            data[at : at + length] for at in range(begin + low * stride, begin + high * stride, stride)
+        ]
+    elif run.body_frames == 0:
+        bodies = repeat(b"", high - low)
+    else:
+        bodies = [cut_body(run.body(i), channel, frame_max) for i in range(low, high)]
+    tags = map(_pack_tag, range(tag, tag + high - low))
+    return b"".join(chain.from_iterable(zip(repeat(head), tags, repeat(middle), bodies)))
+
+
+def cut_body(body: bytes, channel: int, frame_max: int) -> bytes:
+    """Content body frames for `body`, none larger than `frame_max` bytes with its framing."""
+    size = frame_max - FRAME_OVERHEAD_BYTES
+    pieces: list[bytes] = []
+    for at in range(0, len(body), size):
+        piece = body[at : at + size]
+        pieces += (_HEAD.pack(BODY, channel, len(piece)), piece, b"\xce")
+    return b"".join(pieces)
+
+
+def scan_acks(data: bytes, pos: int, end: int) -> tuple[int, int, bool, int]:
+    """The range of delivery tags that the basic.ack frames at data[pos] settle: (first, last, multiple, next_pos).
+
+    data[pos] is the start of a complete basic.ack frame. Frames with `multiple` are taken alone; single ones as
+    long as the tags follow each other on the same channel."""
+    tag = first = _unpack_tag(data, pos + 11)[0]
+    if data[pos + 19]:
+        return first, first, True, pos + ACK_FRAME_BYTES
+    head = data[pos : pos + 11]
+    starts_with = data.startswith
+    pos += ACK_FRAME_BYTES
+    while pos + ACK_FRAME_BYTES <= end and starts_with(head + _pack_tag((tag + 1) & _TAG_MASK) + b"\x00\xce", pos):
+        tag += 1
+        pos += ACK_FRAME_BYTES
+    return first, tag, False, pos
+
+
+_TAG_MASK = (1 << 64) - 1

@@ -1,0 +1,98 @@
+"""What the broker itself must know of a message's properties.
+
+What comes in: the raw property flags and list of a content header. What goes out: `Properties`: persistent or not,
+the claimed user, and where the headers are.
+Rules: 1. The bytes themselves stay as they are; here they are only read. 2. A list that does not fit its flags is
+a syntax error (502). 3. Equal bytes give the same object: publishers repeat themselves.
+Not here: what a full decode gives (`pamqp.header`), used by `headers` on demand only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pamqp import decode
+from pamqp.exceptions import AMQPSyntaxError
+
+# Publishers mostly have a handful of different ones; those with an id in each message gain nothing from more room.
+CACHE_ENTRIES_MAX = 1024
+# What is remembered must be small, or the cache would pin what publishers send.
+CACHE_ENTRY_BYTES_MAX = 512
+
+# Bits of the property flags (section 4.2.6.1, in the order of the basic class's properties).
+_HEADERS, _DELIVERY_MODE, _PRIORITY, _TIMESTAMP, _USER_ID = 1 << 13, 1 << 12, 1 << 11, 1 << 6, 1 << 4
+_SHORTSTR, _OCTET, _LONGLONG, _TABLE = range(4)
+_LAYOUT: list[tuple[int, int]] = [
+    (1 << 15, _SHORTSTR),
+    (1 << 14, _SHORTSTR),
+    (_HEADERS, _TABLE),
+    (_DELIVERY_MODE, _OCTET),
+    (_PRIORITY, _OCTET),
+    (1 << 10, _SHORTSTR),
+    (1 << 9, _SHORTSTR),
+    (1 << 8, _SHORTSTR),
+    (1 << 7, _SHORTSTR),
+    (_TIMESTAMP, _LONGLONG),
+    (1 << 5, _SHORTSTR),
+    (_USER_ID, _SHORTSTR),
+    (1 << 3, _SHORTSTR),
+    (1 << 2, _SHORTSTR),
+]
+
+
+class Properties:
+    """`headers` is the decoded table, or None when the message has none."""
+
+    __slots__ = ("headers", "persistent", "user_id")
+
+    def __init__(self, persistent: bool, user_id: str | None, headers: dict[str, Any] | None) -> None:
+        self.persistent = persistent
+        self.user_id = user_id
+        self.headers = headers
+
+
+class PropertiesReader:
+    def __init__(self) -> None:
+        self._known: dict[bytes, Properties] = {}
+
+    def read(self, raw: bytes) -> Properties:
+        """Raises AMQPSyntaxError when the list does not fit the flags."""
+        known = self._known.get(raw)
+        if known is None:
+            try:
+                known = _read(raw)
+            except (ValueError, IndexError, TypeError, OverflowError, ArithmeticError, RecursionError) as error:
+                raise AMQPSyntaxError("cannot read the content header's properties") from error
+            if len(raw) <= CACHE_ENTRY_BYTES_MAX:
+                if len(self._known) >= CACHE_ENTRIES_MAX:
+                    self._known.clear()
+                self._known[raw] = known
+        return known
+
+
+def _read(raw: bytes) -> Properties:
+    flags = raw[0] << 8 | raw[1]
+    if flags & 3:
+        raise ValueError("property flags beyond those of the basic class")
+    at, persistent, user_id, headers = 2, False, None, None
+    for flag, kind in _LAYOUT:
+        if not flags & flag:
+            continue
+        if kind == _SHORTSTR:
+            stop = at + 1 + raw[at]
+            if flag == _USER_ID:
+                user_id = raw[at + 1 : stop].decode("utf-8", "surrogateescape")
+            at = stop
+        elif kind == _OCTET:
+            if flag == _DELIVERY_MODE:
+                persistent = raw[at] == 2
+            at += 1
+        elif kind == _LONGLONG:
+            at += 8
+        else:
+            size, table = decode.field_table(raw[at:])
+            headers = dict(table or {})
+            at += size
+    if at != len(raw):
+        raise ValueError(f"{len(raw)} bytes of properties where the flags say {at}")
+    return Properties(persistent, user_id, headers)

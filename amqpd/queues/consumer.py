@@ -1,0 +1,35 @@
+"""What a queue knows of its consumers.
+
+What comes in: nothing. What goes out: `Subscriber`, the interface by which a queue hands messages out.
+Rules: a queue never looks at channels or connections; a queue whose home is elsewhere (CLUSTER.md 4) offers its
+consumers through the same interface.
+Not here: credit and delivery tags (`channels.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from amqpd.kernel import Run
+
+CREDIT_UNLIMITED = 1 << 30
+
+
+class Subscriber(Protocol):
+    """One basic.consume."""
+
+    no_ack: bool
+    exclusive: bool
+
+    def credit(self) -> int:
+        """How many messages it takes now; 0 while its prefetch is used up or its connection is full."""
+        ...
+
+    def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
+        """Send messages low..high-1 of the run, whose sequence numbers in the queue begin at `seq`. With `no_ack`
+        the queue itself settles them."""
+        ...
+
+    def cancelled(self) -> None:
+        """The queue is gone (consumer cancel notification, https://www.rabbitmq.com/docs/consumer-cancel)."""
+        ...

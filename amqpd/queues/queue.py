@@ -1,0 +1,145 @@
+"""A queue: its messages, its consumers, and who gets what.
+
+What comes in: runs of publishes; consumers with credit; settled and returned ranges. What goes out: deliveries, in
+the order of publication, to the consumers in turn.
+Rules: 1. Round robin among the consumers that have credit; with little ready it goes message by message, with much
+in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish.
+3. basic.get goes before consumers when it waits for a read.
+Not here: the messages themselves (`backlog.py`), declaration and its arguments (`declarations.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.kernel import Run
+from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.consumer import Subscriber
+from amqpd.topology.records import QueueRecord
+
+# The portion of one turn grows to this: large enough for batches, small enough that a slow consumer next to a fast
+# one does not hold the others' share.
+PORTION_MESSAGES_MAX = 256
+# Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
+READ_AHEAD_SEGMENTS = 3
+
+Getter = Callable[[Piece | None], None]
+
+
+class Queue:
+    def __init__(self, record: QueueRecord, journal: JournalBuffer) -> None:
+        self.record = record
+        self.backlog = Backlog(record.id, journal, record.durable)
+        self.journal = journal
+        self.consumers: deque[Subscriber] = deque()
+        self.getters: deque[tuple[bool, Getter]] = deque()
+        self.had_consumer = False
+        self.deleted = False
+        self.reading = False
+        """a read of this queue is under way"""
+        self._marked = 0
+
+    @property
+    def exclusive_consumer(self) -> bool:
+        return any(consumer.exclusive for consumer in self.consumers)
+
+    def publish(self, run: Run, persistent: bool) -> bool:
+        """Accept the run; True when its confirm must wait for the journal."""
+        return self.backlog.publish(run, persistent)
+
+    def consume(self, consumer: Subscriber) -> None:
+        self.consumers.append(consumer)
+        self.had_consumer = True
+
+    def cancel(self, consumer: Subscriber) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+
+    def get(self, no_ack: bool, answer: Getter) -> None:
+        """basic.get: `answer` is called with one message, or None when the queue is empty; at once, or when a read
+        has brought the message into memory."""
+        self.getters.append((no_ack, answer))
+        self._serve_getters()
+
+    def settle(self, first: int, last: int) -> None:
+        if not self.deleted:
+            self.backlog.settle(first, last)
+
+    def requeue(self, first: int, last: int) -> None:
+        if not self.deleted:
+            self.backlog.requeue(first, last)
+
+    def purge(self) -> int:
+        return self.backlog.purge()
+
+    def dispatch(self) -> None:
+        """Hand out what is ready to whoever has credit."""
+        if self.getters:
+            self._serve_getters()
+        backlog, consumers = self.backlog, self.consumers
+        without = 0
+        while backlog.ready and without < len(consumers):
+            consumer = consumers[0]
+            credit = consumer.credit()
+            if credit <= 0:
+                without += 1
+                consumers.rotate(-1)
+                continue
+            piece = backlog.take(min(credit, self._portion()))
+            if piece is None:
+                break
+            without = 0
+            if len(consumers) > 1:
+                consumers.rotate(-1)
+            self._hand_out(consumer, piece)
+        self._mark_delivered()
+
+    def _portion(self) -> int:
+        count = len(self.consumers)
+        if count == 1:
+            return self.backlog.ready
+        return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (4 * count)))
+
+    def _hand_out(self, consumer: Subscriber, piece: Piece) -> None:
+        run, low, high, seq, redelivered = piece
+        consumer.deliver(run, low, high, seq, redelivered)
+        if consumer.no_ack:
+            self.backlog.settle(seq, seq + high - low - 1)
+
+    def _serve_getters(self) -> None:
+        backlog = self.backlog
+        while self.getters:
+            piece = backlog.take(1) if backlog.ready else None
+            if piece is None and backlog.ready:
+                return
+            no_ack, answer = self.getters.popleft()
+            answer(piece)
+            if piece is not None and no_ack:
+                backlog.settle(piece[3], piece[3])
+        self._mark_delivered()
+
+    def _mark_delivered(self) -> None:
+        """Let the journal know how far deliveries have come, so that a restart can tell `redelivered`."""
+        backlog = self.backlog
+        if backlog.cursor > self._marked and self.record.durable:
+            self._marked = backlog.cursor
+            if backlog.unacked or backlog.ready:
+                self.journal.delivered(self.record.id, backlog.cursor)
+
+    def next_read(self) -> tuple[int, int] | None:
+        """The first and last sequence number of what has to be read now, if anything and if no read is under way."""
+        if self.reading or self.deleted or not (self.consumers or self.getters):
+            return None
+        return self.backlog.read_ahead(READ_AHEAD_SEGMENTS)
+
+    def delete(self) -> None:
+        """The queue left the topology: its consumers are told, its messages are gone."""
+        self.deleted = True
+        self.journal.drop(self.record.id)
+        while self.getters:
+            self.getters.popleft()[1](None)
+        consumers, self.consumers = self.consumers, deque()
+        for consumer in consumers:
+            consumer.cancelled()

@@ -1,0 +1,195 @@
+"""A stretch of a queue's messages that lives and dies together: what becomes one row of the journal.
+
+What comes in: runs, in order; ranges of sequence numbers that are settled. What goes out: pieces of runs, and how
+many messages are left.
+Rules: 1. Messages first..last of the queue, numbered without gaps while the segment grows. 2. `left` counts those
+that are not settled; settled ones are the leading `head` and those marked in `gone`. 3. `runs` is None when the
+bodies are on disk only.
+Not here: the order of segments and which one is ready (`backlog.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from amqpd.kernel import Run
+
+# Survivors are copied out of a segment when fewer than one in this many of the messages it holds in memory is
+# left: what an old message pins is then at most so many times its own size.
+COMPACT_SHARE = 4
+# Below this it is not worth the copy.
+COMPACT_BYTES_MIN = 4096
+
+
+class Segment:
+    __slots__ = (
+        "first",
+        "gone",
+        "head",
+        "held",
+        "index",
+        "last",
+        "left",
+        "nbytes",
+        "offsets",
+        "persistent",
+        "runs",
+        "sealed",
+        "stored",
+    )
+
+    def __init__(self, first: int, persistent: bool) -> None:
+        self.first = first
+        self.last = first - 1
+        self.left = 0
+        self.head = 0
+        self.gone: bytearray | None = None
+        self.runs: list[Run] | None = []
+        self.offsets: list[int] = []
+        self.nbytes = 0
+        """bytes of the runs held in memory"""
+        self.held = 0
+        """messages held in memory"""
+        self.persistent = persistent
+        self.sealed = False
+        """no more runs may be added: the journal has taken it, or it is not the last one"""
+        self.stored = False
+        """the journal has written it, or is writing it: what is settled must be recorded"""
+        self.index = 0
+        """the journal transaction that holds it; meaningful with `stored`"""
+
+    @classmethod
+    def on_disk(cls, first: int, last: int) -> Segment:
+        """A segment whose messages, none of them settled, are in the journal only."""
+        segment = cls(first, True)
+        segment.last = last
+        segment.left = last - first + 1
+        segment.runs = None
+        segment.sealed = segment.stored = True
+        return segment
+
+    def add(self, run: Run) -> None:
+        assert self.runs is not None
+        self.offsets.append(self.last - self.first + 1)
+        self.runs.append(run)
+        count = run.count
+        self.last += count
+        self.left += count
+        self.held += count
+        self.nbytes += run.nbytes
+
+    def load(self, runs: list[Run]) -> None:
+        """Take the bodies back from the journal. Raises ValueError when there are not as many as there should be."""
+        count = sum(run.count for run in runs)
+        if count != self.last - self.first + 1:
+            raise ValueError(f"{count} messages read where {self.last - self.first + 1} were written")
+        offset, self.offsets = 0, []
+        for run in runs:
+            self.offsets.append(offset)
+            offset += run.count
+        self.runs = runs
+        self.held = count
+        self.nbytes = sum(run.nbytes for run in runs)
+
+    def evict(self) -> None:
+        self.runs, self.offsets, self.nbytes, self.held = None, [], 0, 0
+
+    @property
+    def whole(self) -> bool:
+        """Nothing in it is settled."""
+        return self.head == 0 and self.gone is None
+
+    def discard(self, first: int, last: int) -> int:
+        """Mark first..last, which lie inside the segment, as settled. The number that were not so before."""
+        low, high = first - self.first, last - self.first + 1
+        gone = self.gone
+        if low == self.head and gone is None:
+            self.head = high
+            self.left -= high - low
+            return high - low
+        low = max(low, self.head)
+        if low >= high:
+            return 0
+        if gone is None:
+            gone = self.gone = bytearray(self.last - self.first + 1)
+        elif len(gone) < high:
+            gone.extend(bytes(high - len(gone)))
+        count = gone.count(0, low, high)
+        gone[low:high] = b"\x01" * (high - low)
+        if low == self.head:
+            head = gone.find(0, high)
+            self.head = len(gone) if head < 0 else head
+        self.left -= count
+        return count
+
+    def next_live(self, index: int, limit: int) -> tuple[int, int]:
+        """(low, high): the first stretch of at most `limit` unsettled messages at or behind `index` (an offset into
+        the segment); low == high when there is none."""
+        end = self.last - self.first + 1
+        index = max(index, self.head)
+        gone = self.gone
+        if gone is not None and index < len(gone):
+            low = gone.find(0, index)
+            if low < 0:
+                # The bitmap is as long as the segment was when it was made: what was added later is not in it.
+                index = len(gone)
+            else:
+                index = low
+                high = gone.find(1, low, low + limit)
+                return low, (min(low + limit, end) if high < 0 else high)
+        return index, max(index, min(index + limit, end))
+
+    def piece(self, low: int, high: int) -> tuple[Run, int, int]:
+        """The run that holds offset `low`, and the part of it up to `high`: (run, from, to)."""
+        assert self.runs is not None
+        at = bisect_right(self.offsets, low) - 1 if len(self.offsets) > 1 else 0
+        run, offset = self.runs[at], self.offsets[at]
+        return run, low - offset, min(high - offset, run.count)
+
+    def live_ranges(self) -> list[tuple[int, int]]:
+        """The unsettled messages as (low, high) offsets, high excluded."""
+        ranges: list[tuple[int, int]] = []
+        index, end = 0, self.last - self.first + 1
+        while True:
+            low, high = self.next_live(index, end)
+            if low >= high:
+                return ranges
+            ranges.append((low, high))
+            index = high
+
+    def settled_ranges(self) -> list[tuple[int, int]]:
+        """The settled messages as (first, last) sequence numbers, both included."""
+        ranges: list[tuple[int, int]] = []
+        index = 0
+        for low, high in self.live_ranges():
+            if low > index:
+                ranges.append((self.first + index, self.first + low - 1))
+            index = high
+        if self.first + index <= self.last:
+            ranges.append((self.first + index, self.last))
+        return ranges
+
+    def compact(self) -> int:
+        """Copy the survivors out, when they are few; the number of bytes given back."""
+        if self.runs is None or self.left * COMPACT_SHARE >= self.held or self.nbytes < COMPACT_BYTES_MIN:
+            return 0
+        before = self.nbytes
+        runs: list[Run] = []
+        offsets: list[int] = []
+        for low, high in self.live_ranges():
+            while low < high:
+                run, start, stop = self.piece(low, high)
+                runs.append(run.part(start, stop))
+                offsets.append(low)
+                low += stop - start
+        self.runs, self.offsets = runs, offsets
+        self.held = self.left
+        self.nbytes = sum(run.nbytes for run in runs)
+        return before - self.nbytes
+
+    def raw(self) -> bytes:
+        """All the frames, in order. Only before anything was compacted away."""
+        assert self.runs is not None
+        if len(self.runs) == 1:
+            return self.runs[0].raw()
+        return b"".join([run.raw() for run in self.runs])

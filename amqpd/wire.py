@@ -1,0 +1,70 @@
+"""Methods and tables on the wire, by pamqp.
+
+What comes in: pamqp's method objects to send; payloads of method frames. What goes out: bytes; method objects.
+Rules: 1. Whatever a client sends, reading raises only `AMQPHardError`s. 2. Names that clients chose are sent as they
+are: pamqp's own checks are for clients and refuse names that RabbitMQ allows.
+Not here: what is said once per message (`kernel/`).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import cast
+
+from pamqp import base, commands, encode, frame
+from pamqp.exceptions import AMQPCommandInvalid, AMQPError, AMQPSyntaxError
+
+PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+_HEAD = Struct(">BHI")
+_METHOD_ID = Struct(">I")
+_DECLARE_OK_COUNTS = Struct(">II")
+_ACK = Struct(">BHIIQBB")
+
+
+def method_frame(channel: int, method: base.Frame) -> bytes:
+    """The frame of a method that is not content-bearing."""
+    if isinstance(method, commands.Queue.DeclareOk):
+        payload = (
+            _METHOD_ID.pack(method.index)
+            + encode.short_string(method.queue or "")
+            + _DECLARE_OK_COUNTS.pack(method.message_count, method.consumer_count)
+        )
+        return _HEAD.pack(1, channel, len(payload)) + payload + b"\xce"
+    return frame.marshal(method, channel)
+
+
+def ack_frame(channel: int, delivery_tag: int, multiple: bool) -> bytes:
+    """basic.ack, as a confirm."""
+    return _ACK.pack(1, channel, 13, 0x003C0050, delivery_tag, multiple, 0xCE)
+
+
+def read_method(payload: bytes) -> base.Frame:
+    """The method in the payload of a method frame. Raises AMQPCommandInvalid for a method that AMQP 0-9-1 does not
+    have, AMQPSyntaxError when its arguments cannot be read (sections 2.3.5.1 and 4.2.4)."""
+    if len(payload) < 4:
+        raise AMQPSyntaxError("method frame too short")
+    method_class = commands.INDEX_MAPPING.get(_METHOD_ID.unpack_from(payload)[0])
+    if method_class is None:
+        class_id, method_id = payload[0] << 8 | payload[1], payload[2] << 8 | payload[3]
+        raise AMQPCommandInvalid(f"unknown method {class_id}.{method_id}")
+    # The mapping's values are the classes of methods; pamqp types them as plain frames.
+    method = cast("type[base.Frame]", method_class)()
+    try:
+        method.unmarshal(payload[4:])
+    except (ValueError, TypeError, IndexError, KeyError, OverflowError, ArithmeticError, RecursionError) as error:
+        raise AMQPSyntaxError(f"cannot read the arguments of {method.name.lower()}") from error
+    return method
+
+
+def reply_text(error: AMQPError) -> str:
+    """`NAME - explanation`, as RabbitMQ words it; at most 255 bytes, the room that a short string has."""
+    # pamqp gives name and value to each of its exception classes, not to their base.
+    name: str = getattr(error, "name", "INTERNAL-ERROR")
+    explanation = str(error.args[0]) if error.args else ""
+    text = name.replace("-", "_") + (f" - {explanation}" if explanation else "")
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= 255:
+        return text.encode("utf-8", "replace").decode()
+    return encoded[:252].decode("utf-8", "ignore") + "..."
