@@ -2,9 +2,9 @@
 
 What comes in: the payloads of one channel's method, content header and content body frames, in order. What goes
 out: a `Run` of one message, the same as the kernel makes of a buffer.
-Rules: 1. Frames out of order are an unexpected frame (505), with RabbitMQ's texts. 2. What the kernel would not take as a
-run is refused here, so the journal never holds what it could not read again. 3. What is kept is bounded by
-the announced body size, which is bounded by `message_bytes_max`.
+Rules: 1. Frames out of order are an unexpected frame (505), with RabbitMQ's texts. 2. What the kernel would not take
+as a run is refused here, so the journal never holds what it could not read again. 3. What is kept is bounded by the
+announced body size, which the channel checks against `message_bytes_max`.
 Not here: whole publishes in one buffer (`kernel/`).
 
 Source: AMQP 0-9-1 section 4.2.6.
@@ -35,8 +35,6 @@ class Content:
         """announced by the content header; -1 before it came"""
         self._received = 0
         self._body_frames = 0
-        self.oversized = False
-        """set by the channel: the body is taken in and thrown away"""
         exchange = method_payload[10] if len(method_payload) > 12 else 255
         key_at = 11 + exchange
         if key_at >= len(method_payload) or key_at + method_payload[key_at] + 2 != len(method_payload):
@@ -48,7 +46,7 @@ class Content:
             self._add_header(kind, payload)
         else:
             self._add_body(kind, payload)
-        if payload and not self.oversized:
+        if payload:
             self._pieces += (_HEAD.pack(kind, self._channel, len(payload)), payload, b"\xce")
         return self._received == self.body_size
 

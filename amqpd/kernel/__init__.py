@@ -13,10 +13,10 @@ from amqpd.kernel.reference import (
     INCOMPLETE,
     NAME,
     Run,
-    cut_body,
+    encode_content,
     encode_deliveries,
     scan_acks,
     scan_publishes,
 )
 
-__all__ = ["INCOMPLETE", "NAME", "Run", "cut_body", "encode_deliveries", "scan_acks", "scan_publishes"]
+__all__ = ["INCOMPLETE", "NAME", "Run", "encode_content", "encode_deliveries", "scan_acks", "scan_publishes"]

@@ -75,6 +75,11 @@ class Run:
         return self.data[self.start + 13 : self.start + self.method_size - 1]
 
     @property
+    def names(self) -> bytes:
+        """Exchange and routing key as they were published, two short strings."""
+        return self.data[self.start + 13 : self.start + self.method_size - 2]
+
+    @property
     def properties(self) -> bytes:
         """Property flags and property list of the content header, raw."""
         at = self.start + self.method_size
@@ -204,7 +209,7 @@ def encode_deliveries(
     others follow it; a body is cut anew when one of its frames would be larger than `frame_max` bytes in all.
     """
     data, start, method_size = run.data, run.start, run.method_size
-    names = data[start + 13 : start + method_size - 2]
+    names = run.names
     payload = 4 + len(consumer) + 9 + len(names)
     head = _HEAD.pack(METHOD, channel, payload) + _DELIVER + consumer
     content = start + method_size
@@ -229,6 +234,14 @@ def encode_deliveries(
         bodies = [cut_body(run.body(i), channel, frame_max) for i in range(low, high)]
     tags = map(_pack_tag, range(tag, tag + high - low))
     return b"".join(chain.from_iterable(zip(repeat(head), tags, repeat(middle), bodies)))
+
+
+def encode_content(run: Run, i: int, channel: int, frame_max: int) -> bytes:
+    """Content header and body frames of message i, for the channel (basic.return, basic.get-ok)."""
+    at = run.start + i * run.stride + run.method_size
+    header = run.data[at + 7 : at + run.header_size]
+    head = _HEAD.pack(HEADER, channel, run.header_size - FRAME_OVERHEAD_BYTES)
+    return head + header + cut_body(run.body(i), channel, frame_max)
 
 
 def cut_body(body: bytes, channel: int, frame_max: int) -> bytes:

@@ -213,6 +213,12 @@ class Backlog:
             return 0
         return bisect_left(segments, seq, key=_last)
 
+    @property
+    def journalled(self) -> bool:
+        """Some of its messages are on disk, or will be. Looks at the ends only: enough for a hint."""
+        segments = self.segments
+        return bool(segments) and (segments[0].persistent or segments[-1].persistent)
+
     # Between memory and disk
 
     def shrink(self, bytes_max: int) -> None:

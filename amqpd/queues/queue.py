@@ -25,7 +25,8 @@ PORTION_MESSAGES_MAX = 256
 # Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
 READ_AHEAD_SEGMENTS = 3
 
-Getter = Callable[[Piece | None], None]
+Getter = Callable[[Piece | None], bool]
+"""takes one message, or None for an empty queue; False when nobody is there any more to take it"""
 
 
 class Queue:
@@ -115,18 +116,19 @@ class Queue:
             if piece is None and backlog.ready:
                 return
             no_ack, answer = self.getters.popleft()
-            answer(piece)
-            if piece is not None and no_ack:
+            taken = answer(piece)
+            if piece is not None and not taken:
+                backlog.requeue(piece[3], piece[3])
+            elif piece is not None and no_ack:
                 backlog.settle(piece[3], piece[3])
         self._mark_delivered()
 
     def _mark_delivered(self) -> None:
         """Let the journal know how far deliveries have come, so that a restart can tell `redelivered`."""
         backlog = self.backlog
-        if backlog.cursor > self._marked and self.record.durable:
+        if backlog.cursor > self._marked and backlog.journalled:
             self._marked = backlog.cursor
-            if backlog.unacked or backlog.ready:
-                self.journal.delivered(self.record.id, backlog.cursor)
+            self.journal.delivered(self.record.id, backlog.cursor)
 
     def next_read(self) -> tuple[int, int] | None:
         """The first and last sequence number of what has to be read now, if anything and if no read is under way."""

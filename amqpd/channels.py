@@ -1,0 +1,435 @@
+"""A channel: methods in order, delivery tags, prefetch, confirms, transactions.
+
+What comes in: runs of publishes and ranges of acks from the kernel's fast path, other frames one by one; messages
+from queues. What goes out: frames, into the connection's outbox; changes, to the node.
+Rules: 1. Everything a client does on a channel happens in the order sent: while a change waits for the metadata
+store the channel is *suspended* and holds its later frames; other channels go on. 2. A soft error closes the channel,
+and only it; then everything up to channel.close-ok is thrown away. 3. Confirms go out in tag order, each once, at the
+end of a tick, and none before the journal's number covers it.
+Not here: what each method does (`methods/`), the connection's own methods (`connection.py`).
+
+Source: AMQP 0-9-1 sections 1.5 to 1.9 of the reference; https://www.rabbitmq.com/docs/confirms.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pamqp import base, commands
+from pamqp.exceptions import (
+    AMQPAccessRefused,
+    AMQPChannelError,
+    AMQPFrameError,
+    AMQPNotFound,
+    AMQPNotImplemented,
+    AMQPPreconditionFailed,
+    AMQPSoftError,
+    AMQPUnexpectedFrame,
+)
+
+from amqpd.content import Content
+from amqpd.kernel import Run, encode_content, encode_deliveries
+from amqpd.queues.consumer import CREDIT_UNLIMITED
+from amqpd.queues.queue import Queue
+from amqpd.transaction import Transaction
+from amqpd.unacked import Delivered, Unacked
+from amqpd.wire import ack_frame, method_frame, read_method, reply_text
+
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+    from amqpd.node import Node
+
+# A publisher with more than this many different (exchange, routing key, flags) at a time resolves them anew.
+ROUTES_MAX = 4096
+# RabbitMQ's bound on any body, whatever the configuration says (rabbit_command_assembler).
+BODY_BYTES_MAX = 512 * 1024 * 1024
+
+_PUBLISH_ID = b"\x00\x3c\x00\x28"
+
+
+class Route:
+    """What a basic.publish with certain arguments leads to. `queues` is None when that depends on the headers."""
+
+    __slots__ = ("exchange", "mandatory", "queues", "routing_key")
+
+    def __init__(self, exchange: str, routing_key: str, mandatory: bool, queues: tuple[Queue, ...] | None) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.queues = queues
+
+
+class Consumer:
+    """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
+
+    __slots__ = ("channel", "exclusive", "no_ack", "prefetch", "queue", "tag", "tag_bytes", "unacked")
+
+    def __init__(self, channel: Channel, queue: Queue, tag: str, no_ack: bool, exclusive: bool) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        encoded = tag.encode()
+        self.tag_bytes = bytes((len(encoded),)) + encoded
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = channel.prefetch
+        self.unacked = 0
+
+    def credit(self) -> int:
+        channel = self.channel
+        if not channel.flow_active or channel.connection.outbox_full:
+            return 0
+        credit = CREDIT_UNLIMITED
+        if not self.no_ack:
+            if self.prefetch:
+                credit = self.prefetch - self.unacked
+            if channel.prefetch_shared:
+                credit = min(credit, channel.prefetch_shared - channel.consumed)
+        return credit
+
+    def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
+        channel = self.channel
+        connection = channel.connection
+        tag, count = channel.next_tag, high - low
+        channel.next_tag = tag + count
+        connection.write(
+            encode_deliveries(run, low, high, channel.id, self.tag_bytes, tag, redelivered, connection.frame_max)
+        )
+        if not self.no_ack:
+            channel.unacked.add(tag, count, seq, self.queue, self)
+            self.unacked += count
+            channel.consumed += count
+
+    def cancelled(self) -> None:
+        channel = self.channel
+        channel.consumers.pop(self.tag, None)
+        if channel.connection.capabilities.get("consumer_cancel_notify"):
+            channel.send(commands.Basic.Cancel(consumer_tag=self.tag, nowait=True))
+
+
+class Channel:
+    def __init__(self, connection: Connection, channel_id: int) -> None:
+        self.connection = connection
+        self.node: Node = connection.node
+        self.id = channel_id
+        self.closing = False
+        """channel.close was sent; everything but its answer is thrown away"""
+        self.closed = False
+        self.suspended = False
+        self.held: deque[tuple[int, bytes]] = deque()
+        self.held_bytes = 0
+        self.content: Content | None = None
+        self.plain = True
+        """the kernel's fast path may be used: not closing, not suspended, no content begun"""
+        self.flow_active = True
+        self.last_queue: str | None = None
+        self.prefetch = 0
+        """of consumers to come"""
+        self.prefetch_shared = 0
+        """of all consumers of the channel together"""
+        self.consumers: dict[str, Consumer] = {}
+        self.next_tag = 1
+        self.unacked = Unacked()
+        self.consumed = 0
+        """unacked deliveries to consumers: what prefetch_shared limits; basic.get is not limited"""
+        self.confirming = False
+        self.published = 0
+        self.confirmed = 0
+        self._acknowledged = 0
+        self._waiting: deque[tuple[int, int]] = deque()
+        """(publish number, journal index): up to that number is confirmed when the index is durable"""
+        self.tx: Transaction | None = None
+        self._current = b"\x00\x00\x00\x00"
+        """class and method id of the last method, for an error in its continuation"""
+        self._routes: dict[bytes, Route] = {}
+        self._routes_version = -1
+
+    # Frames, one by one
+
+    def frame(self, kind: int, payload: bytes) -> None:
+        """One frame of this channel. Soft errors end here; hard ones are the connection's."""
+        if self.suspended:
+            self.held.append((kind, payload))
+            self.held_bytes += len(payload)
+            self.connection.held_bytes += len(payload)
+            return
+        try:
+            self._handle(kind, payload)
+        except AMQPSoftError as error:
+            self.fail(error, payload if kind == 1 else _PUBLISH_ID)
+        self._set_plain()
+
+    def _handle(self, kind: int, payload: bytes) -> None:
+        if self.closing:
+            self._handle_closing(kind, payload)
+            return
+        if self.content is not None:
+            self._add_content(kind, payload)
+            return
+        if kind != 1:
+            raise AMQPUnexpectedFrame("expected method frame, got non method frame instead")
+        if payload[:4] == _PUBLISH_ID:
+            self.content = Content(self.id, payload)
+            return
+        self._current = payload[:4]
+        method = read_method(payload)
+        handler = self.node.methods.get(type(method))
+        if handler is None:
+            raise AMQPChannelError(f"unexpected method {method.name.lower()} on channel {self.id}")
+        handler(self, method)
+
+    def _handle_closing(self, kind: int, payload: bytes) -> None:
+        if kind == 1 and payload[:4] in (b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"):
+            if payload[3] == 40:
+                self.send(commands.Channel.CloseOk())
+            self.connection.forget_channel(self)
+
+    def _add_content(self, kind: int, payload: bytes) -> None:
+        content = self.content
+        assert content is not None
+        complete = content.add(kind, payload)
+        if content.body_size > BODY_BYTES_MAX:
+            raise AMQPFrameError(f"body size {content.body_size} is larger than the limit {BODY_BYTES_MAX}")
+        self._check_size(content.body_size)
+        if complete:
+            self.content = None
+            self._publish(content.run())
+
+    def _set_plain(self) -> None:
+        self.plain = not (self.closing or self.suspended or self.closed or self.content is not None)
+
+    def suspend(self, continuation: Callable[..., None]) -> Callable[..., None]:
+        """Hold later frames until the returned function is called: it runs the continuation, with its arguments, then
+        the held frames. A channel that was closed meanwhile runs nothing."""
+        self.suspended, self.plain = True, False
+
+        def resume(*results: Any) -> None:
+            if not self.closed:
+                self.suspended = False
+                self.connection.guard(lambda: self._continue(continuation, results))
+
+        return resume
+
+    def _continue(self, continuation: Callable[..., None], results: tuple[Any, ...]) -> None:
+        try:
+            continuation(*results)
+        except AMQPSoftError as error:
+            self.fail(error, self._current)
+        self._set_plain()
+        while self.held and not self.suspended and not self.closed:
+            kind, payload = self.held.popleft()
+            self.held_bytes -= len(payload)
+            self.connection.held_bytes -= len(payload)
+            self.frame(kind, payload)
+
+    def send(self, method: base.Frame) -> None:
+        self.connection.write(method_frame(self.id, method))
+
+    def fail(self, error: AMQPSoftError, method_id: bytes) -> None:
+        """Close the channel for the error (section 1.5.2.5)."""
+        self.node.flush_confirms(self)
+        text = reply_text(error)
+        self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)
+        self.release()
+        self.closing = True
+        self.plain = False
+        self.content = None
+        self.send(
+            commands.Channel.Close(
+                reply_code=error.value,  # type: ignore[attr-defined]  # each of pamqp's classes has it
+                reply_text=text,
+                class_id=int.from_bytes(method_id[:2], "big"),
+                method_id=int.from_bytes(method_id[2:4], "big"),
+            )
+        )
+
+    def release(self) -> None:
+        """Give back what the channel has of others': consumers, unacked messages. Once, however it ends."""
+        for consumer in list(self.consumers.values()):
+            self.remove_consumer(consumer)
+        if self.tx is not None:
+            self.unacked.restore(self.tx.settled_entries())
+            self.tx = None
+        entries, _ = self.unacked.settle_through(0)
+        self.requeue(entries)
+        self._waiting.clear()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        self.consumers.pop(consumer.tag, None)
+        consumer.queue.cancel(consumer)
+        self.node.consumer_gone(consumer.queue)
+
+    # Publishing
+
+    def publish(self, run: Run) -> None:
+        """A run from the kernel. Only while `plain`."""
+        try:
+            self._publish(run)
+        except AMQPSoftError as error:
+            self.fail(error, _PUBLISH_ID)
+
+    def _publish(self, run: Run) -> None:
+        node = self.node
+        if node.alarms:
+            self.connection.block()
+        self.connection.publishing = True
+        if run.body_size > node.limits.message_bytes_max:
+            self._check_size(run.body_size)
+        if self._routes_version != node.topology.version:
+            self._routes.clear()
+            self._routes_version = node.topology.version
+        key = run.key
+        route = self._routes.get(key) or self._resolve(key)
+        properties = node.properties.read(run.properties)
+        if properties.user_id is not None:
+            self._check_user_id(properties.user_id)
+        queues = route.queues
+        if queues is None:
+            queues = node.route(self.connection.vhost, route.exchange, route.routing_key, properties.headers or {})
+        if self.tx is not None:
+            self.tx.publish(run, queues, properties.persistent, route.mandatory)
+        else:
+            self.accept(run, queues, properties.persistent, route.mandatory)
+
+    def accept(self, run: Run, queues: tuple[Queue, ...], persistent: bool, mandatory: bool) -> None:
+        """The run goes to its queues; it is returned when there are none; its confirm is due."""
+        node, waits = self.node, False
+        for queue in queues:
+            if queue.publish(run, persistent):
+                waits = True
+            node.dirty[queue] = None
+        if not queues and mandatory:
+            for i in range(run.count):
+                self.connection.write(self._return(run, i))
+        if self.confirming:
+            self.published += run.count
+            waiting = self._waiting
+            if waits:
+                index = node.journal.index
+                if waiting and waiting[-1][1] == index:
+                    waiting[-1] = (self.published, index)
+                else:
+                    waiting.append((self.published, index))
+                    node.confirm_waiters[self] = None
+            elif waiting:
+                # Confirms keep tag order: this one goes out with the one before it.
+                waiting[-1] = (self.published, waiting[-1][1])
+            else:
+                self.confirmed = self.published
+                node.confirms_due[self] = None
+
+    def _resolve(self, key: bytes) -> Route:
+        """The route of a publish with this method payload (from the exchange on). Raises what RabbitMQ raises."""
+        size = key[0]
+        exchange = key[1 : 1 + size].decode("utf-8", "surrogateescape")
+        routing_key = key[2 + size : 2 + size + key[1 + size]].decode("utf-8", "surrogateescape")
+        flags = key[-1]
+        connection, node = self.connection, self.node
+        if flags & 2:
+            raise AMQPNotImplemented("immediate=true")
+        node.access.require(connection.user, connection.vhost, "write", "exchange", exchange)
+        vhost = node.topology.vhosts[connection.vhost]
+        if exchange:
+            state = vhost.exchanges.get(exchange)
+            if state is None:
+                raise AMQPNotFound(f"no exchange '{exchange}' in vhost '{connection.vhost}'")
+            if state.record.internal:
+                raise AMQPAccessRefused(
+                    f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'"
+                )
+            if state.record.type == "topic":
+                node.access.require_topic(
+                    connection.user, connection.vhost, "write", exchange, routing_key, connection.topic_variables
+                )
+        by_headers = vhost.routes_on_headers(exchange)
+        queues = None if by_headers else node.route(connection.vhost, exchange, routing_key, {})
+        route = Route(exchange, routing_key, bool(flags & 1), queues)
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[key] = route
+        return route
+
+    def _check_size(self, body_size: int) -> None:
+        limit = self.node.limits.message_bytes_max
+        if body_size > limit:
+            raise AMQPPreconditionFailed(f"message size {body_size} is larger than configured max size {limit}")
+
+    def _check_user_id(self, user_id: str) -> None:
+        user = self.connection.user
+        if user_id != user and not self.connection.may_impersonate:
+            raise AMQPPreconditionFailed(f"user_id property set to '{user_id}' but authenticated user was '{user}'")
+
+    def _return(self, run: Run, i: int) -> bytes:
+        payload = b"\x00\x3c\x00\x32\x01\x38\x08NO_ROUTE" + run.names
+        head = b"\x01" + self.id.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
+        return head + payload + b"\xce" + encode_content(run, i, self.id, self.connection.frame_max)
+
+    # Confirms
+
+    def durable(self, index: int) -> bool:
+        """Everything up to the journal's `index` is on disk; True when nothing is waiting any more."""
+        waiting = self._waiting
+        while waiting and waiting[0][1] <= index:
+            self.confirmed = waiting.popleft()[0]
+        return not waiting
+
+    def flush_confirms(self) -> None:
+        count = self.confirmed - self._acknowledged
+        if count > 0 and not self.closing and not self.closed:
+            self._acknowledged = self.confirmed
+            self.connection.write(ack_frame(self.id, self.confirmed, count > 1))
+
+    # Settling
+
+    def ack(self, first: int, last: int, multiple: bool) -> None:
+        """A range of basic.ack from the kernel. Only while `plain`."""
+        try:
+            self.settle(first, last, multiple, None)
+        except AMQPSoftError as error:
+            self.fail(error, b"\x00\x3c\x00\x50")
+
+    def settle(self, first: int, last: int, multiple: bool, requeue: bool | None) -> None:
+        """Delivery tags first..last, or all up to `last` with `multiple`: `requeue` is None for an acknowledgement,
+        else whether what is rejected goes back. Raises AMQPPreconditionFailed for an unknown tag."""
+        if multiple:
+            entries, unknown = self.unacked.settle_through(last)
+        else:
+            entries, unknown = self.unacked.settle(first, last)
+        if self.tx is not None:
+            self.tx.settle(entries, requeue)
+        elif requeue:
+            self.requeue(entries)
+        else:
+            self.discard(entries)
+        if unknown is not None:
+            raise AMQPPreconditionFailed(f"unknown delivery tag {unknown}")
+
+    def discard(self, entries: list[Delivered]) -> None:
+        """The messages are done: acknowledged, or rejected without requeue."""
+        for entry in entries:
+            entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
+            self._give_credit(entry)
+
+    def requeue(self, entries: list[Delivered]) -> None:
+        for entry in entries:
+            entry.queue.requeue(entry.seq, entry.seq + entry.size - 1)
+            self.node.dirty[entry.queue] = None
+            self._give_credit(entry)
+
+    def _give_credit(self, entry: Delivered) -> None:
+        consumer = entry.consumer
+        if consumer is None:
+            return
+        consumer.unacked -= entry.size
+        self.consumed -= entry.size
+        if self.prefetch_shared:
+            self.wake_consumers()
+        else:
+            self.node.dirty[consumer.queue] = None
+
+    def wake_consumers(self) -> None:
+        """Their credit may have grown: let their queues look."""
+        for consumer in self.consumers.values():
+            self.node.dirty[consumer.queue] = None

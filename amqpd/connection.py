@@ -1,0 +1,435 @@
+"""A connection: from the protocol header to close.
+
+What comes in: bytes, whatever their cut; the time, now and then; the answers of the log-in. What goes out: bytes, in
+`outbox`; channels; effects on the node.
+Rules: 1. `state` moves only along the table below. 2. A hard error closes the connection with its code; anything
+else that is raised is our bug and closes it with 541 INTERNAL_ERROR. 3. Nothing is read while a log-in is under way,
+and what a client may send before is bounded by one frame.
+Not here: the channels' methods (`channels.py`, `methods/`), sockets and TLS (`pump.py`), the handshake's methods
+(`handshake.py`).
+
+Source: AMQP 0-9-1 sections 2.2.4, 4.2.2 and 1.4 of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from pamqp import base, commands
+from pamqp.exceptions import (
+    AMQPChannelError,
+    AMQPConnectionForced,
+    AMQPError,
+    AMQPFrameError,
+    AMQPHardError,
+    AMQPInternalError,
+    AMQPNotAllowed,
+    AMQPUnexpectedFrame,
+)
+
+from amqpd.channels import Channel
+from amqpd.handshake import Handshake
+from amqpd.kernel import scan_acks, scan_publishes
+from amqpd.wire import HEARTBEAT, PROTOCOL_HEADER, method_frame, read_method, reply_text
+
+if TYPE_CHECKING:
+    from amqpd.node import Node
+
+_HEAD = Struct(">BHI")
+_PUBLISH_ID, _ACK_ID = b"\x00\x3c\x00\x28", b"\x00\x3c\x00\x50"
+_CHANNEL_OPEN_ID, _CONNECTION_CLASS = b"\x00\x14\x00\x0a", b"\x00\x0a"
+_CLOSE_ID, _CLOSE_OK_ID = b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33"
+
+# A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole; a
+# larger one is assembled frame by frame, so that its beginning is not copied again with every receive.
+WAIT_BYTES_MAX = 131_072
+# RabbitMQ waits so long for close-ok before it drops the socket.
+CLOSE_TIMEOUT_S = 30.0
+# What suspended channels of one connection may hold before the connection is not read any more.
+HELD_BYTES_MAX = 1024 * 1024
+
+
+class State(Enum):
+    """What is waited for. HEADER -> HANDSHAKE -> RUNNING -> CLOSING -> CLOSED; each may go to CLOSED at once."""
+
+    HEADER = "protocol header"
+    HANDSHAKE = "handshake"
+    RUNNING = "running"
+    CLOSING = "close-ok"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end: `name` as RabbitMQ writes it ("127.0.0.1:4711 -> 127.0.0.1:5672")."""
+
+    name: str
+    loopback: bool
+    tls: bool = False
+    certificate_user: str | None = None
+    """the user that a verified client certificate names"""
+
+
+class Connection:
+    def __init__(self, node: Node, peer: Peer, connection_id: str, now: float) -> None:
+        self.node = node
+        self.peer = peer
+        self.name = peer.name
+        self.id = connection_id
+        self.state = State.HEADER
+        self.outbox: list[bytes] = []
+        self.outbox_bytes = 0
+        self.channels: dict[int, Channel] = {}
+        self.capabilities: dict[str, Any] = {}
+        self.client_properties: dict[str, Any] = {}
+        self.user = ""
+        self.vhost = ""
+        self.may_impersonate = False
+        self.frame_max = node.limits.frame_max
+        self.channel_max = node.limits.channel_max
+        self.heartbeat_s = 0
+        self.publishing = False
+        self.blocked = False
+        self.suspended = False
+        """a log-in is under way: what comes in waits"""
+        self.held_bytes = 0
+        """what the suspended channels hold"""
+        self.current = b"\x00\x00\x00\x00"
+        """class and method id of what is being handled, for the close that it may cause"""
+        self._deaf = False
+        """framing is lost: nothing that comes in can be understood any more"""
+        self._rest = b""
+        self._handshake = Handshake(self)
+        self._deadline: float | None = now + node.limits.handshake_timeout_s
+        self.received_at = now
+        self.sent_at = now
+        self.outbox_full = False
+        node.connections[connection_id] = self
+
+    # Bytes in
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the client, in order, cut anywhere. What the answer is, is in `outbox` afterwards; when `state`
+        is CLOSED, the caller sends what is left there and closes the socket."""
+        if self.state is State.CLOSED or self._deaf:
+            return
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        pos = 0
+        if self.state is State.HEADER:
+            if not self._handshake.protocol_header(data):
+                self._rest = data
+                return
+            pos = len(PROTOCOL_HEADER)
+        self._consume(data, pos)
+
+    def guard(self, step: Callable[[], None]) -> None:
+        """Run a step of this connection's own; every error in it ends here, as a close with the right code."""
+        try:
+            step()
+        except AMQPHardError as error:
+            self.fail(error)
+        except Exception as error:  # noqa: BLE001 - the promise of rule 2; services.bug reports it
+            self.node.services.bug(error)
+            self.fail(AMQPInternalError())
+
+    def _consume(self, data: bytes, pos: int) -> None:
+        end = len(data)
+        channels = self.channels
+        while end - pos >= 7 and not self.suspended and self.state is not State.CLOSED:
+            kind, number, size = _HEAD.unpack_from(data, pos)
+            stop = pos + 8 + size
+            if size > self.frame_max or (stop <= end and data[stop - 1] != 0xCE):
+                # The payload may be as large as the frame should be: 8 bytes of slack, as RabbitMQ allows.
+                self._deaf = True
+                text = "frame-end octet missing" if size <= self.frame_max else f"frame too large: {size} bytes"
+                self.fail(AMQPFrameError(f"{text}, type {kind}, channel {number}"))
+                return
+            if stop > end:
+                break
+            try:
+                channel = channels.get(number)
+                if kind == 1 and channel is not None and channel.plain:
+                    self.current = data[pos + 7 : pos + 11]
+                    if self.current == _PUBLISH_ID:
+                        run = scan_publishes(data, pos, end, self.frame_max)
+                        if run is not None:
+                            if run.count:
+                                stop = pos + run.count * run.stride
+                                channel.publish(run)
+                                pos = stop
+                                continue
+                            if end - pos <= WAIT_BYTES_MAX:
+                                break
+                    elif self.current == _ACK_ID and size == 13:
+                        first, last, multiple, stop = scan_acks(data, pos, end)
+                        channel.ack(first, last, multiple)
+                        pos = stop
+                        continue
+                self._frame(kind, number, data[pos + 7 : stop - 1])
+            except AMQPHardError as error:
+                self.fail(error, self.current)
+            except Exception as error:  # noqa: BLE001 - the promise of rule 2; services.bug reports it
+                self.node.services.bug(error)
+                self.fail(AMQPInternalError(), self.current)
+            pos = stop
+        if self.state is not State.CLOSED:
+            self._rest = data[pos:] if pos else data
+
+    def _frame(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == 1:
+            self.current = payload[:4]
+        if kind == 8:
+            if number != 0 or payload:
+                raise AMQPUnexpectedFrame("heartbeat frame on a channel, or not empty")
+        elif kind not in (1, 2, 3):
+            raise AMQPFrameError(f"unknown frame type {kind}")
+        elif self.state is State.CLOSING:
+            self._closing_frame(kind, number, payload)
+        elif number == 0:
+            self._method(kind, payload)
+        elif self.state is not State.RUNNING:
+            raise AMQPChannelError(f"frame on channel {number} before connection.open")
+        else:
+            channel = self.channels.get(number)
+            if channel is None:
+                self._open_channel(kind, number, payload)
+            else:
+                channel.frame(kind, payload)
+
+    def _closing_frame(self, kind: int, number: int, payload: bytes) -> None:
+        """After connection.close was sent only its answer counts, or the client's own close that crossed it."""
+        if number == 0 and kind == 1 and payload[:4] in (_CLOSE_ID, _CLOSE_OK_ID):
+            if payload[:4] == _CLOSE_ID:
+                self.send(commands.Connection.CloseOk())
+            self._set_closed()
+
+    def _method(self, kind: int, payload: bytes) -> None:
+        if kind != 1:
+            raise AMQPUnexpectedFrame("content frame on channel 0")
+        if payload[:2] != _CONNECTION_CLASS:
+            raise AMQPChannelError("method of another class than connection on channel 0")
+        method = read_method(payload)
+        if isinstance(method, commands.Connection.Close):
+            self._release()
+            self.send(commands.Connection.CloseOk())
+            self._set_closed()
+        elif self.state is State.HANDSHAKE:
+            self._handshake.method(method)
+        elif isinstance(method, commands.Connection.UpdateSecret):
+            self._update_secret(method)
+        else:
+            raise AMQPChannelError(f"unexpected {method.name.lower()} in the state '{self.state.value}'")
+
+    def _open_channel(self, kind: int, number: int, payload: bytes) -> None:
+        if kind != 1 or payload[:4] != _CHANNEL_OPEN_ID:
+            raise AMQPChannelError("expected 'channel.open'")
+        if number > self.channel_max:
+            raise AMQPNotAllowed(f"channel number {number} is above the negotiated channel_max ({self.channel_max})")
+        read_method(payload)
+        self.channels[number] = Channel(self, number)
+        self.channels[number].send(commands.Channel.OpenOk())
+
+    # The handshake's results
+
+    def handshaking(self) -> None:
+        """The protocol header was right."""
+        self.state = State.HANDSHAKE
+
+    def authenticated(self, user: str, may_impersonate: bool = False) -> None:
+        """The answer of `Services.authenticate`; `may_impersonate`: RabbitMQ's tag `impersonator`."""
+        if self.state is not State.HANDSHAKE:
+            return
+        self.user, self.may_impersonate = user, may_impersonate
+        self.guard(self._handshake.authenticated)
+        self._resume()
+
+    def refused(self, mechanism: str, reason: str) -> None:
+        """The log-in was refused. The reason is for the log, never for the client."""
+        if self.state is State.HANDSHAKE:
+            self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
+            self.guard(lambda: self._handshake.refused(mechanism))
+            self._resume()
+
+    def opened(self) -> None:
+        """connection.open was accepted."""
+        self.state = State.RUNNING
+        self._deadline = None
+        self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
+
+    def _resume(self) -> None:
+        self.suspended = False
+        rest, self._rest = self._rest, b""
+        if rest:
+            self.receive(rest)
+
+    def _update_secret(self, method: commands.Connection.UpdateSecret) -> None:
+        def verified(accepted: bool) -> None:
+            if self.state is not State.RUNNING:
+                return
+            if accepted:
+                self.send(commands.Connection.UpdateSecretOk())
+            else:
+                self.fail(AMQPNotAllowed("New secret was refused by one of the backends"))
+            self._resume()
+
+        self.suspended = True
+        secret = method.new_secret
+        raw = secret.encode() if isinstance(secret, str) else bytes(secret or b"")
+        self.node.services.verify_secret(self, raw, verified)
+
+    @property
+    def topic_variables(self) -> dict[str, str]:
+        return {"username": self.user, "vhost": self.vhost}
+
+    # Bytes out
+
+    def write(self, data: bytes) -> None:
+        if not self.outbox:
+            self.node.touched[self] = None
+        self.outbox.append(data)
+        self.outbox_bytes += len(data)
+        if self.outbox_bytes > self.node.limits.outbox_bytes_max:
+            self.outbox_full = True
+
+    def send(self, method: base.Frame) -> None:
+        self.write(method_frame(0, method))
+
+    def sent(self, outbox_bytes: int) -> None:
+        """The pump has sent what it could; so much is left. Deliveries go on when half of the room is free."""
+        self.outbox_bytes = outbox_bytes
+        if self.outbox_full and outbox_bytes * 2 < self.node.limits.outbox_bytes_max:
+            self.outbox_full = False
+            for channel in self.channels.values():
+                channel.wake_consumers()
+
+    @property
+    def reading_paused(self) -> bool:
+        """The pump must not read this connection now: it is blocked by an alarm, or has sent more than can be taken
+        in at once."""
+        if self.blocked or (self.publishing and self.node.journal_full):
+            return True
+        if self.suspended:
+            return len(self._rest) > self.frame_max
+        # A client that does not read its answers may not cause more of them.
+        if self.outbox_bytes > 2 * self.node.limits.outbox_bytes_max:
+            return True
+        return self.held_bytes > HELD_BYTES_MAX
+
+    # Alarms
+
+    def block(self) -> None:
+        """It published while an alarm is on (https://www.rabbitmq.com/docs/connection-blocked)."""
+        if not self.blocked:
+            self.blocked = True
+            if self.capabilities.get("connection.blocked"):
+                self.send(commands.Connection.Blocked(reason="low on " + " & ".join(sorted(self.node.alarms))))
+
+    def unblock(self) -> None:
+        if self.blocked:
+            self.blocked = False
+            if self.capabilities.get("connection.blocked"):
+                self.send(commands.Connection.Unblocked())
+            self.node.touched[self] = None
+
+    # Time
+
+    def on_timer(self, now: float) -> None:
+        """Called about once a second: the handshake's deadline, heartbeats both ways (section 4.2.7)."""
+        if self.state is State.CLOSED:
+            return
+        if self._deadline is not None and now >= self._deadline:
+            self.node.log("connection_timeout", connection=self.name, waiting_for=self.state.value)
+            self._release()
+            self._set_closed()
+            return
+        if self.state is State.CLOSING:
+            if self._deadline is None:
+                self._deadline = now + CLOSE_TIMEOUT_S
+            return
+        if self.heartbeat_s and self.state is State.RUNNING:
+            if now - self.sent_at >= self.heartbeat_s / 2 and not self.outbox:
+                self.write(HEARTBEAT)
+            if self.blocked or self.reading_paused:
+                self.received_at = now
+            elif now - self.received_at > 2 * self.heartbeat_s:
+                self.node.log("heartbeat_missed", connection=self.name, timeout_s=self.heartbeat_s)
+                self._release()
+                self._set_closed()
+
+    # The end
+
+    def fail(self, error: AMQPError, method_id: bytes = b"\x00\x00\x00\x00") -> None:
+        """Close the connection for the error (section 1.4.2.9)."""
+        if self.state in (State.CLOSING, State.CLOSED):
+            self._set_closed()
+            return
+        text = reply_text(error)
+        self.node.log("connection_error", connection=self.name, reply=text)
+        self.close_with(error.value, text, method_id)  # type: ignore[attr-defined]  # each of pamqp's classes has it
+
+    def close_with(self, code: int, text: str, method_id: bytes = b"\x00\x00\x00\x00") -> None:
+        for channel in self.channels.values():
+            self.node.flush_confirms(channel)
+        self._release()
+        if self.state in (State.HEADER, State.HANDSHAKE) and not self._handshake.started:
+            self._set_closed()
+            return
+        self.state = State.CLOSING
+        self.suspended = False
+        self._deadline = None
+        self.send(
+            commands.Connection.Close(
+                reply_code=code,
+                reply_text=text,
+                class_id=int.from_bytes(method_id[:2], "big"),
+                method_id=int.from_bytes(method_id[2:4], "big"),
+            )
+        )
+
+    def force_close(self, explanation: str) -> None:
+        """The operator, or a shutdown, ends it: 320 CONNECTION_FORCED."""
+        if self.state is State.RUNNING:
+            self.fail(AMQPConnectionForced(explanation))
+        elif self.state is not State.CLOSING:
+            self.lost()
+
+    def removed(self, kind: str, name: str) -> None:
+        """A vhost or a user was deleted."""
+        if (kind == "vhost" and name == self.vhost) or (kind == "user" and name == self.user):
+            self.force_close(f"{kind} '{name}' is deleted")
+
+    def lost(self) -> None:
+        """The socket is gone, or is to go now."""
+        if self.state is not State.CLOSED:
+            self._release()
+            self._set_closed()
+
+    def forget_channel(self, channel: Channel) -> None:
+        channel.closed = True
+        self.held_bytes -= channel.held_bytes
+        channel.held_bytes = 0
+        channel.plain = False
+        self.channels.pop(channel.id, None)
+        self.node.confirm_waiters.pop(channel, None)
+        self.node.confirms_due.pop(channel, None)
+
+    def _release(self) -> None:
+        """Give back what belongs to others; delete the queues that are this connection's alone."""
+        for channel in list(self.channels.values()):
+            channel.release()
+            self.forget_channel(channel)
+        for queue in self.node.owned_queues(self.id):
+            self.node.delete_queue(queue, lambda _: None)
+
+    def _set_closed(self) -> None:
+        if self.state is not State.CLOSED:
+            self.state = State.CLOSED
+            self.node.connections.pop(self.id, None)
+            self.node.touched[self] = None
+            self._rest = b""

@@ -1,0 +1,21 @@
+"""The bounds that the protocol rooms keep, as plain numbers.
+
+What comes in: the settings. What goes out: `Limits`.
+Not here: where the numbers come from and why they are what they are (`config.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    channel_max: int = 2047
+    frame_max: int = 131_072
+    heartbeat_s: int = 60
+    handshake_timeout_s: float = 10.0
+    message_bytes_max: int = 128 * 1024 * 1024
+    outbox_bytes_max: int = 4 * 1024 * 1024
+    queue_memory_bytes: int = 16 * 1024 * 1024
+    backlog_memory_bytes: int = 128 * 1024 * 1024

@@ -1,0 +1,135 @@
+"""basic.qos, consume, cancel, get, ack, nack, reject, recover (section 1.8)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented
+
+from amqpd.channels import Consumer
+from amqpd.kernel import encode_content
+from amqpd.methods.names import existing_queue, last_queue
+from amqpd.queues.backlog import Piece
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.node import Handlers
+
+_TAG_REDELIVERED = Struct(">QB")
+_HEAD = Struct(">BHI")
+_COUNT = Struct(">I")
+
+
+def qos(channel: Channel, method: commands.Basic.Qos) -> None:
+    """Per consumer for those to come, or shared by the channel (https://www.rabbitmq.com/docs/consumer-prefetch)."""
+    if method.prefetch_size:
+        raise AMQPNotImplemented(f"prefetch_size!=0 ({method.prefetch_size})")
+    if method.global_:
+        channel.prefetch_shared = method.prefetch_count or 0
+        channel.wake_consumers()
+    else:
+        channel.prefetch = method.prefetch_count or 0
+    channel.send(commands.Basic.QosOk())
+
+
+def consume(channel: Channel, method: commands.Basic.Consume) -> None:
+    connection, node = channel.connection, channel.node
+    name = last_queue(channel, method.queue)
+    node.access.require(connection.user, connection.vhost, "read", "queue", name)
+    queue = existing_queue(channel, name)
+    tag = method.consumer_tag or "amq.ctag-" + node.token()
+    if tag in channel.consumers:
+        raise AMQPNotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if queue.exclusive_consumer or (method.exclusive and queue.consumers):
+        raise AMQPAccessRefused(f"queue '{name}' in vhost '{connection.vhost}' in exclusive use")
+    consumer = Consumer(channel, queue, tag, bool(method.no_ack), bool(method.exclusive))
+    channel.consumers[tag] = consumer
+    queue.consume(consumer)
+    node.dirty[queue] = None
+    if not method.nowait:
+        channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
+
+
+def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
+    consumer = channel.consumers.get(method.consumer_tag or "")
+    if consumer is not None:
+        channel.remove_consumer(consumer)
+    if not method.nowait:
+        channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
+
+
+def cancel_ok(channel: Channel, method: commands.Basic.CancelOk) -> None:
+    """The answer to a consumer cancel notification; it was sent with nowait, so nothing waits for it."""
+
+
+def get(channel: Channel, method: commands.Basic.Get) -> None:
+    connection, node = channel.connection, channel.node
+    name = last_queue(channel, method.queue)
+    node.access.require(connection.user, connection.vhost, "read", "queue", name)
+    queue = existing_queue(channel, name)
+    no_ack = bool(method.no_ack)
+
+    def answer(piece: Piece | None) -> None:
+        if piece is None:
+            channel.send(commands.Basic.GetEmpty())
+            return
+        run, low, _, seq, redelivered = piece
+        tag = channel.next_tag
+        channel.next_tag += 1
+        payload = b"\x00\x3c\x00\x47" + _TAG_REDELIVERED.pack(tag, redelivered) + run.names
+        payload += _COUNT.pack(queue.backlog.ready)
+        connection.write(_HEAD.pack(1, channel.id, len(payload)) + payload + b"\xce")
+        connection.write(encode_content(run, low, channel.id, connection.frame_max))
+        if not no_ack:
+            channel.unacked.add(tag, 1, seq, queue, None)
+
+    node.get(queue, no_ack, channel, answer)
+
+
+def ack(channel: Channel, method: commands.Basic.Ack) -> None:
+    tag = method.delivery_tag or 0
+    channel.settle(tag, tag, bool(method.multiple), None)
+
+
+def nack(channel: Channel, method: commands.Basic.Nack) -> None:
+    """https://www.rabbitmq.com/docs/nack"""
+    tag = method.delivery_tag or 0
+    channel.settle(tag, tag, bool(method.multiple), bool(method.requeue))
+
+
+def reject(channel: Channel, method: commands.Basic.Reject) -> None:
+    tag = method.delivery_tag or 0
+    channel.settle(tag, tag, False, bool(method.requeue))
+
+
+def recover(channel: Channel, method: commands.Basic.Recover) -> None:
+    _recover(channel, bool(method.requeue))
+    channel.send(commands.Basic.RecoverOk())
+
+
+def recover_async(channel: Channel, method: commands.Basic.RecoverAsync) -> None:
+    _recover(channel, bool(method.requeue))
+
+
+def _recover(channel: Channel, requeue: bool) -> None:
+    if not requeue:
+        # Redelivery to the very same consumer: RabbitMQ does not have it either.
+        raise AMQPNotImplemented("requeue=false")
+    entries, _ = channel.unacked.settle_through(0)
+    channel.requeue(entries)
+
+
+METHODS: Handlers = {
+    commands.Basic.Qos: qos,
+    commands.Basic.Consume: consume,
+    commands.Basic.Cancel: cancel,
+    commands.Basic.CancelOk: cancel_ok,
+    commands.Basic.Get: get,
+    commands.Basic.Ack: ack,
+    commands.Basic.Nack: nack,
+    commands.Basic.Reject: reject,
+    commands.Basic.Recover: recover,
+    commands.Basic.RecoverAsync: recover_async,
+}

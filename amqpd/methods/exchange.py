@@ -1,0 +1,138 @@
+"""exchange.declare, delete, bind, unbind (section 1.6; exchange-to-exchange: https://www.rabbitmq.com/docs/e2e)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed
+
+from amqpd.exchanges.types import new_matcher
+from amqpd.methods.bindings import bind_to, unbind_from
+from amqpd.methods.names import (
+    refuse_default_exchange,
+    refuse_reserved,
+    require_equal,
+    require_equal_arguments,
+    strip,
+)
+from amqpd.topology import plans
+from amqpd.topology.records import ExchangeRecord, Put
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.node import Handlers
+
+EQUIVALENCE_ARGUMENTS = ("alternate-exchange",)
+
+
+def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
+    connection, node = channel.connection, channel.node
+    name = strip(method.exchange)
+    refuse_default_exchange(name)
+    existing = node.topology.vhosts[connection.vhost].exchanges.get(name)
+    if method.passive:
+        if existing is None:
+            raise AMQPNotFound(f"no exchange '{name}' in vhost '{connection.vhost}'")
+        _declared(channel, method)
+        return
+    node.access.require(connection.user, connection.vhost, "configure", "exchange", name)
+    record = ExchangeRecord(
+        connection.vhost,
+        name,
+        strip(method.exchange_type),
+        durable=bool(method.durable),
+        auto_delete=bool(method.auto_delete),
+        internal=bool(method.internal),
+        arguments=method.arguments or {},
+    )
+    if existing is not None:
+        _require_equivalent(record, existing.record)
+        _declared(channel, method)
+        return
+    new_matcher(record)  # raises for a type that does not exist
+    refuse_reserved("exchange", name)
+    _check_alternate(channel, record)
+
+    def declared(created: bool) -> None:
+        if created:
+            _declared(channel, method)
+        else:
+            declare(channel, method)  # somebody was faster: it exists now
+
+    node.submit([Put(record, create=True)], channel.suspend(declared))
+
+
+def _declared(channel: Channel, method: commands.Exchange.Declare) -> None:
+    if not method.nowait:
+        channel.send(commands.Exchange.DeclareOk())
+
+
+def _require_equivalent(received: ExchangeRecord, current: ExchangeRecord) -> None:
+    resource = f"exchange '{current.name}' in vhost '{current.vhost}'"
+    require_equal(resource, "type", received.type, current.type)
+    require_equal(resource, "durable", received.durable, current.durable)
+    require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
+    require_equal(resource, "internal", received.internal, current.internal)
+    require_equal_arguments(resource, EQUIVALENCE_ARGUMENTS, received.arguments, current.arguments)
+
+
+def _check_alternate(channel: Channel, record: ExchangeRecord) -> None:
+    """Who names an alternate must be able to read here and write there, or it would be a way around permissions."""
+    alternate = record.arguments.get("alternate-exchange")
+    if alternate is None:
+        return
+    if not isinstance(alternate, str):
+        raise AMQPPreconditionFailed(
+            f"invalid arg 'alternate-exchange' for exchange '{record.name}' in vhost '{record.vhost}': not a string"
+        )
+    access, connection = channel.node.access, channel.connection
+    access.require(connection.user, connection.vhost, "read", "exchange", record.name)
+    access.require(connection.user, connection.vhost, "write", "exchange", alternate)
+
+
+def delete(channel: Channel, method: commands.Exchange.Delete) -> None:
+    connection, node = channel.connection, channel.node
+    name = strip(method.exchange)
+    refuse_default_exchange(name)
+    if name.startswith("amq."):
+        raise AMQPAccessRefused(f"deletion of system exchange '{name}' in vhost '{connection.vhost}' not allowed")
+    node.access.require(connection.user, connection.vhost, "configure", "exchange", name)
+    vhost = node.topology.vhosts[connection.vhost]
+
+    def deleted(_: bool = True) -> None:
+        if not method.nowait:
+            channel.send(commands.Exchange.DeleteOk())
+
+    if name not in vhost.exchanges:
+        deleted()
+        return
+    if method.if_unused and vhost.bindings_from(name):
+        raise AMQPPreconditionFailed(f"exchange '{name}' in vhost '{connection.vhost}' in use")
+    node.submit(plans.delete_exchange(vhost, name), channel.suspend(deleted))
+
+
+def bind(channel: Channel, method: commands.Exchange.Bind) -> None:
+    def bound() -> None:
+        if not method.nowait:
+            channel.send(commands.Exchange.BindOk())
+
+    destination, source = strip(method.destination), strip(method.source)
+    bind_to(channel, source, destination, "exchange", method.routing_key or "", method.arguments, bound)
+
+
+def unbind(channel: Channel, method: commands.Exchange.Unbind) -> None:
+    def unbound() -> None:
+        if not method.nowait:
+            channel.send(commands.Exchange.UnbindOk())
+
+    destination, source = strip(method.destination), strip(method.source)
+    unbind_from(channel, source, destination, "exchange", method.routing_key or "", method.arguments, unbound)
+
+
+METHODS: Handlers = {
+    commands.Exchange.Declare: declare,
+    commands.Exchange.Delete: delete,
+    commands.Exchange.Bind: bind,
+    commands.Exchange.Unbind: unbind,
+}

@@ -1,0 +1,289 @@
+"""The node: everything that connections share, and what happens at the end of a tick.
+
+What comes in: applied changes of the topology, durable numbers of the journal, rows that were read back, alarms.
+What goes out: deliveries and confirms (into connections), changes to make and rows to read (to the shell).
+Rules: 1. Pure: what needs a clock, a disk or chance is asked of `Services`. 2. `tick` runs after each batch of
+input, and does once what the batch made necessary: dispatch, confirms. 3. A queue's machine exists exactly while its
+record is in the topology.
+Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import Recovered, Row
+from amqpd.limits import Limits
+from amqpd.properties import PropertiesReader
+from amqpd.queues.backlog import Piece
+from amqpd.queues.queue import Queue
+from amqpd.security.access import Access
+from amqpd.topology import plans
+from amqpd.topology.records import Change, Key, Put, QueueRecord
+from amqpd.topology.state import Topology
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.connection import Connection
+
+# Queues with less than this in memory are no cause of a shortage.
+SMALL_QUEUE_BYTES = 64 * 1024
+# While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
+JOURNAL_BYTES_MAX = 32 * 1024 * 1024
+
+Resume = Callable[[bool], None]
+Handlers = Mapping[type, Callable[["Channel", Any], None]]
+
+
+class Services(Protocol):
+    """What the shell does for the pure rooms. None of it blocks or answers before it returns."""
+
+    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+        """Make the changes; resume(True) when they are applied, resume(False) when a record to create exists, or one
+        of the keys in `requires` does not."""
+        ...
+
+    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        """Ends in `connection.authenticated` or `connection.refused`."""
+        ...
+
+    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None: ...
+
+    def token(self) -> str:
+        """22 random characters of A-Z a-z 0-9 - _."""
+        ...
+
+    def queue_id(self) -> int:
+        """A random number of 63 bits."""
+        ...
+
+    def log(self, event: str, fields: Mapping[str, Any]) -> None: ...
+
+    def bug(self, error: Exception) -> None:
+        """An exception that should not have been: logged with its traceback; tests fail on it."""
+        ...
+
+
+class Node:
+    def __init__(
+        self,
+        services: Services,
+        topology: Topology,
+        access: Access,
+        journal: JournalBuffer,
+        limits: Limits,
+        methods: Handlers,
+        server_properties: Mapping[str, Any],
+    ) -> None:
+        self.services = services
+        self.topology = topology
+        self.access = access
+        self.journal = journal
+        self.limits = limits
+        self.methods = methods
+        self.server_properties = server_properties
+        self.properties = PropertiesReader()
+        self.token = services.token
+        self.new_queue_id = services.queue_id
+        self.queues: dict[tuple[str, str], Queue] = {}
+        self.connections: dict[str, Connection] = {}
+        self._owned: dict[str, dict[Queue, None]] = {}
+        """exclusive queues by the connection that owns them"""
+        self.alarms: set[str] = set()
+        self.draining = False
+        # Sets that keep their order: equal input gives equal output.
+        self.dirty: dict[Queue, None] = {}
+        self.touched: dict[Connection, None] = {}
+        self.confirms_due: dict[Channel, None] = {}
+        self.confirm_waiters: dict[Channel, None] = {}
+        self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
+        self._recovered: Recovered | None = None
+
+    # Start
+
+    def recover(self, recovered: Recovered) -> None:
+        """Queues that appear from now on take over what the journal has of them. Call `recovery_ended` after the
+        topology was loaded."""
+        self._recovered = recovered
+
+    def recovery_ended(self) -> None:
+        """What is in the journal and in no queue belonged to deleted ones."""
+        assert self._recovered is not None
+        known = {queue.record.id for queue in self.queues.values()}
+        for queue_id in self._recovered.queues:
+            if queue_id not in known:
+                self.journal.drop(queue_id)
+        self._recovered = None
+
+    # The topology
+
+    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+        """See `Services.submit`."""
+        self.services.submit(changes, resume, requires)
+
+    def applied(self, changes: Iterable[Change]) -> None:
+        """The topology has just changed so: make and end the machines of queues, tell connections."""
+        for change in changes:
+            if isinstance(change, Put):
+                if isinstance(change.record, QueueRecord):
+                    self._put_queue(change.record)
+            elif change.key[0] == "queue":
+                self._remove_queue(change.key)
+            elif change.key[0] in ("vhost", "user"):
+                for connection in list(self.connections.values()):
+                    connection.removed(change.key[0], change.key[1])
+
+    def _put_queue(self, record: QueueRecord) -> None:
+        key = (record.vhost, record.name)
+        queue = self.queues.get(key)
+        if queue is not None:
+            queue.record = record
+            return
+        queue = self.queues[key] = Queue(record, self.journal)
+        found = self._recovered.queues.get(record.id) if self._recovered is not None else None
+        if found is not None:
+            queue.backlog.recover(found)
+        if record.owner is not None:
+            self._owned.setdefault(record.owner, {})[queue] = None
+            if record.owner not in self.connections:
+                # The connection went while its declaration was on the way.
+                self.delete_queue(queue, lambda _: None)
+
+    def owned_queues(self, connection_id: str) -> list[Queue]:
+        return list(self._owned.get(connection_id, ()))
+
+    def _remove_queue(self, key: Key) -> None:
+        queue = self.queues.pop((key[1], key[2]), None)
+        if queue is not None:
+            owned = self._owned.get(queue.record.owner or "")
+            if owned is not None:
+                owned.pop(queue, None)
+                if not owned:
+                    del self._owned[queue.record.owner or ""]
+            self.dirty.pop(queue, None)
+            queue.delete()
+
+    def delete_queue(self, queue: Queue, resume: Resume) -> None:
+        record = queue.record
+        vhost = self.topology.vhosts.get(record.vhost)
+        if vhost is None or self.queues.get((record.vhost, record.name)) is not queue:
+            resume(True)
+        else:
+            self.submit(plans.delete_queue(vhost, record.name), resume)
+
+    def consumer_gone(self, queue: Queue) -> None:
+        """A consumer left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
+        self.dirty[queue] = None
+        if queue.record.auto_delete and not queue.consumers and not queue.deleted:
+            self.delete_queue(queue, lambda _: None)
+
+    def route(self, vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any]) -> tuple[Queue, ...]:
+        names = self.topology.vhosts[vhost].route(exchange, routing_key, headers)
+        queues = self.queues
+        return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
+
+    # Messages
+
+    def get(self, queue: Queue, no_ack: bool, channel: Channel, answer: Callable[[Piece | None], None]) -> None:
+        """basic.get: `answer` is called at once; or later, with the channel suspended until then, when the message
+        must be read from disk."""
+        answered = False
+        resume: Callable[..., None] | None = None
+
+        def take(piece: Piece | None) -> bool:
+            nonlocal answered
+            answered = True
+            if channel.closed:
+                return False
+            if resume is None:
+                answer(piece)
+            else:
+                resume(piece)
+            return True
+
+        queue.get(no_ack, take)
+        if not answered:
+            resume = channel.suspend(answer)
+        self.dirty[queue] = None
+
+    def when_durable(self, done: Callable[[], None]) -> None:
+        """Call `done` when all that was handed to the journal until now is on disk."""
+        self.journal.force()
+        self._durable_waiters.append((self.journal.index, done))
+
+    def durable(self, index: int) -> None:
+        """The journal's transactions up to `index` are on disk."""
+        for channel in [channel for channel in self.confirm_waiters if channel.durable(index)]:
+            del self.confirm_waiters[channel]
+            self.confirms_due[channel] = None
+        for channel in self.confirm_waiters:
+            self.confirms_due[channel] = None
+        while self._durable_waiters and self._durable_waiters[0][0] <= index:
+            self._durable_waiters.pop(0)[1]()
+
+    def loaded(self, queue: Queue, rows: list[Row]) -> None:
+        """Rows that were read for the queue. Raises JournalDamaged."""
+        queue.reading = False
+        if not queue.deleted:
+            queue.backlog.loaded(rows)
+            self.dirty[queue] = None
+
+    def flush_confirms(self, channel: Channel) -> None:
+        self.confirms_due.pop(channel, None)
+        channel.flush_confirms()
+
+    def tick(self) -> list[tuple[Queue, int, int]]:
+        """Everything that the input since the last tick made necessary. What must be read from disk now: (queue,
+        first sequence number, last)."""
+        reads: list[tuple[Queue, int, int]] = []
+        while self.dirty:
+            dirty, self.dirty = self.dirty, {}
+            for queue in dirty:
+                queue.dispatch()
+                wanted = queue.next_read()
+                if wanted is not None:
+                    queue.reading = True
+                    reads.append((queue, *wanted))
+                if queue.backlog.memory_bytes > SMALL_QUEUE_BYTES:
+                    self._shrink(queue)
+        if self.confirms_due:
+            due, self.confirms_due = self.confirms_due, {}
+            for channel in due:
+                channel.flush_confirms()
+        return reads
+
+    # Memory
+
+    def _shrink(self, queue: Queue) -> None:
+        limits = self.limits
+        if queue.backlog.memory_bytes > min(limits.queue_memory_bytes, self._share):
+            queue.backlog.shrink(min(limits.queue_memory_bytes, self._share) // 2)
+
+    @property
+    def _share(self) -> int:
+        """What one queue may keep in memory, when those that are not small share what there is for all."""
+        if len(self.queues) * self.limits.queue_memory_bytes <= self.limits.backlog_memory_bytes:
+            return self.limits.queue_memory_bytes
+        large = sum(queue.backlog.memory_bytes > SMALL_QUEUE_BYTES for queue in self.queues.values())
+        return max(SMALL_QUEUE_BYTES, self.limits.backlog_memory_bytes // max(1, large))
+
+    @property
+    def journal_full(self) -> bool:
+        return self.journal.gathered_bytes > JOURNAL_BYTES_MAX
+
+    # Alarms
+
+    def set_alarm(self, kind: str, on: bool) -> None:
+        """Memory or disk is short, or no longer (https://www.rabbitmq.com/docs/alarms)."""
+        if on:
+            self.alarms.add(kind)
+        else:
+            self.alarms.discard(kind)
+            if not self.alarms:
+                for connection in list(self.connections.values()):
+                    connection.unblock()
+
+    def log(self, event: str, **fields: Any) -> None:
+        self.services.log(event, fields)

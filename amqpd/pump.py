@@ -1,0 +1,368 @@
+"""The pump: the one task that moves client bytes, for all connections together.
+
+What comes in: ready sockets, of clients and listeners. What goes out: bytes into connection machines and from their
+outboxes to the sockets; work for the journal's writer and the reader.
+Rules: 1. A tick takes all sockets that are ready: read each once (bounded, for fairness), feed its machine, let the
+node do what became necessary, then flush each connection that was touched once. 2. No `await` from reading to the
+journal's buffer: a publish is atomic by construction. 3. What a socket does not take waits in its link, with the
+machine's knowledge (`Connection.sent`), so consumers slow down before memory grows.
+Not here: what the bytes mean (`connection.py`), opening ports (`listeners.py`).
+
+Source for the shape: DESIGN 2, measured there against a task per connection.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+import trio
+
+from amqpd.connection import Connection, Peer, State
+from amqpd.node import Node
+from amqpd.queues.queue import Queue
+from amqpd.tls_stream import TlsStream
+
+# Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.
+RECEIVE_BYTES_MAX = 256 * 1024
+# New connections taken from one listener in one tick.
+ACCEPTS_MAX = 64
+# Ticks in a row before other trio tasks get their turn, while there is always something ready.
+TICKS_MAX = 8
+# Out of descriptors, a listener stays readable all the time; it is left alone for so long.
+ACCEPT_PAUSE_S = 0.5
+# A connection that is closed has so long to take what is left for it.
+LINGER_S = 5.0
+
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+_log = structlog.get_logger("amqpd.pump")
+
+
+class ListeningSocket(Protocol):
+    """What the pump needs of a listener."""
+
+    @property
+    def socket(self) -> socket.socket: ...
+
+    @property
+    def tls_context(self) -> ssl.SSLContext | None: ...
+
+
+class Link:
+    """A client's socket and its connection machine."""
+
+    __slots__ = ("connection", "events", "linger_until", "pending", "pending_bytes", "socket", "tls")
+
+    def __init__(self, client: socket.socket, connection: Connection, tls: TlsStream | None) -> None:
+        self.socket = client
+        self.connection = connection
+        self.tls = tls
+        self.pending: deque[memoryview] = deque()
+        self.pending_bytes = 0
+        self.events = _IN
+        self.linger_until: float | None = None
+
+
+class Pump:
+    def __init__(
+        self,
+        node: Node,
+        connections_max: int,
+        new_connection_id: Callable[[], str],
+        certificate_user: Callable[[dict[str, object]], str | None],
+        want_reads: Callable[[list[tuple[Queue, int, int]]], None],
+        want_commit: Callable[[], None],
+    ) -> None:
+        self.node = node
+        self._connections_max = connections_max
+        self._new_connection_id = new_connection_id
+        self._certificate_user = certificate_user
+        self._want_reads = want_reads
+        self._want_commit = want_commit
+        self._epoll = select.epoll()
+        self._links: dict[int, Link] = {}
+        self._by_connection: dict[Connection, Link] = {}
+        self._listeners: dict[int, ListeningSocket] = {}
+        self._paused: dict[Link, None] = {}
+        self._lingering: dict[Link, None] = {}
+        self._accept_again_at: float | None = None
+        self._buffer = bytearray(RECEIVE_BYTES_MAX)
+        self._view = memoryview(self._buffer)
+
+    @property
+    def link_count(self) -> int:
+        return len(self._links)
+
+    def add_listener(self, listener: ListeningSocket) -> None:
+        """Accept from a socket that listens already and does not block."""
+        self._listeners[listener.socket.fileno()] = listener
+        self._epoll.register(listener.socket.fileno(), _IN)
+
+    def stop_accepting(self) -> None:
+        """Close the listeners."""
+        for fd, listener in self._listeners.items():
+            self._epoll.unregister(fd)
+            listener.socket.close()
+        self._listeners.clear()
+
+    async def run(self) -> None:
+        """Move bytes until cancelled."""
+        while True:
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+            for _ in range(TICKS_MAX):
+                events = self._epoll.poll(0)
+                if not events:
+                    break
+                self._tick(events)
+
+    async def run_timers(self) -> None:
+        """Once a second: handshake deadlines, heartbeats, lingering sockets, the pause after EMFILE."""
+        while True:
+            await trio.sleep(1)
+            now = trio.current_time()
+            for connection in list(self.node.connections.values()):
+                connection.on_timer(now)
+            for link in list(self._lingering):
+                if link.linger_until is not None and now > link.linger_until:
+                    self._close(link)
+            if self._accept_again_at is not None and now >= self._accept_again_at:
+                self._accept_again_at = None
+                for fd in self._listeners:
+                    self._epoll.modify(fd, _IN)
+            self.settle()
+
+    def _tick(self, events: Sequence[tuple[int, int]]) -> None:
+        now = trio.current_time()
+        links = self._links
+        for fd, mask in events:
+            link = links.get(fd)
+            if link is None:
+                if fd in self._listeners:
+                    self._accept(self._listeners[fd], now)
+                continue
+            if mask & ~_OUT:
+                self._read(link, now)
+            if mask & _OUT:
+                self.node.touched[link.connection] = None
+        self._settle(now)
+
+    def settle(self) -> None:
+        """After anything that acted on the node from outside of a tick: an answer of the metadata store, a commit, a
+        timer."""
+        self._settle(trio.current_time())
+
+    def _settle(self, now: float) -> None:
+        node = self.node
+        reads = node.tick()
+        if reads:
+            self._want_reads(reads)
+        while node.touched:
+            touched, node.touched = node.touched, {}
+            for connection in touched:
+                link = self._by_connection.get(connection)
+                if link is not None:
+                    self._flush(link, now)
+            if node.dirty:
+                # Room in an outbox let consumers go on.
+                reads = node.tick()
+                if reads:
+                    self._want_reads(reads)
+        if self._paused:
+            self._resume_paused()
+        if node.journal.pending:
+            self._want_commit()
+
+    # Reading
+
+    def _read(self, link: Link, now: float) -> None:
+        connection = link.connection
+        try:
+            size = link.socket.recv_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost(link, error.strerror or str(error))
+            return
+        if not size:
+            self._lost(link, "closed by the client")
+            return
+        connection.received_at = now
+        data = bytes(self._view[:size])
+        if link.tls is not None:
+            plain = self._decrypt(link, link.tls, data)
+            if plain is None:
+                return
+            data = plain
+        if data:
+            connection.receive(data)
+        if connection.reading_paused and connection.state is not State.CLOSED:
+            self._paused[link] = None
+            self._watch(link)
+
+    def _decrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes | None:
+        handshaken = tls.handshaken
+        try:
+            plain = tls.receive(data)
+        except ssl.SSLError as error:
+            self._send(link, tls.output())  # the alert that tells the client why
+            self._lost(link, f"TLS: {error.reason or error}")
+            return None
+        self.node.touched[link.connection] = None
+        if tls.handshaken and not handshaken:
+            certificate = tls.certificate()
+            user = self._certificate_user(certificate) if certificate else None
+            peer = link.connection.peer
+            link.connection.peer = Peer(peer.name, peer.loopback, True, user)
+        if plain is None:
+            self._lost(link, "closed by the client")
+        return plain
+
+    def _lost(self, link: Link, reason: str) -> None:
+        connection = link.connection
+        if connection.state not in (State.CLOSED, State.CLOSING):
+            self.node.log("connection_lost", connection=connection.name, reason=reason)
+        connection.lost()
+        self._close(link)
+
+    def _resume_paused(self) -> None:
+        for link in list(self._paused):
+            if not link.connection.reading_paused or link.connection.state is State.CLOSED:
+                del self._paused[link]
+                if link.socket.fileno() >= 0:
+                    self._watch(link)
+
+    # Writing
+
+    def _flush(self, link: Link, now: float) -> None:
+        connection = link.connection
+        outbox = connection.outbox
+        if outbox:
+            connection.outbox = []
+            data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
+            if link.tls is not None:
+                try:
+                    link.tls.send(data)
+                except ssl.SSLError as error:
+                    self._lost(link, f"TLS: {error.reason or error}")
+                    return
+            else:
+                self._send(link, data)
+            connection.sent_at = now
+        if link.tls is not None:
+            self._send(link, link.tls.output())
+        if link.pending and not outbox:
+            self._send(link, b"")
+        if link.socket.fileno() < 0:
+            return
+        connection.sent(link.pending_bytes + sum(map(len, connection.outbox)))
+        if connection.state is State.CLOSED and not connection.outbox:
+            if not link.pending:
+                self._close(link)
+                return
+            if link.linger_until is None:
+                link.linger_until = now + LINGER_S
+                self._lingering[link] = None
+        self._watch(link)
+
+    def _send(self, link: Link, data: bytes) -> None:
+        """Send `data` behind what is pending; what the socket does not take stays pending."""
+        pending = link.pending
+        try:
+            while pending:
+                sent = link.socket.send(pending[0])
+                link.pending_bytes -= sent
+                if sent < len(pending[0]):
+                    pending[0] = pending[0][sent:]
+                    break
+                pending.popleft()
+            if data and not pending:
+                sent = link.socket.send(data)
+                if sent == len(data):
+                    return
+                pending.append(memoryview(data)[sent:])
+                link.pending_bytes += len(data) - sent
+                return
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._lost(link, error.strerror or str(error))
+            return
+        if data:
+            pending.append(memoryview(data))
+            link.pending_bytes += len(data)
+
+    def _watch(self, link: Link) -> None:
+        events = 0 if link in self._paused or link.connection.state is State.CLOSED else _IN
+        if link.pending:
+            events |= _OUT
+        if events != link.events:
+            link.events = events
+            self._epoll.modify(link.socket.fileno(), events)
+
+    # Coming and going
+
+    def _accept(self, listener: ListeningSocket, now: float) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                client, address = listener.socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                _log.error("accept_failed", reason=error.strerror, pause_s=ACCEPT_PAUSE_S)
+                self._accept_again_at = now + ACCEPT_PAUSE_S
+                for fd in self._listeners:
+                    self._epoll.modify(fd, 0)
+                return
+            if len(self._links) >= self._connections_max:
+                _log.warning("connection_refused", reason="connections_max", limit=self._connections_max)
+                client.close()
+                continue
+            self._add(client, address, listener.tls_context, now)
+
+    def _add(
+        self, client: socket.socket, address: tuple[str, int], context: ssl.SSLContext | None, now: float
+    ) -> None:
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        here = client.getsockname()
+        peer = Peer(
+            f"{address[0]}:{address[1]} -> {here[0]}:{here[1]}", is_loopback(address[0]), tls=context is not None
+        )
+        connection = Connection(self.node, peer, self._new_connection_id(), now)
+        link = Link(client, connection, TlsStream(context) if context is not None else None)
+        self._links[client.fileno()] = link
+        self._by_connection[connection] = link
+        self._epoll.register(client.fileno(), _IN)
+
+    def _close(self, link: Link) -> None:
+        fd = link.socket.fileno()
+        if fd < 0:
+            return
+        self._epoll.unregister(fd)
+        del self._links[fd]
+        self._by_connection.pop(link.connection, None)
+        self._paused.pop(link, None)
+        self._lingering.pop(link, None)
+        link.pending.clear()
+        link.socket.close()
+
+    def close(self) -> None:
+        """Everything, at once."""
+        self.stop_accepting()
+        for link in list(self._links.values()):
+            link.connection.lost()
+            self._close(link)
+        self._epoll.close()
+
+
+def is_loopback(address: str) -> bool:
+    """127.0.0.0/8, ::1, and the former in IPv6's clothes."""
+    return address == "::1" or address.startswith(("127.", "::ffff:127."))

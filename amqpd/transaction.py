@@ -1,0 +1,34 @@
+"""An AMQP transaction: what a channel in tx mode holds back until tx.commit.
+
+What comes in: accepted publishes and settled deliveries. What goes out: the same, all at once, or nothing.
+Rules: 1. Publishes take effect in order, then acknowledgements and rejections; between two ticks, so the journal
+writes them as one. 2. After a rollback the deliveries are unacked again, not requeued.
+Not here: tx.select, commit, rollback as methods (`methods/modes.py`).
+
+Source: AMQP 0-9-1 section 1.9; https://www.rabbitmq.com/docs/semantics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqpd.kernel import Run
+from amqpd.unacked import Delivered
+
+if TYPE_CHECKING:
+    from amqpd.queues.queue import Queue
+
+
+class Transaction:
+    def __init__(self) -> None:
+        self.publishes: list[tuple[Run, tuple[Queue, ...], bool, bool]] = []
+        self.settled: list[tuple[list[Delivered], bool | None]] = []
+
+    def publish(self, run: Run, queues: tuple[Queue, ...], persistent: bool, mandatory: bool) -> None:
+        self.publishes.append((run, queues, persistent, mandatory))
+
+    def settle(self, entries: list[Delivered], requeue: bool | None) -> None:
+        self.settled.append((entries, requeue))
+
+    def settled_entries(self) -> list[Delivered]:
+        return [entry for entries, _ in self.settled for entry in entries]
