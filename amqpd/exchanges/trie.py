@@ -109,7 +109,7 @@ class Trie(Generic[T]):
         """Appends to `found` the values of every pattern that matches; each pattern's once."""
         entered = [self._root]
         hashes: set[Node[T]] = set()
-        branching: list[Node[T]] = []  # entered `#` nodes that can lead further
+        branching: list[dict[str, Node[T]]] = []  # the branches of the entered `#` nodes that have any
         visits = 0
         step = 0
         while True:
@@ -120,7 +120,7 @@ class Trie(Generic[T]):
                     if hash_node.values is not None:
                         found.append(hash_node.values)
                     if hash_node.literals is not None:
-                        branching.append(hash_node)
+                        branching.append(hash_node.literals)
             active = entered
             if step == len(words) or not (active or branching):
                 break
@@ -137,9 +137,11 @@ class Trie(Generic[T]):
                 star = node.star
                 if star is not None:
                     entered.append(star)
-            for node in branching:
-                child = node.literals.get(word) if node.literals is not None else None
+            for literals in branching:
+                child = literals.get(word)
                 if child is not None:
                     entered.append(child)
         self.visits += visits
-        found.extend(node.values for node in active if node.values is not None)
+        for node in active:
+            if node.values is not None:
+                found.append(node.values)
