@@ -1,0 +1,39 @@
+"""The fanout exchange: a message goes to everything that is bound (AMQP 0-9-1, 3.1.3.2).
+
+What comes in: bindings. What goes out: all their destinations, as one shared tuple.
+Rules: 1. routing keys and headers are not looked at, in bindings and in messages; 2. a destination bound
+several times is one destination.
+Not here: anything that looks at the message (`direct.py`, `topic.py`, `headers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from amqpd.exchanges.destinations import CountedSet
+from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.topology.records import BindingRecord, ExchangeRecord
+
+
+class FanoutMatcher(Matcher):
+    reads: ClassVar[Reads] = Reads.NOTHING
+
+    def __init__(self, record: ExchangeRecord) -> None:
+        super().__init__(record)
+        self._bound: CountedSet[Destination] = CountedSet()
+
+    def add(self, binding: BindingRecord) -> None:
+        self._bound.add(destination_of(binding))
+        self._inserts += 1
+
+    def remove(self, binding: BindingRecord) -> None:
+        self._bound.remove(destination_of(binding))
+        self._removes += 1
+
+    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
+        self._matches += 1
+        return self._bound.members()
+
+    def statistics(self) -> MatchStatistics:
+        return self._statistics([len(self._bound)] if self._bound else [])

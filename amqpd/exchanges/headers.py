@@ -1,0 +1,142 @@
+"""The headers exchange: a message goes where its headers agree with a binding's arguments (AMQP 0-9-1,
+3.1.3.4).
+
+What comes in: bindings with arguments, message headers. What goes out: the destinations of the bindings that
+agree.
+Theory of operation. A binding becomes a list of wanted headers. One of them (or with `any` each of them) is
+filed in an index by name and value; a message looks up its headers there, and only bindings found that way
+are checked further. So a match costs the headers of the message and the bindings that come near, not all
+bindings.
+Rules (RabbitMQ's rabbit_exchange_type_headers.erl): 1. `x-match` is `all` (also when absent), `any`,
+`all-with-x` or `any-with-x`; 2. arguments whose names begin with `x-` are not compared unless it is one of
+the last two, and `x-match` itself never is; 3. a binding's void value is met by any value, also by void; 4.
+values are compared with their types, see `comparable`; 5. `all` of nothing matches every message, `any` of
+nothing none; 6. routing keys are not looked at.
+Not here: how values are compared (`values.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from typing import Any, ClassVar
+
+from pamqp.exceptions import AMQPPreconditionFailed
+
+from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.exchanges.values import NestedTooDeep, comparable, erlang_term
+from amqpd.topology.records import BindingRecord, ExchangeRecord, Key
+
+X_MATCH = "x-match"
+_MODES = ("all", "any", "all-with-x", "any-with-x")
+_PRESENT = "present"  # stands where a value would be; no value of `comparable` is a plain text
+Wanted = tuple[str, Hashable]
+
+
+class _Want:
+    """A binding, read: every pair of `wanted` must be met, or with `any_of` one. `filed` are the pairs that
+    lead here in the index."""
+
+    __slots__ = ("any_of", "destination", "filed", "wanted")
+
+    def __init__(self, binding: BindingRecord) -> None:
+        mode = binding.arguments.get(X_MATCH)
+        with_x = mode in ("all-with-x", "any-with-x")
+        self.any_of = mode in ("any", "any-with-x")
+        self.destination = destination_of(binding)
+        self.filed: tuple[Wanted, ...] = ()
+        self.wanted: tuple[Wanted, ...] = tuple(
+            (name, _PRESENT if value is None else comparable(value))
+            for name, value in binding.arguments.items()
+            if name != X_MATCH and (with_x or not name.startswith("x-"))
+        )
+
+    def is_met(self, headers: Mapping[str, Any]) -> bool:
+        return all(
+            name in headers and (value is _PRESENT or comparable(headers[name]) == value)
+            for name, value in self.wanted
+        )
+
+
+class HeadersMatcher(Matcher):
+    reads: ClassVar[Reads] = Reads.HEADERS
+
+    def __init__(self, record: ExchangeRecord) -> None:
+        super().__init__(record)
+        self._wants: dict[Key, _Want] = {}
+        self._always: dict[Key, _Want] = {}
+        self._index: dict[str, dict[Hashable, dict[Key, _Want]]] = {}
+        self._fanout_max = 0
+        self._fanout_sum = 0
+
+    def validate(self, binding: BindingRecord) -> None:
+        if X_MATCH not in binding.arguments:
+            return  # the specification leaves open whether it may be omitted; RabbitMQ takes it as `all`
+        mode = binding.arguments[X_MATCH]
+        if mode in _MODES:
+            return
+        try:
+            type_name, text = erlang_term(mode)
+        except NestedTooDeep:
+            type_name, text = "table", "..."
+        if type_name == "longstr":
+            raise AMQPPreconditionFailed(
+                f"Invalid x-match field value {text}; expected all, any, all-with-x, or any-with-x"
+            )
+        raise AMQPPreconditionFailed(
+            f"Invalid x-match field type {type_name} (value {text}); expected longstr"
+        )
+
+    def add(self, binding: BindingRecord) -> None:
+        want = self._wants[binding.key] = _Want(binding)
+        if want.wanted:
+            want.filed = want.wanted if want.any_of else (self._rarest(want.wanted),)
+        elif not want.any_of:
+            self._always[binding.key] = want
+        for name, value in want.filed:
+            self._index.setdefault(name, {}).setdefault(value, {})[binding.key] = want
+        self._inserts += 1
+
+    def remove(self, binding: BindingRecord) -> None:
+        key = binding.key
+        want = self._wants.pop(key)
+        self._always.pop(key, None)
+        for name, value in want.filed:
+            by_value = self._index[name]
+            del by_value[value][key]
+            if not by_value[value]:
+                del by_value[value]
+            if not by_value:
+                del self._index[name]
+        self._removes += 1
+
+    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
+        self._matches += 1
+        found: dict[Destination, None] = {want.destination: None for want in self._always.values()}
+        for name, header in (headers or {}).items():
+            by_value = self._index.get(name)
+            if by_value is None:
+                continue
+            for value in (_PRESENT, comparable(header)):
+                for want in by_value.get(value, {}).values():
+                    if want.destination not in found and (want.any_of or want.is_met(headers or {})):
+                        found[want.destination] = None
+        self._fanout_sum += len(found)
+        self._fanout_max = max(self._fanout_max, len(found))
+        return tuple(found)
+
+    def _rarest(self, wanted: tuple[Wanted, ...]) -> Wanted:
+        """The pair under which fewest bindings are filed yet: most `all` bindings share some headers and
+        differ in one."""
+        return min(wanted, key=lambda pair: len(self._index.get(pair[0], {}).get(pair[1], ())))
+
+    def statistics(self) -> MatchStatistics:
+        return MatchStatistics(
+            num_subscriptions=len(self._wants),
+            num_cache=0,
+            num_inserts=self._inserts,
+            num_removes=self._removes,
+            num_matches=self._matches,
+            cache_hit_rate=0.0,
+            max_fanout=self._fanout_max,
+            avg_fanout=self._fanout_sum / self._matches if self._matches else 0.0,
+        )

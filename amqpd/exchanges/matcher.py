@@ -1,0 +1,96 @@
+"""What every exchange type is to the rest of the broker: a matcher.
+
+What comes in: bindings, and then for each message its routing key and headers. What goes out: destinations.
+Rules: 1. a matcher knows the bindings of one exchange and nothing of other exchanges, queues or messages;
+2. each destination comes out at most once per match; 3. `reads` says what of a message decides the result, so
+that callers know what they may key a route cache by. A type that needs more of a message than its routing key
+and headers (its properties, a random number) adds a flag to `Reads` and an optional keyword argument to its
+`match`; the types that exist are not touched by that.
+Not here: the types by name (`types.py`), walking from exchange to exchange (`amqpd/topology/state.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any, ClassVar
+
+from amqpd.topology.records import BindingRecord, DestinationType, ExchangeRecord
+
+Destination = tuple[DestinationType, str]
+
+
+class Reads(Flag):
+    """What of a message a match depends on."""
+
+    NOTHING = 0
+    ROUTING_KEY = auto()
+    HEADERS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class MatchStatistics:
+    """The eight figures of NATS's `SublistStats` (server/sublist.go), for every type alike. Rates and
+    averages are 0.0 before there is anything to divide by. Fan-out is in distinct destinations per key or
+    cached result, and for headers exchanges per match seen."""
+
+    num_subscriptions: int
+    num_cache: int
+    num_inserts: int
+    num_removes: int
+    num_matches: int
+    cache_hit_rate: float
+    max_fanout: int
+    avg_fanout: float
+
+
+class Matcher(ABC):
+    """The bindings of one exchange. Made by `types.new_matcher`."""
+
+    reads: ClassVar[Reads]
+
+    def __init__(self, record: ExchangeRecord) -> None:
+        """`record.arguments` may set up a type; the four of the specification have nothing to set up."""
+        self._inserts = 0
+        self._removes = 0
+        self._matches = 0
+
+    def validate(self, binding: BindingRecord) -> None:  # noqa: B027 - most types take everything
+        """Called before a new binding is stored; raises pamqp's AMQPPreconditionFailed when this type cannot
+        take it. Bindings that are already stored are not asked about again: `add` takes whatever there is."""
+
+    @abstractmethod
+    def add(self, binding: BindingRecord) -> None:
+        """The caller never adds two bindings of one `key`."""
+
+    @abstractmethod
+    def remove(self, binding: BindingRecord) -> None:
+        """Takes back an `add` of an equal binding. Raises KeyError, and changes nothing, if there was
+        none."""
+
+    @abstractmethod
+    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
+        """The destinations of one message, each once, in an order that depends on the bindings and the
+        arguments only. `headers` is the message's headers table, or None when it has none."""
+
+    @abstractmethod
+    def statistics(self) -> MatchStatistics: ...
+
+    def _statistics(self, fanouts: Collection[int]) -> MatchStatistics:
+        """For the types without a cache; `fanouts` holds the number of destinations under each key."""
+        return MatchStatistics(
+            num_subscriptions=self._inserts - self._removes,
+            num_cache=0,
+            num_inserts=self._inserts,
+            num_removes=self._removes,
+            num_matches=self._matches,
+            cache_hit_rate=0.0,
+            max_fanout=max(fanouts, default=0),
+            avg_fanout=sum(fanouts) / len(fanouts) if fanouts else 0.0,
+        )
+
+
+def destination_of(binding: BindingRecord) -> Destination:
+    return (binding.destination_type, binding.destination)

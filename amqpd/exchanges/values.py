@@ -1,0 +1,106 @@
+"""Field table values as something that can be compared: with their AMQP type, hashable, in one spelling.
+
+What comes in: values as pamqp decodes them. What goes out: nested tuples (`canonical`, `comparable`), or one
+text for a whole table (`arguments_key`).
+Rules: 1. a boolean is never a number, an integer never a float, a text never a number; 2. integers of all
+widths are one type (pamqp does not tell them apart, and RabbitMQ compares their values); 3. tables are
+compared without regard to order.
+Not here: decoding (pamqp), which values must match (`headers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+# Deeper values cannot be compared. Real ones nest twice; without a bound a hostile one would end in
+# RecursionError.
+NESTING_MAX = 32
+
+
+class NestedTooDeep(ValueError):
+    """A table or array has more than NESTING_MAX levels."""
+
+
+def canonical(value: Any, levels_left: int = NESTING_MAX) -> tuple[Hashable, ...]:
+    """(type name as RabbitMQ has it, value). Raises NestedTooDeep, and TypeError for what no field can
+    hold."""
+    if levels_left < 0:
+        raise NestedTooDeep(f"nested deeper than {NESTING_MAX} levels")
+    match value:
+        case bool():
+            return ("bool", value)
+        case str():
+            return ("longstr", value.encode("utf-8", "surrogatepass"))
+        case bytes():
+            return ("longstr", value)
+        case bytearray():
+            return ("binary", bytes(value))
+        case int():
+            return ("long", value)
+        case float():
+            return ("double", value)
+        case None:
+            return ("void", None)
+        case datetime():
+            seconds = value.timestamp()
+            return ("timestamp", int(seconds) if seconds.is_integer() else seconds)
+        case Decimal():
+            return ("decimal", tuple(value.as_tuple()))
+        case list() | tuple():
+            return ("array", tuple([canonical(item, levels_left - 1) for item in value]))
+        case Mapping():
+            # By name only: an ordering of mixed values does not exist.
+            pairs = sorted(value.items(), key=lambda pair: pair[0])
+            return ("table", tuple([(name, canonical(item, levels_left - 1)) for name, item in pairs]))
+    raise TypeError(f"not a field value: {type(value).__name__}")
+
+
+def comparable(value: Any) -> Hashable:
+    """Equal exactly where RabbitMQ's headers exchange finds two values equal: Erlang terms without their type
+    tag, where texts and byte arrays are both binaries and timestamps are integers (seconds). What is nested
+    too deep equals nothing."""
+    try:
+        type_name, plain = canonical(value)
+    except NestedTooDeep:
+        return object()
+    if type_name == "binary":
+        return ("longstr", plain)
+    if type_name == "timestamp":
+        return ("long", plain)
+    return (type_name, plain)
+
+
+def arguments_key(arguments: Mapping[str, Any]) -> str:
+    """The canonical text of a table: equal for equal tables only; '' for the empty one. Raises
+    NestedTooDeep."""
+    return ascii(canonical(arguments)[1]) if arguments else ""
+
+
+def erlang_term(value: Any) -> tuple[str, str]:
+    """(type, value) as RabbitMQ's error texts print them with ~tp. Integers get the type that pika and the
+    Java client send them with, since pamqp does not keep it."""
+    type_name, plain = canonical(value)
+    match plain:
+        case bool():
+            return (str(type_name), "true" if plain else "false")
+        case bytes():
+            return (str(type_name), _erlang_binary(plain))
+        case int() if type_name == "long":
+            return ("signedint" if -(2**31) <= plain < 2**31 else "long", str(plain))
+        case None:
+            return ("void", "undefined")
+    return (str(type_name), str(plain))
+
+
+def _erlang_binary(plain: bytes) -> str:
+    try:
+        text = plain.decode("utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if text.isprintable() and (text or not plain):
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+        return f'<<"{quoted}"{"" if text.isascii() else "/utf8"}>>'
+    return f"<<{','.join(map(str, plain))}>>"

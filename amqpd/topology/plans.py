@@ -1,0 +1,216 @@
+"""From a wish to the changes that carry it out, with everything that goes along.
+
+What comes in: the topology as it is, and the wish (delete this queue). What goes out: a list of changes for
+the metadata store, to be made in one transaction or not at all.
+Rules: 1. pure: nothing is changed here, and the store may still refuse; 2. nothing is left behind: with a
+thing go the bindings at both of its ends; 3. an auto-delete exchange goes when its last binding as source
+goes, and that may take others along (RabbitMQ, rabbit_db_exchange.erl `maybe_auto_delete`); one that never
+was a source stays; 4. wishing away what is absent gives no changes; 5. in the list, bindings go before their
+ends.
+Not here: permissions, equivalence, if-unused and if-empty, exclusive use (channels check them before they
+ask).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed
+
+from amqpd.exchanges.values import NestedTooDeep, arguments_key
+from amqpd.topology.records import (
+    Arguments,
+    BindingRecord,
+    Change,
+    Delete,
+    DestinationType,
+    ExchangeRecord,
+    Key,
+    Put,
+    VhostRecord,
+)
+from amqpd.topology.state import Topology, VhostTopology
+
+# name, type, internal; all durable. The default exchange '' is implicit and no record.
+PREDECLARED_EXCHANGES = (
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+    ("amq.topic", "topic", False),
+)
+
+
+def create_vhost(name: str, description: str = "") -> list[Change]:
+    """A virtual host with its predeclared exchanges; the store refuses it all if the virtual host exists."""
+    changes: list[Change] = [Put(VhostRecord(name, description), create=True)]
+    changes += [
+        Put(ExchangeRecord(vhost=name, name=exchange, type=type_name, internal=internal))
+        for exchange, type_name, internal in PREDECLARED_EXCHANGES
+    ]
+    return changes
+
+
+def delete_vhost(topology: Topology, name: str) -> list[Change]:
+    """A virtual host, everything in it, and everybody's permissions on it."""
+    vhost = topology.vhosts.get(name)
+    if vhost is None:
+        return []
+    changes: list[Change] = [Delete(binding.key) for binding in vhost.bindings()]
+    changes += [Delete(exchange.record.key) for exchange in vhost.exchanges.values()]
+    changes += [Delete(queue.key) for queue in vhost.queues.values()]
+    changes += [Delete(held.key) for (on, _), held in topology.permissions.items() if on == name]
+    changes += [
+        Delete(held.key)
+        for (on, _), by_exchange in topology.topic_permissions.items()
+        if on == name
+        for held in by_exchange.values()
+    ]
+    changes.append(Delete(topology.vhost_records[name].key))
+    return changes
+
+
+def delete_user(topology: Topology, name: str) -> list[Change]:
+    """A user and its permissions on every virtual host."""
+    user = topology.users.get(name)
+    if user is None:
+        return []
+    changes: list[Change] = [Delete(held.key) for (_, of), held in topology.permissions.items() if of == name]
+    changes += [
+        Delete(held.key)
+        for (_, of), by_exchange in topology.topic_permissions.items()
+        if of == name
+        for held in by_exchange.values()
+    ]
+    changes.append(Delete(user.key))
+    return changes
+
+
+def delete_queue(vhost: VhostTopology, name: str) -> list[Change]:
+    """A queue, the bindings to it, and the auto-delete exchanges that these were the last bindings of."""
+    removal = _Removal(vhost)
+    removal.take_bindings_to("queue", name)
+    if name in vhost.queues:
+        removal.changes.append(Delete(vhost.queues[name].key))
+    removal.take_exchanges_let_go()
+    return removal.changes
+
+
+def delete_exchange(vhost: VhostTopology, name: str) -> list[Change]:
+    """An exchange, the bindings from it and to it, and the auto-delete exchanges that lose their last by
+    this."""
+    removal = _Removal(vhost)
+    removal.take_exchange(name)
+    removal.take_exchanges_let_go()
+    return removal.changes
+
+
+def unbind(vhost: VhostTopology, binding: BindingRecord) -> list[Change]:
+    """A binding, found by its key, and its source if that is an auto-delete exchange without another one."""
+    removal = _Removal(vhost)
+    found = vhost.find_binding(
+        binding.source,
+        binding.destination_type,
+        binding.destination,
+        binding.routing_key,
+        binding.arguments_key,
+    )
+    if found is not None:
+        removal.take_binding(found)
+        removal.take_exchanges_let_go()
+    return removal.changes
+
+
+def new_binding(
+    vhost: VhostTopology,
+    source: str,
+    destination: str,
+    destination_type: DestinationType,
+    routing_key: str,
+    arguments: Arguments | None = None,
+) -> BindingRecord:
+    """The record of a binding, valid but not yet made: durable if both ends are, with its `arguments_key`.
+
+    Raises AMQPAccessRefused when an end is the default exchange, AMQPNotFound when an end is absent (the
+    source is named first, as in RabbitMQ), AMQPPreconditionFailed when the source's type cannot take the
+    arguments."""
+    if source == "" or (destination_type == "exchange" and destination == ""):
+        raise AMQPAccessRefused("operation not permitted on the default exchange")
+    exchange = vhost.exchanges.get(source)
+    if exchange is None:
+        raise AMQPNotFound(f"no exchange '{source}' in vhost '{vhost.name}'")
+    end_durable = _destination_durable(vhost, destination_type, destination)
+    plain: dict[str, Any] = dict(arguments or {})
+    try:
+        key = arguments_key(plain)
+    except NestedTooDeep as error:
+        raise AMQPPreconditionFailed(f"invalid arguments: {error}") from error
+    binding = BindingRecord(
+        vhost=vhost.name,
+        source=source,
+        destination=destination,
+        destination_type=destination_type,
+        routing_key=routing_key,
+        durable=exchange.record.durable and end_durable,
+        arguments=plain,
+        arguments_key=key,
+    )
+    exchange.matcher.validate(binding)
+    return binding
+
+
+def _destination_durable(vhost: VhostTopology, destination_type: DestinationType, name: str) -> bool:
+    if destination_type == "queue":
+        queue = vhost.queues.get(name)
+        if queue is None:
+            raise AMQPNotFound(f"no queue '{name}' in vhost '{vhost.name}'")
+        return queue.durable
+    exchange = vhost.exchanges.get(name)
+    if exchange is None:
+        raise AMQPNotFound(f"no exchange '{name}' in vhost '{vhost.name}'")
+    return exchange.record.durable
+
+
+class _Removal:
+    """One removal while it spreads. A work list, not recursion: chains of exchanges may be long."""
+
+    def __init__(self, vhost: VhostTopology) -> None:
+        self.changes: list[Change] = []
+        self._vhost = vhost
+        self._taken: set[Key] = set()
+        self._taken_from: Counter[str] = Counter()
+        self._gone: set[str] = set()
+        self._let_go: list[str] = []
+
+    def take_binding(self, binding: BindingRecord) -> None:
+        if binding.key in self._taken:
+            return
+        self._taken.add(binding.key)
+        self.changes.append(Delete(binding.key))
+        source = binding.source
+        self._taken_from[source] += 1
+        exchange = self._vhost.exchanges.get(source)
+        if exchange is None or not exchange.record.auto_delete:
+            return
+        if self._taken_from[source] == len(self._vhost.bindings_from(source)):
+            self._let_go.append(source)
+
+    def take_bindings_to(self, destination_type: DestinationType, name: str) -> None:
+        for binding in self._vhost.bindings_to(destination_type, name):
+            self.take_binding(binding)
+
+    def take_exchange(self, name: str) -> None:
+        if name in self._gone:
+            return
+        self._gone.add(name)
+        for binding in self._vhost.bindings_from(name):
+            self.take_binding(binding)
+        self.take_bindings_to("exchange", name)
+        if name in self._vhost.exchanges:
+            self.changes.append(Delete(self._vhost.exchanges[name].record.key))
+
+    def take_exchanges_let_go(self) -> None:
+        for name in self._let_go:  # grows while it is walked
+            self.take_exchange(name)

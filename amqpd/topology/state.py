@@ -1,0 +1,333 @@
+"""The topology as one in-memory value: users, permissions and virtual hosts with their routing.
+
+What comes in: batches of changes, as the metadata store gives them back. What goes out: look-ups, and routes:
+names of queues for an exchange, a routing key and headers.
+Rules: 1. every answer follows from the set of records applied, not from the order in which they came: a
+binding whose ends are not there (yet, or any more) routes nowhere, and what belongs to a virtual host without
+a record waits out of sight; 2. `VhostTopology.version` never returns to an earlier value, not even for a
+virtual host that was deleted and made again, so a route cached under it is good as long as it is equal; 3. a
+change costs what is bound to the thing that it changes, never all bindings.
+Not here: which changes a wish amounts to (`plans.py`), asking the store (`store.py`), matching
+(`amqpd/exchanges/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any
+
+from amqpd.exchanges import Matcher, Reads, check_type, new_matcher
+from amqpd.topology.records import (
+    BindingRecord,
+    Change,
+    Delete,
+    ExchangeRecord,
+    Key,
+    PermissionRecord,
+    Put,
+    QueueRecord,
+    Record,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+
+ALTERNATE_EXCHANGE = "alternate-exchange"
+
+
+class ExchangeState:
+    """An exchange's record and the matcher that holds its bindings. `alternate` is the name of its alternate
+    exchange, or None; an argument that is not a name counts as none."""
+
+    __slots__ = ("alternate", "matcher", "record")
+
+    def __init__(self, record: ExchangeRecord, matcher: Matcher) -> None:
+        self.record = record
+        self.matcher = matcher
+        alternate = record.arguments.get(ALTERNATE_EXCHANGE)
+        self.alternate: str | None = alternate if isinstance(alternate, str) else None
+
+
+class VhostTopology:
+    """What one virtual host holds. Read by everybody, changed by `Topology.apply` only. `version` moves with
+    every change of an exchange, queue or binding in it, and with nothing else."""
+
+    def __init__(self, name: str, versions: Iterator[int] | None = None) -> None:
+        self.name = name
+        self.exchanges: dict[str, ExchangeState] = {}
+        self.queues: dict[str, QueueRecord] = {}
+        self._versions = count(1) if versions is None else versions
+        self.version = next(self._versions)
+        self._from: dict[str, dict[Key, BindingRecord]] = {}
+        self._to: dict[tuple[str, str], dict[Key, BindingRecord]] = {}
+        # Exchanges that an exchange is bound to, with the number of such bindings: `routes_on_headers` walks
+        # these, and must not look through thousands of bindings to queues to find them.
+        self._next_exchanges: dict[str, dict[str, int]] = {}
+        self._on_headers: dict[str, bool] = {}
+        self._on_headers_version = 0
+
+    # -- look-ups
+
+    def bindings_from(self, source: str) -> Collection[BindingRecord]:
+        """A live view: copy it before a change. The default exchange's implicit bindings are not records."""
+        return self._from.get(source, {}).values()
+
+    def bindings_to(self, destination_type: str, name: str) -> Collection[BindingRecord]:
+        """A live view, as `bindings_from`."""
+        return self._to.get((destination_type, name), {}).values()
+
+    def find_binding(
+        self, source: str, destination_type: str, destination: str, routing_key: str, arguments_key: str = ""
+    ) -> BindingRecord | None:
+        key = ("binding", self.name, source, destination_type, destination, routing_key, arguments_key)
+        return self._from.get(source, {}).get(key)
+
+    def bindings(self) -> Iterator[BindingRecord]:
+        for leaving in self._from.values():
+            yield from leaving.values()
+
+    def is_empty(self) -> bool:
+        return not (self.exchanges or self.queues or self._from)
+
+    # -- routing
+
+    def route(
+        self, exchange_name: str, routing_key: str, headers: Mapping[str, Any] | None = None
+    ) -> tuple[str, ...]:
+        """The names of the queues that a message goes to, each once, all of them existing.
+
+        The walk goes through bindings from exchange to exchange and takes each exchange once, so cycles end.
+        Of every exchange on the way that matches nothing, the alternate is taken (rabbit_exchange.erl,
+        `process_alternate`), if it exists. The default exchange has no alternate. Unlike RabbitMQ's, an
+        alternate exchange of '' is the default exchange, and not a hole."""
+        reached: dict[str, None] = {}
+        walked = [exchange_name]
+        seen = {exchange_name}
+        for name in walked:
+            if name == "":
+                if routing_key in self.queues:
+                    reached[routing_key] = None
+                continue
+            exchange = self.exchanges.get(name)
+            if exchange is None:
+                continue
+            matched = False
+            for destination_type, destination in exchange.matcher.match(routing_key, headers):
+                if destination_type == "queue":
+                    if destination in self.queues:
+                        matched = True
+                        reached[destination] = None
+                elif destination in self.exchanges:
+                    matched = True
+                    if destination not in seen:
+                        seen.add(destination)
+                        walked.append(destination)
+            alternate = exchange.alternate
+            if not matched and alternate is not None and alternate not in seen:
+                seen.add(alternate)
+                walked.append(alternate)
+        return tuple(reached)
+
+    def routes_on_headers(self, exchange_name: str) -> bool:
+        """Whether `route` from here may depend on more of a message than its routing key, so that its result
+        must not be cached by exchange and routing key alone. Exchanges reached by alternates count, used or
+        not."""
+        if self._on_headers_version != self.version:
+            self._on_headers.clear()
+            self._on_headers_version = self.version
+        known = self._on_headers.get(exchange_name)
+        if known is None:
+            known = self._on_headers[exchange_name] = self._reaches_headers(exchange_name)
+        return known
+
+    def _reaches_headers(self, exchange_name: str) -> bool:
+        walked = [exchange_name]
+        seen = {exchange_name}
+        for name in walked:
+            exchange = self.exchanges.get(name)
+            if exchange is None:
+                continue
+            if exchange.matcher.reads & ~Reads.ROUTING_KEY:
+                return True
+            following = list(self._next_exchanges.get(name, ()))
+            if exchange.alternate is not None:
+                following.append(exchange.alternate)
+            for other in following:
+                if other not in seen:
+                    seen.add(other)
+                    walked.append(other)
+        return False
+
+    # -- changes, called by `Topology.apply`
+
+    def put_exchange(self, record: ExchangeRecord) -> None:
+        """Bindings stay: the same matcher goes on, or a new one of the new type is filled with them."""
+        before = self.exchanges.get(record.name)
+        if before is not None and before.record == record:
+            return
+        if before is not None and (before.record.type, before.record.arguments) == (
+            record.type,
+            record.arguments,
+        ):
+            matcher = before.matcher
+        else:
+            matcher = new_matcher(record)
+            for binding in self.bindings_from(record.name):
+                matcher.add(binding)
+        self.exchanges[record.name] = ExchangeState(record, matcher)
+        self._moved()
+
+    def delete_exchange(self, name: str) -> None:
+        if self.exchanges.pop(name, None) is not None:
+            self._moved()
+
+    def put_queue(self, record: QueueRecord) -> None:
+        if self.queues.get(record.name) != record:
+            self.queues[record.name] = record
+            self._moved()
+
+    def delete_queue(self, name: str) -> None:
+        if self.queues.pop(name, None) is not None:
+            self._moved()
+
+    def put_binding(self, record: BindingRecord) -> None:
+        key = record.key
+        leaving = self._from.setdefault(record.source, {})
+        before = leaving.get(key)
+        if before == record:
+            return
+        exchange = self.exchanges.get(record.source)
+        if exchange is not None:
+            if before is not None:
+                exchange.matcher.remove(before)
+            exchange.matcher.add(record)
+        leaving[key] = record
+        self._to.setdefault((record.destination_type, record.destination), {})[key] = record
+        if before is None and record.destination_type == "exchange":
+            following = self._next_exchanges.setdefault(record.source, {})
+            following[record.destination] = following.get(record.destination, 0) + 1
+        self._moved()
+
+    def delete_binding(self, key: Key) -> None:
+        source = key[2]
+        leaving = self._from.get(source)
+        record = None if leaving is None else leaving.pop(key, None)
+        if leaving is None or record is None:
+            return
+        if not leaving:
+            del self._from[source]
+        end = (record.destination_type, record.destination)
+        arriving = self._to[end]
+        del arriving[key]
+        if not arriving:
+            del self._to[end]
+        if record.destination_type == "exchange":
+            self._forget_next(source, record.destination)
+        exchange = self.exchanges.get(source)
+        if exchange is not None:
+            exchange.matcher.remove(record)
+        self._moved()
+
+    def _forget_next(self, source: str, destination: str) -> None:
+        following = self._next_exchanges[source]
+        following[destination] -= 1
+        if not following[destination]:
+            del following[destination]
+        if not following:
+            del self._next_exchanges[source]
+
+    def _moved(self) -> None:
+        self.version = next(self._versions)
+
+
+class Topology:
+    """Everything of one broker. `version` moves with every batch applied."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.users: dict[str, UserRecord] = {}
+        self.permissions: dict[tuple[str, str], PermissionRecord] = {}
+        self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermissionRecord]] = {}
+        self.vhosts: dict[str, VhostTopology] = {}
+        self.vhost_records: dict[str, VhostRecord] = {}
+        self._waiting: dict[str, VhostTopology] = {}  # contents without a virtual host's record
+        self._routing_versions = count(1)
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Takes over what the store has committed; `Put.create` was its affair. Deleting what is absent is no
+        error.
+
+        Raises AMQPPreconditionFailed, with nothing changed, when an exchange has an unknown type: the store
+        was written by a newer version, or a declaration was not checked."""
+        batch = list(changes)
+        for change in batch:
+            if isinstance(change, Put) and isinstance(change.record, ExchangeRecord):
+                check_type(change.record.type)
+        for change in batch:
+            if isinstance(change, Put):
+                self._put(change.record)
+            else:
+                self._delete(change)
+        self.version += 1
+
+    def _put(self, record: Record) -> None:
+        match record:
+            case BindingRecord():
+                self._contents(record.vhost).put_binding(record)
+            case QueueRecord():
+                self._contents(record.vhost).put_queue(record)
+            case ExchangeRecord():
+                self._contents(record.vhost).put_exchange(record)
+            case VhostRecord():
+                self.vhost_records[record.name] = record
+                self.vhosts[record.name] = self._contents(record.name)
+                self._waiting.pop(record.name, None)
+            case UserRecord():
+                self.users[record.name] = record
+            case PermissionRecord():
+                self.permissions[(record.vhost, record.user)] = record
+            case TopicPermissionRecord():
+                of_user = self.topic_permissions.setdefault((record.vhost, record.user), {})
+                of_user[record.exchange] = record
+
+    def _delete(self, change: Delete) -> None:
+        match change.key:
+            case ("binding", vhost, *_):
+                self._contents(vhost).delete_binding(change.key)
+                self._let_go(vhost)
+            case ("queue", vhost, name):
+                self._contents(vhost).delete_queue(name)
+                self._let_go(vhost)
+            case ("exchange", vhost, name):
+                self._contents(vhost).delete_exchange(name)
+                self._let_go(vhost)
+            case ("vhost", name):
+                contents = self.vhosts.pop(name, None)
+                self.vhost_records.pop(name, None)
+                if contents is not None and not contents.is_empty():
+                    self._waiting[name] = contents
+            case ("user", name):
+                self.users.pop(name, None)
+            case ("permission", vhost, user):
+                self.permissions.pop((vhost, user), None)
+            case ("topic-permission", vhost, user, exchange):
+                of_user = self.topic_permissions.get((vhost, user), {})
+                of_user.pop(exchange, None)
+                if not of_user:
+                    self.topic_permissions.pop((vhost, user), None)
+            case _:
+                raise ValueError(f"not the key of a record: {change.key!r}")
+
+    def _contents(self, vhost: str) -> VhostTopology:
+        contents = self.vhosts.get(vhost)
+        if contents is None:
+            contents = self._waiting.get(vhost)
+        if contents is None:
+            contents = self._waiting[vhost] = VhostTopology(vhost, self._routing_versions)
+        return contents
+
+    def _let_go(self, vhost: str) -> None:
+        waiting = self._waiting.get(vhost)
+        if waiting is not None and waiting.is_empty():
+            del self._waiting[vhost]

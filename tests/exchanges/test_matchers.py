@@ -1,0 +1,125 @@
+"""Direct, fanout and topic matchers, and the registry of types."""
+
+from __future__ import annotations
+
+import pytest
+from pamqp.exceptions import AMQPPreconditionFailed
+
+from amqpd.exchanges import EXCHANGE_TYPES, Matcher, Reads, new_matcher
+from amqpd.topology.records import BindingRecord, DestinationType, ExchangeRecord
+
+
+def matcher(type_name: str) -> Matcher:
+    return new_matcher(ExchangeRecord("/", "x", type_name))
+
+
+def binding(
+    destination: str, key: str = "", kind: DestinationType = "queue", arguments_key: str = ""
+) -> BindingRecord:
+    return BindingRecord("/", "x", destination, kind, key, arguments_key=arguments_key)
+
+
+def test_the_types_are_those_of_the_specification() -> None:
+    assert sorted(EXCHANGE_TYPES) == ["direct", "fanout", "headers", "topic"]
+    for name in EXCHANGE_TYPES:
+        assert tuple(matcher(name).match("key", None)) == ()
+
+
+@pytest.mark.parametrize("name", ["x-nonsense", "", "Direct", "amq.direct"])
+def test_an_unknown_type_is_refused_with_its_name(name: str) -> None:
+    with pytest.raises(AMQPPreconditionFailed) as refused:
+        matcher(name)
+    assert str(refused.value) == f"unknown exchange type '{name}'"
+
+
+def test_what_each_type_reads_of_a_message() -> None:
+    reads = {name: cls.reads for name, cls in EXCHANGE_TYPES.items()}
+    assert reads == {
+        "direct": Reads.ROUTING_KEY,
+        "fanout": Reads.NOTHING,
+        "headers": Reads.HEADERS,
+        "topic": Reads.ROUTING_KEY,
+    }
+
+
+def test_direct_goes_where_the_key_is_equal() -> None:
+    direct = matcher("direct")
+    direct.add(binding("q1", "a"))
+    direct.add(binding("q2", "a"))
+    direct.add(binding("q1", "b"))
+    direct.add(binding("other", "a", "exchange"))
+    direct.add(binding("wild", "#"))
+    assert tuple(direct.match("a")) == (("queue", "q1"), ("queue", "q2"), ("exchange", "other"))
+    assert tuple(direct.match("b")) == (("queue", "q1"),)
+    assert tuple(direct.match("A")) == ()
+    direct.remove(binding("q1", "a"))
+    assert tuple(direct.match("a")) == (("queue", "q2"), ("exchange", "other"))
+    assert tuple(direct.match("b")) == (("queue", "q1"),)
+
+
+def test_fanout_goes_everywhere_once() -> None:
+    fanout = matcher("fanout")
+    fanout.add(binding("q1", "a"))
+    fanout.add(binding("q1", "b"))
+    fanout.add(binding("q2"))
+    assert tuple(fanout.match("whatever", {"a": 1})) == (("queue", "q1"), ("queue", "q2"))
+    fanout.remove(binding("q1", "a"))
+    assert tuple(fanout.match("")) == (("queue", "q1"), ("queue", "q2"))
+    fanout.remove(binding("q1", "b"))
+    assert tuple(fanout.match("")) == (("queue", "q2"),)
+
+
+def test_topic_goes_where_the_pattern_matches() -> None:
+    topic = matcher("topic")
+    topic.add(binding("q1", "stock.#"))
+    topic.add(binding("q1", "#.nyse"))
+    topic.add(binding("q2", "*.usd.*"))
+    assert set(topic.match("stock.usd.nyse")) == {("queue", "q1"), ("queue", "q2")}
+    assert tuple(topic.match("")) == ()
+    topic.remove(binding("q1", "stock.#"))
+    assert set(topic.match("stock.usd.nyse")) == {("queue", "q1"), ("queue", "q2")}
+    assert tuple(topic.match("stock")) == ()
+
+
+@pytest.mark.parametrize("type_name", ["direct", "fanout", "topic", "headers"])
+def test_bindings_that_differ_in_arguments_only_are_two(type_name: str) -> None:
+    one = matcher(type_name)
+    one.add(binding("q", "k", arguments_key="1"))
+    one.add(binding("q", "k", arguments_key="2"))
+    one.remove(binding("q", "k", arguments_key="1"))
+    assert tuple(one.match("k")) == (("queue", "q"),)
+    one.remove(binding("q", "k", arguments_key="2"))
+    assert tuple(one.match("k")) == ()
+
+
+@pytest.mark.parametrize("type_name", ["direct", "fanout", "topic", "headers"])
+def test_removing_what_is_not_bound_is_an_error(type_name: str) -> None:
+    one = matcher(type_name)
+    one.add(binding("q", "k"))
+    with pytest.raises(KeyError):
+        one.remove(binding("other", "k"))
+    assert tuple(one.match("k")) == (("queue", "q"),)
+    assert one.statistics().num_subscriptions == 1
+
+
+@pytest.mark.parametrize("type_name", ["direct", "fanout", "topic", "headers"])
+def test_a_result_does_not_change_under_its_holder(type_name: str) -> None:
+    one = matcher(type_name)
+    one.add(binding("q1", "k"))
+    held = one.match("k")
+    one.add(binding("q2", "k"))
+    assert tuple(held) == (("queue", "q1"),)
+    assert len(one.match("k")) == 2
+
+
+@pytest.mark.parametrize("type_name", ["direct", "fanout", "topic", "headers"])
+def test_every_type_counts(type_name: str) -> None:
+    one = matcher(type_name)
+    for destination in ("q1", "q2", "q3"):
+        one.add(binding(destination, "k.#"))
+    one.remove(binding("q3", "k.#"))
+    one.match("k.#")
+    statistics = one.statistics()
+    assert (statistics.num_subscriptions, statistics.num_inserts, statistics.num_removes) == (2, 3, 1)
+    assert statistics.num_matches == 1
+    assert (statistics.max_fanout, statistics.avg_fanout) == (2, 2.0)

@@ -1,0 +1,605 @@
+"""The topology value: changes in any order, and routes through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from pamqp.exceptions import AMQPPreconditionFailed
+
+from amqpd.topology.records import (
+    BindingRecord,
+    Change,
+    Delete,
+    DestinationType,
+    ExchangeRecord,
+    PermissionRecord,
+    Put,
+    QueueRecord,
+    Record,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+from amqpd.topology.state import Topology, VhostTopology
+
+
+def exchange(name: str, type_name: str = "direct", alternate: Any = None, **more: Any) -> ExchangeRecord:
+    arguments = {} if alternate is None else {"alternate-exchange": alternate}
+    return ExchangeRecord("/", name, type_name, arguments=arguments, **more)
+
+
+def queue(name: str, number: int = 1) -> QueueRecord:
+    return QueueRecord("/", name, number)
+
+
+def to_queue(
+    source: str, name: str, key: str = "k", arguments: Mapping[str, Any] | None = None
+) -> BindingRecord:
+    return BindingRecord(
+        "/", source, name, "queue", key, arguments=arguments or {}, arguments_key=repr(arguments or "")
+    )
+
+
+def to_exchange(source: str, name: str, key: str = "k") -> BindingRecord:
+    return BindingRecord("/", source, name, "exchange", key)
+
+
+def topology_of(*records: Record) -> tuple[Topology, VhostTopology]:
+    topology = Topology()
+    topology.apply([Put(VhostRecord("/")), *(Put(record) for record in records)])
+    return topology, topology.vhosts["/"]
+
+
+# -- routes
+
+
+def test_the_default_exchange_is_the_queue_of_that_name() -> None:
+    topology, vhost = topology_of(queue("q"))
+    assert vhost.route("", "q") == ("q",)
+    assert vhost.route("", "other") == ()
+    topology.apply([Delete(queue("q").key)])
+    assert vhost.route("", "q") == ()
+
+
+def test_a_missing_exchange_routes_nowhere() -> None:
+    _, vhost = topology_of(queue("q"))
+    assert vhost.route("missing", "q") == ()
+
+
+def test_a_queue_is_reached_once_by_all_ways() -> None:
+    _, vhost = topology_of(
+        exchange("top", "fanout"),
+        exchange("left"),
+        exchange("right", "topic"),
+        queue("q"),
+        queue("r"),
+        to_queue("top", "q"),
+        to_exchange("top", "left"),
+        to_exchange("top", "right"),
+        to_queue("left", "q"),
+        to_queue("right", "q", "#"),
+        to_queue("right", "r", "*"),
+    )
+    assert vhost.route("top", "k") == ("q", "r")
+
+
+def test_cycles_of_exchanges_end() -> None:
+    _, vhost = topology_of(
+        exchange("a", "fanout"),
+        exchange("b", "fanout"),
+        exchange("c", "fanout"),
+        queue("q"),
+        to_exchange("a", "a"),
+        to_exchange("a", "b"),
+        to_exchange("b", "c"),
+        to_exchange("c", "a"),
+        to_queue("c", "q"),
+    )
+    for name in "abc":
+        assert vhost.route(name, "") == ("q",)
+
+
+def test_each_exchange_on_the_way_matches_the_message_anew() -> None:
+    _, vhost = topology_of(
+        exchange("a", "topic"),
+        exchange("b"),
+        queue("q"),
+        to_exchange("a", "b", "k.#"),
+        to_queue("b", "q", "k.1"),
+    )
+    assert vhost.route("a", "k.1") == ("q",)
+    assert vhost.route("a", "k.2") == ()
+
+
+def test_headers_reach_a_headers_exchange_behind_another() -> None:
+    _, vhost = topology_of(
+        exchange("a", "fanout"),
+        exchange("h", "headers"),
+        queue("q"),
+        to_exchange("a", "h"),
+        to_queue("h", "q", arguments={"colour": "red"}),
+    )
+    assert vhost.route("a", "", {"colour": "red"}) == ("q",)
+    assert vhost.route("a", "", {"colour": "blue"}) == ()
+    assert vhost.route("a", "") == ()
+
+
+# -- alternate exchanges
+
+
+def test_the_alternate_takes_what_matches_nothing() -> None:
+    _, vhost = topology_of(
+        exchange("a", alternate="rest"),
+        exchange("rest", "fanout"),
+        queue("q"),
+        queue("unrouted"),
+        to_queue("a", "q"),
+        to_queue("rest", "unrouted"),
+    )
+    assert vhost.route("a", "k") == ("q",)
+    assert vhost.route("a", "other") == ("unrouted",)
+
+
+def test_the_alternate_is_asked_for_every_exchange_passed() -> None:
+    """`a` matches `b`, so a's alternate is out; `b` matches nothing, so b's is taken."""
+    _, vhost = topology_of(
+        exchange("a", "fanout", alternate="rest of a"),
+        exchange("b", alternate="rest of b"),
+        exchange("rest of a", "fanout"),
+        exchange("rest of b", "fanout"),
+        queue("qa"),
+        queue("qb"),
+        queue("q"),
+        to_queue("a", "q"),
+        to_exchange("a", "b"),
+        to_queue("rest of a", "qa"),
+        to_queue("rest of b", "qb"),
+    )
+    assert vhost.route("a", "none") == ("q", "qb")
+
+
+def test_an_exchange_already_passed_still_counts_as_a_match() -> None:
+    """`b` matches `a`, which was passed before: nothing new, but not nothing (rabbit_exchange.erl)."""
+    _, vhost = topology_of(
+        exchange("a", "fanout"),
+        exchange("b", "fanout", alternate="rest"),
+        exchange("rest", "fanout"),
+        queue("unrouted"),
+        to_exchange("a", "b"),
+        to_exchange("b", "a"),
+        to_queue("rest", "unrouted"),
+    )
+    assert vhost.route("a", "") == ()
+
+
+def test_alternates_in_a_cycle_end() -> None:
+    _, vhost = topology_of(exchange("a", alternate="b"), exchange("b", alternate="a"))
+    assert vhost.route("a", "k") == ()
+
+
+def test_an_exchange_may_be_its_own_alternate() -> None:
+    _, vhost = topology_of(exchange("a", alternate="a"))
+    assert vhost.route("a", "k") == ()
+
+
+@pytest.mark.parametrize("alternate", ["missing", 7, None])
+def test_an_alternate_that_is_not_there_is_skipped(alternate: Any) -> None:
+    _, vhost = topology_of(exchange("a", alternate=alternate))
+    assert vhost.route("a", "k") == ()
+    assert not vhost.routes_on_headers("a")
+
+
+def test_the_default_exchange_may_be_an_alternate() -> None:
+    _, vhost = topology_of(exchange("a", alternate=""), queue("k"))
+    assert vhost.route("a", "k") == ("k",)
+
+
+def test_a_binding_to_what_is_gone_is_no_match() -> None:
+    topology, vhost = topology_of(
+        exchange("a", alternate="rest"),
+        exchange("rest", "fanout"),
+        queue("q"),
+        queue("unrouted"),
+        to_queue("a", "q"),
+        to_queue("rest", "unrouted"),
+    )
+    topology.apply([Delete(queue("q").key)])
+    assert vhost.route("a", "k") == ("unrouted",)
+
+
+# -- whether headers matter
+
+
+def test_routes_on_headers_looks_through_bindings_and_alternates() -> None:
+    topology, vhost = topology_of(
+        exchange("direct"),
+        exchange("to headers", "fanout"),
+        exchange("by alternate", "topic", alternate="to headers"),
+        exchange("h", "headers"),
+        exchange("loop", "fanout"),
+        to_exchange("to headers", "h"),
+        to_exchange("loop", "loop"),
+        to_exchange("h", "direct"),
+    )
+    answers = {name: vhost.routes_on_headers(name) for name in [*vhost.exchanges, "", "missing"]}
+    assert answers == {
+        "direct": False,
+        "to headers": True,
+        "by alternate": True,
+        "h": True,
+        "loop": False,
+        "": False,
+        "missing": False,
+    }
+    topology.apply([Delete(to_exchange("to headers", "h").key)])
+    assert not vhost.routes_on_headers("by alternate")
+    topology.apply([Put(to_exchange("loop", "h", "1")), Put(to_exchange("loop", "h", "2"))])
+    topology.apply([Delete(to_exchange("loop", "h", "1").key)])
+    assert vhost.routes_on_headers("loop")
+
+
+# -- changes
+
+
+def test_a_binding_may_come_before_its_ends_and_stay_after_them() -> None:
+    topology, vhost = topology_of(to_queue("a", "q"), to_exchange("a", "b"), to_queue("b", "r"))
+    assert vhost.route("a", "k") == ()
+    topology.apply([Put(queue("q")), Put(queue("r")), Put(exchange("b")), Put(exchange("a"))])
+    assert vhost.route("a", "k") == ("q", "r")
+    topology.apply([Delete(exchange("a").key), Delete(queue("q").key)])
+    assert vhost.route("a", "k") == ()
+    topology.apply([Put(exchange("a"))])
+    assert vhost.route("a", "k") == ("r",)
+
+
+def test_an_exchange_put_again_keeps_its_bindings() -> None:
+    topology, vhost = topology_of(exchange("a"), queue("q"), to_queue("a", "q", "k.*"))
+    topology.apply([Put(exchange("a", alternate="other"))])
+    assert vhost.exchanges["a"].alternate == "other"
+    assert vhost.route("a", "k.*") == ("q",)
+    topology.apply([Put(exchange("a", "topic"))])
+    assert vhost.route("a", "k.1") == ("q",)
+    topology.apply([Delete(to_queue("a", "q", "k.*").key)])
+    assert vhost.route("a", "k.1") == ()
+
+
+def test_a_binding_put_again_is_one_binding() -> None:
+    topology, vhost = topology_of(exchange("a"), queue("q"), to_queue("a", "q"), to_queue("a", "q"))
+    assert len(vhost.bindings_from("a")) == 1
+    topology.apply([Delete(to_queue("a", "q").key)])
+    assert vhost.route("a", "k") == ()
+    assert list(vhost.bindings_from("a")) == list(vhost.bindings_to("queue", "q")) == []
+
+
+def test_bindings_are_found_from_both_ends_and_by_name() -> None:
+    with_arguments = to_queue("a", "q", arguments={"x": 1})
+    _, vhost = topology_of(
+        exchange("a"), exchange("b"), queue("q"), to_queue("a", "q"), with_arguments, to_exchange("a", "b")
+    )
+    assert {binding.key for binding in vhost.bindings_from("a")} == {
+        to_queue("a", "q").key,
+        with_arguments.key,
+        to_exchange("a", "b").key,
+    }
+    assert len(vhost.bindings_to("queue", "q")) == 2
+    assert list(vhost.bindings_to("exchange", "b")) == [to_exchange("a", "b")]
+    assert list(vhost.bindings_to("queue", "b")) == []
+    found = vhost.find_binding("a", "queue", "q", "k", with_arguments.arguments_key)
+    assert found == with_arguments
+    assert vhost.find_binding("a", "queue", "q", "other") is None
+    assert vhost.find_binding("none", "queue", "q", "k") is None
+
+
+def test_deleting_what_is_absent_is_no_error() -> None:
+    topology, vhost = topology_of()
+    before = vhost.version
+    topology.apply(
+        [
+            Delete(("exchange", "/", "a")),
+            Delete(("queue", "no vhost", "q")),
+            Delete(to_queue("a", "q").key),
+            Delete(("vhost", "none")),
+            Delete(("user", "none")),
+            Delete(("permission", "/", "none")),
+            Delete(("topic-permission", "/", "none", "x")),
+        ]
+    )
+    assert vhost.version == before
+    assert list(topology.vhosts) == ["/"]
+
+
+def test_a_key_of_nothing_known_is_an_error() -> None:
+    with pytest.raises(ValueError, match="nonsense"):
+        Topology().apply([Delete(("nonsense", "x"))])
+
+
+def test_an_unknown_exchange_type_is_refused_before_anything_changes() -> None:
+    topology, vhost = topology_of()
+    before = (topology.version, vhost.version)
+    with pytest.raises(AMQPPreconditionFailed, match="unknown exchange type 'x-new'"):
+        topology.apply([Put(queue("q")), Put(exchange("a", "x-new"))])
+    assert (topology.version, vhost.version) == before
+    assert vhost.queues == {}
+
+
+def test_users_and_permissions() -> None:
+    topology = Topology()
+    user = UserRecord("u", "hash", ("administrator",))
+    permission = PermissionRecord("u", "/", ".*", ".*", ".*")
+    on_topic = TopicPermissionRecord("u", "/", "amq.topic", "^a", "^b")
+    topology.apply([Put(user), Put(permission), Put(on_topic)])
+    assert topology.users == {"u": user}
+    assert topology.permissions == {("/", "u"): permission}
+    assert topology.topic_permissions == {("/", "u"): {"amq.topic": on_topic}}
+    topology.apply([Delete(user.key), Delete(permission.key), Delete(on_topic.key)])
+    assert (topology.users, topology.permissions, topology.topic_permissions) == ({}, {}, {})
+
+
+# -- versions
+
+
+def test_the_version_of_the_topology_moves_with_every_batch() -> None:
+    topology = Topology()
+    topology.apply([Put(VhostRecord("/"))])
+    topology.apply([])
+    assert topology.version == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Put(queue("new")),
+        Put(queue("q", 2)),
+        Delete(queue("q").key),
+        Put(exchange("new")),
+        Put(exchange("a", alternate="b")),
+        Delete(exchange("a").key),
+        Put(to_queue("a", "q", "other")),
+        Delete(to_queue("a", "q").key),
+    ],
+)
+def test_the_version_of_a_vhost_moves_with_its_routing(change: Change) -> None:
+    topology, vhost = topology_of(exchange("a"), queue("q"), to_queue("a", "q"))
+    before = vhost.version
+    topology.apply([change])
+    assert vhost.version != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Put(queue("q")),
+        Put(exchange("a")),
+        Put(to_queue("a", "q")),
+        Delete(queue("absent").key),
+        Put(UserRecord("u")),
+        Put(PermissionRecord("u", "/")),
+        Put(VhostRecord("/", "described")),
+        Put(VhostRecord("other")),
+        Put(QueueRecord("other", "q", 3)),
+    ],
+)
+def test_the_version_of_a_vhost_stays_with_everything_else(change: Change) -> None:
+    topology, vhost = topology_of(exchange("a"), queue("q"), to_queue("a", "q"))
+    before = vhost.version
+    topology.apply([change])
+    assert vhost.version == before
+
+
+def test_a_vhost_made_again_never_has_an_old_version() -> None:
+    topology, vhost = topology_of(queue("q"))
+    seen = {vhost.version}
+    for _ in range(3):
+        topology.apply([Delete(queue("q").key), Delete(("vhost", "/"))])
+        assert topology.vhosts == {}
+        topology.apply([Put(VhostRecord("/"))])
+        assert topology.vhosts["/"].version not in seen
+        seen.add(topology.vhosts["/"].version)
+        topology.apply([Put(queue("q"))])
+        assert topology.vhosts["/"].version not in seen
+        seen.add(topology.vhosts["/"].version)
+
+
+def test_contents_may_come_before_their_vhost_and_stay_after_it() -> None:
+    topology = Topology()
+    topology.apply([Put(exchange("a")), Put(queue("q")), Put(to_queue("a", "q"))])
+    assert topology.vhosts == {}
+    topology.apply([Put(VhostRecord("/"))])
+    assert topology.vhosts["/"].route("a", "k") == ("q",)
+    topology.apply([Delete(("vhost", "/"))])
+    assert topology.vhosts == topology.vhost_records == {}
+    topology.apply([Delete(queue("q").key), Put(VhostRecord("/"))])
+    assert topology.vhosts["/"].route("a", "k") == ()
+    assert list(topology.vhosts["/"].exchanges) == ["a"]
+
+
+# -- size
+
+
+class CountedDict(dict[Any, Any]):
+    """Counts the entries that are handed out by iteration."""
+
+    walked = 0
+
+    def __iter__(self) -> Any:
+        for item in super().__iter__():
+            CountedDict.walked += 1
+            yield item
+
+    def values(self) -> Any:
+        return [self[key] for key in self]
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self]
+
+
+def test_deleting_a_queue_with_its_bindings_looks_at_no_other_bindings() -> None:
+    queues = [queue(f"q{number}", number) for number in range(1000)]
+    bindings = [to_queue("a", f"q{number % 1000}", f"k{number}") for number in range(5000)]
+    topology, vhost = topology_of(exchange("a", "topic"), *queues, *bindings)
+    assert len(vhost.bindings_from("a")) == 5000
+    vhost._from["a"] = CountedDict(vhost._from["a"])
+    vhost.queues = CountedDict(vhost.queues)
+    CountedDict.walked = 0
+    gone = list(vhost.bindings_to("queue", "q7"))
+    assert len(gone) == 5
+    topology.apply([*(Delete(binding.key) for binding in gone), Delete(queue("q7").key)])
+    assert CountedDict.walked == 0
+    assert (len(vhost.queues), len(vhost.bindings_from("a"))) == (999, 4995)
+    assert vhost.route("a", "k8") == ("q8",)
+    assert vhost.route("a", "k7") == ()
+
+
+# -- any changes in any order, against a model that knows records only
+
+EXCHANGES = ("a", "b", "c", "d")
+QUEUES = ("p", "q", "k", "a")
+KEYS = ("k", "l")
+TYPES = ("direct", "fanout", "topic", "headers")
+HEADERS = (None, {}, {"h": 1}, {"h": 2, "g": 1})
+ARGUMENTS: tuple[dict[str, Any], ...] = ({}, {"h": 1}, {"x-match": "any", "h": 2, "g": 1})
+
+
+class Model:
+    """The set of records, and routing by looking at all of them each time."""
+
+    def __init__(self) -> None:
+        self.records: dict[Any, Record] = {}
+
+    def all_of(self, kind: type) -> list[Any]:
+        return [record for record in self.records.values() if isinstance(record, kind)]
+
+    def exists(self, kind: str, name: str) -> bool:
+        return (kind, "/", name) in self.records
+
+    def matches(self, source: ExchangeRecord, binding: BindingRecord, key: str, headers: Any) -> bool:
+        if source.type == "direct":
+            return binding.routing_key == key
+        if source.type == "topic":
+            return binding.routing_key in (key, "*", "#")
+        if source.type == "headers":
+            wanted = {name: value for name, value in binding.arguments.items() if name != "x-match"}
+            met = [name in (headers or {}) and headers[name] == value for name, value in wanted.items()]
+            return any(met) if binding.arguments.get("x-match") == "any" else all(met)
+        return True
+
+    def route(self, name: str, key: str, headers: Any) -> set[str]:
+        return self._walk(name, key, headers, set())
+
+    def _walk(self, name: str, key: str, headers: Any, seen: set[str]) -> set[str]:
+        if name in seen:
+            return set()
+        seen.add(name)
+        if name == "":
+            return {key} if self.exists("queue", key) else set()
+        source = self.records.get(("exchange", "/", name))
+        if not isinstance(source, ExchangeRecord):
+            return set()
+        reached: set[str] = set()
+        matched = False
+        for binding in self.all_of(BindingRecord):
+            if binding.source != name or not self.matches(source, binding, key, headers):
+                continue
+            if not self.exists(binding.destination_type, binding.destination):
+                continue
+            matched = True
+            if binding.destination_type == "queue":
+                reached.add(binding.destination)
+            else:
+                reached |= self._walk(binding.destination, key, headers, seen)
+        if not matched and "alternate-exchange" in source.arguments:
+            reached |= self._walk(source.arguments["alternate-exchange"], key, headers, seen)
+        return reached
+
+
+record_strategy = st.one_of(
+    st.builds(
+        exchange,
+        st.sampled_from(EXCHANGES),
+        st.sampled_from(TYPES),
+        st.sampled_from([None, *EXCHANGES, "missing", ""]),
+        durable=st.booleans(),
+    ),
+    st.builds(queue, st.sampled_from(QUEUES), st.integers(1, 2)),
+    st.builds(
+        to_queue,
+        st.sampled_from(EXCHANGES),
+        st.sampled_from(QUEUES),
+        st.sampled_from([*KEYS, "*", "#"]),
+        st.sampled_from(ARGUMENTS),
+    ),
+    st.builds(
+        to_exchange, st.sampled_from(EXCHANGES), st.sampled_from(EXCHANGES), st.sampled_from([*KEYS, "#"])
+    ),
+)
+
+
+class AppliedInAnyOrder(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.topology, self.vhost = topology_of()
+        self.model = Model()
+        self.cached: dict[Any, tuple[str, ...]] = {}
+        self.cached_version = self.vhost.version
+
+    @rule(records=st.lists(record_strategy, min_size=1, max_size=8))
+    def put(self, records: list[Record]) -> None:
+        self.topology.apply(Put(record) for record in records)
+        self.model.records.update((record.key, record) for record in records)
+
+    @rule(records=st.lists(record_strategy, min_size=1, max_size=8), data=st.data())
+    def delete(self, records: list[Record], data: st.DataObject) -> None:
+        keys = [record.key for record in records]
+        if self.model.records:
+            keys += data.draw(st.lists(st.sampled_from(sorted(self.model.records)), max_size=4))
+        self.topology.apply(Delete(key) for key in keys)
+        for key in keys:
+            self.model.records.pop(key, None)
+
+    @rule()
+    def routes_are_equal(self) -> None:
+        if self.vhost.version != self.cached_version:
+            self.cached, self.cached_version = {}, self.vhost.version
+        for name in (*EXCHANGES, "", "missing"):
+            for key in KEYS:
+                routes = {self.vhost.route(name, key, headers) for headers in HEADERS}
+                for headers in HEADERS:
+                    route = self.vhost.route(name, key, headers)
+                    assert len(route) == len(set(route))
+                    assert set(route) == self.model.route(name, key, headers)
+                    assert self.cached.setdefault((name, key, repr(headers)), route) == route
+                assert len(routes) == 1 or self.vhost.routes_on_headers(name)
+
+    @rule()
+    def indexes_are_equal(self) -> None:
+        bindings = self.model.all_of(BindingRecord)
+        for name in EXCHANGES:
+            assert set(self.keys(self.vhost.bindings_from(name))) == {
+                b.key for b in bindings if b.source == name
+            }
+        ends: list[tuple[DestinationType, str]] = [("queue", name) for name in QUEUES]
+        ends += [("exchange", name) for name in EXCHANGES]
+        for end in ends:
+            expected = {b.key for b in bindings if (b.destination_type, b.destination) == end}
+            assert set(self.keys(self.vhost.bindings_to(*end))) == expected
+        assert set(self.vhost.exchanges) == {x.name for x in self.model.all_of(ExchangeRecord)}
+        assert set(self.vhost.queues) == {q.name for q in self.model.all_of(QueueRecord)}
+        for record in self.model.all_of(ExchangeRecord):
+            assert self.vhost.exchanges[record.name].record == record
+            held = self.vhost.exchanges[record.name].matcher.statistics().num_subscriptions
+            assert held == len(self.vhost.bindings_from(record.name))
+
+    @staticmethod
+    def keys(bindings: Any) -> list[Any]:
+        return [binding.key for binding in bindings]
+
+
+AppliedInAnyOrder.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestAppliedInAnyOrder = AppliedInAnyOrder.TestCase
