@@ -104,8 +104,11 @@ class TlsSettings(BaseModel):
     verify_peer: Literal["none", "optional", "required"] = "none"
     # TLS 1.0 and 1.1 are deprecated (RFC 8996), and OpenSSL 3 refuses them at its usual security level.
     min_version: Literal["1.2", "1.3"] = "1.2"
-    # Which part of a client certificate is the user name of the EXTERNAL mechanism.
-    login_from: Literal["common_name", "distinguished_name", "subject_alternative_name"] = "common_name"
+    # Which part of a client certificate is the user name of the EXTERNAL mechanism; the default is
+    # RabbitMQ's.
+    login_from: Literal["distinguished_name", "common_name", "subject_alternative_name"] = (
+        "distinguished_name"
+    )
 
     @property
     def enabled(self) -> bool:
