@@ -1,0 +1,152 @@
+"""The command line: `amqpd` and `python -m amqpd`.
+
+What comes in: words and flags. What goes out: an exit code; errors as one sentence on standard error.
+Rules: 1. A command's module is imported when that command runs: `amqpd --version` does not load a database.
+2. Every mistake is one sentence with the way out: 2 for wrong usage and settings, 1 for what could not be
+done.
+Not here: what the commands do (`commands/`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amqpd.config_sources import load_settings
+from amqpd.control import ControlError
+from amqpd.errors import Failure
+
+# command: (module, attribute, what the list of commands says)
+COMMANDS = {
+    "serve": ("amqpd.commands.serve", "serve", "Run the broker."),
+    "user": ("amqpd.commands.users", "user", "Add, change, list and delete users."),
+    "vhost": ("amqpd.commands.vhosts", "vhost", "Add, list and delete virtual hosts."),
+    "permission": ("amqpd.commands.permissions", "permission", "Say what users may do in a virtual host."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are in modules of their own (rule 1)."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table, so that the list imports nothing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, said) for name, (_, _, said) in COMMANDS.items()])
+
+
+def version_text() -> str:
+    """As in "amqpd 0.1.0 (kernel: python)"."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from amqpd import kernel
+
+    try:
+        number = version("amqpd")
+    except PackageNotFoundError:
+        # A checkout that is not installed (PYTHONPATH=. python -m amqpd).
+        number = "0+checkout"
+    return f"amqpd {number} (kernel: {kernel.NAME})"
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(version_text())
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  amqpd serve                                          a broker on this machine
+  amqpd user add alice                                 asks for a password
+  amqpd permission set alice --vhost / --write '.*'    what she may do
+  amqpd --data-dir ./data user list                    of another broker
+
+user, vhost and permission work on a running broker and on a stopped one: they find it
+by its data directory, which is the same setting as for serve.""",
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
+@click.option("--data-dir", metavar="DIR", help="The data directory of the broker that is meant.")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Say which version and which kernel this is.",
+)
+@click.pass_context
+def cli(context: click.Context, config: Path | None, data_dir: str | None) -> None:
+    """amqpd, an AMQP 0-9-1 broker.
+
+    One command runs it, with everything durable and nothing to configure: amqpd serve.
+    """
+    flags: dict[str, Any] = {"config": config, "data_dir": data_dir}
+    given = {name: value for name, value in flags.items() if value}
+    if context.invoked_subcommand == "serve":
+        # It has more flags, and loads the settings itself.
+        context.meta["amqpd.flags"] = given
+    elif not {"-h", "--help"} & set(context.args):
+        context.obj = load_settings(config, {"data_dir": data_dir})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: runs the command and exits."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit code. `arguments` is without the program's name, None takes the
+    process's."""
+    try:
+        code = cli.main(arguments, prog_name="amqpd", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 2
+    except click.ClickException as error:
+        return _complain(_usage_sentence(error), error.exit_code)
+    except click.Abort:
+        return _complain("stopped", 130)
+    except Failure as error:
+        return _complain(error.sentence, error.exit_code)
+    except ControlError as error:
+        return _complain(str(error), 1)
+    return code if isinstance(code, int) else 0
+
+
+def _complain(sentence: str, exit_code: int) -> int:
+    click.echo(f"amqpd: {sentence}", err=True)
+    return exit_code
+
+
+def _usage_sentence(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".")
+    sentence = message[:1].lower() + message[1:]
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return sentence
+    if isinstance(error, click.NoSuchOption) and error.option_name in ("--config", "--data-dir"):
+        return (
+            f"{sentence}; write it before the command: amqpd {error.option_name} ... {context.command.name}"
+        )
+    return f"{sentence}; '{context.command_path} --help' says what there is"
+
+
+if __name__ == "__main__":
+    main()

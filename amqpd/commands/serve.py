@@ -1,0 +1,103 @@
+"""`amqpd serve`: runs the broker until it is told to stop.
+
+What comes in: flags of the command line, above the settings of file and environment. What goes out: exit code
+0 after a drain, 1 when the broker could not start (or a second signal came), 2 for a wrong setting, 70 when
+the node had to stop.
+Rules: 1. A failure is one sentence on standard error. 2. An exception that nobody foresaw is shown with its
+traceback: it is a bug, and the node stops.
+Not here: the wiring of the broker (`broker.py`), signals (`signals.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import structlog
+import trio
+
+from amqpd.config import Settings
+from amqpd.config_sources import load_settings
+from amqpd.errors import EXIT_NODE_FAILURE, StartupError, find_failure, leaves
+from amqpd.logs import configure_logs
+from amqpd.signals import watch_stop_signals
+
+# The shell's code for Ctrl-C; only in the moment before `watch_stop_signals` listens.
+EXIT_INTERRUPTED = 130
+
+log = structlog.get_logger(room="serve")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  amqpd serve                                  on this machine only, port 5672
+  amqpd serve --bind 0.0.0.0 --bind ::         on every interface
+  amqpd serve --port 5673 --data-dir ./data    a second broker, for a try
+  AMQPD_LOG_LEVEL=debug amqpd serve            any setting, from the environment
+
+A flag wins over the environment, the environment over the file. SIGTERM or Ctrl-C
+finishes what was begun and ends; a second one ends at once."""
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
+@click.option("--bind", multiple=True, metavar="ADDR", help="Address to listen on; repeat it for several.")
+@click.option("--port", metavar="N", help="Port for AMQP without TLS; 0 lets the system choose.")
+@click.option("--data-dir", metavar="DIR", help="Where messages and definitions are kept.")
+@click.option("--log-level", metavar="L", help="debug, info, warning or error.")
+@click.pass_context
+def serve(context: click.Context, /, config: Path | None, **flags: Any) -> None:
+    """Run the broker.
+
+    Without any setting it listens on 127.0.0.1 and ::1, port 5672, and keeps everything on disk in the state
+    directory of this user. amqpd.example.toml has every setting with its default.
+    """
+    # What was given before the word serve counts too, as it does for the other commands.
+    before = context.meta.get("amqpd.flags", {})
+    settings = load_settings(config or before.get("config"), before | {k: v for k, v in flags.items() if v})
+    context.exit(run(settings))
+
+
+def run(settings: Settings) -> int:
+    """Serves until a signal; returns the exit code."""
+    configure_logs(settings.log_level)
+    # Journal and metadata store make files of their own: nobody else is to read them.
+    os.umask(0o077)
+    log.info("starting", data_dir=str(settings.data_dir), bind=",".join(settings.bind), port=settings.port)
+    try:
+        trio.run(_main, settings)
+    except BaseException as error:  # noqa: BLE001 - the last door: everything is reported, and ends the process
+        return report(error)
+    return 0
+
+
+async def _main(settings: Settings) -> None:
+    from amqpd import broker  # SQLAlchemy and all: only when it is needed
+
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_stop_signals, stop)
+        await broker.serve(settings, stop)
+        nursery.cancel_scope.cancel()
+
+
+def report(error: BaseException) -> int:
+    """Tells the operator why the broker ended; returns the exit code.
+
+    A `StartupError` is for the one who typed the command: its sentence alone. What stops a node that was
+    serving goes to the log, and so does everything else that broke in the same nursery."""
+    failure = find_failure(error)
+    others = [leaf for leaf in leaves(error) if leaf is not failure]
+    if failure is None:
+        if any(isinstance(leaf, KeyboardInterrupt) for leaf in others):
+            return EXIT_INTERRUPTED
+        log.critical("stopped by a bug", exc_info=error)
+        return EXIT_NODE_FAILURE
+    for other in others:
+        log.warning("failed beside it", error=repr(other))
+    if isinstance(failure, StartupError):
+        click.echo(f"amqpd: {failure.sentence}", err=True)
+    else:
+        log.critical("node stopped", reason=failure.sentence)
+    return failure.exit_code

@@ -1,0 +1,233 @@
+"""All settings of a broker, as one immutable value.
+
+What comes in: values by name, as TOML, the environment or flags give them. What goes out: `Settings`, checked
+and complete.
+Rules: 1. One name for a setting everywhere: `frame_max` in the file, `AMQPD_FRAME_MAX` in the environment;
+those of the table `[tls]` are `AMQPD_TLS_...`. 2. The unit is the end of the name: `_s` seconds, `_bytes`
+bytes (a number, or text such as "128MiB"). 3. Every bound has its reason above it. 4. `Settings(...)` reads
+nothing but its arguments.
+Not here: files, environment and error sentences (`config_sources.py`); what is done with the values (the
+rooms).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+DEFAULT_BIND = ("127.0.0.1", "::1")
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+def parse_bytes(value: Any) -> Any:
+    """A number of bytes from text such as "50MB" (10**6) or "128 MiB" (2**20); other values are returned as
+    they are."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number of bytes, not true or false")
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError("must be a number of bytes, or a size such as 50MB or 128MiB")
+    return round(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def parse_watermark(value: Any) -> Any:
+    """A float up to 1 is a fraction of the memory, everything above is bytes (an int)."""
+    if isinstance(value, str):
+        value = float(value) if re.fullmatch(r"\s*(0?\.\d+|1\.0*)\s*", value) else parse_bytes(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a fraction such as 0.6, or a size such as 2GiB")
+    if 0 < value <= 1:
+        return float(value)
+    # Less than an idle broker takes would block publishers for ever.
+    if value < 64 * MIB:
+        raise ValueError("must be a fraction of the memory (more than 0, up to 1), or at least 64MiB")
+    return int(value)
+
+
+def split_commas(value: Any) -> Any:
+    """A list from "a, b" (environment variables and flags have no lists); other values are returned as they
+    are."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def refuse_switch(value: Any) -> Any:
+    """`port = true` would otherwise be port 1, because Python's True is a number."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
+def refuse_empty(value: Any) -> Any:
+    """Path("") is the current directory, which nobody means by it."""
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("must not be empty")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(refuse_switch)]
+Seconds = Annotated[float, BeforeValidator(refuse_switch), Field(allow_inf_nan=False)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Port = Annotated[int, BeforeValidator(refuse_switch), Field(ge=0, le=65535)]
+Watermark = Annotated[float | int, BeforeValidator(parse_watermark)]
+Place = Annotated[Path, BeforeValidator(refuse_empty), AfterValidator(Path.expanduser)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
+
+
+class TlsSettings(BaseModel):
+    """The table `[tls]`. The TLS listener opens when a certificate is given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # 5671 is what IANA registered for amqps.
+    port: Port = 5671
+    # PEM, the server's certificate first, then the intermediate ones.
+    certificate: Place | None = None
+    # PEM; when it is not given, the key is looked for in the certificate's file.
+    key: Place | None = None
+    # PEM, the authorities that client certificates are checked against.
+    ca: Place | None = None
+    # none: do not ask a client for a certificate; optional: check it if there is one; required: refuse
+    # clients without.
+    verify_peer: Literal["none", "optional", "required"] = "none"
+    # TLS 1.0 and 1.1 are deprecated (RFC 8996), and OpenSSL 3 refuses them at its usual security level.
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    # Which part of a client certificate is the user name of the EXTERNAL mechanism; the default is
+    # RabbitMQ's.
+    login_from: Literal["distinguished_name", "common_name", "subject_alternative_name"] = (
+        "distinguished_name"
+    )
+
+    @property
+    def enabled(self) -> bool:
+        return self.certificate is not None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TlsSettings:
+        if self.key is not None and self.certificate is None:
+            raise ValueError("tls.key is set without tls.certificate: set both, or neither")
+        if self.verify_peer != "none" and self.ca is None:
+            raise ValueError(f"tls.verify_peer is {self.verify_peer!r} without tls.ca: say whom to trust")
+        if self.verify_peer != "none" and self.certificate is None:
+            raise ValueError("tls.verify_peer is set without tls.certificate: TLS is off")
+        return self
+
+
+def default_data_dir() -> Path:
+    """/var/lib/amqpd for root, else amqpd in the XDG state directory.
+
+    Not `./data`: a durable broker that is started from another directory and comes up empty looks like lost
+    data."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/amqpd")
+    state = os.environ.get("XDG_STATE_HOME", "")
+    # The XDG specification: a relative path there is invalid and to be ignored.
+    base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    return base / "amqpd"
+
+
+class Settings(BaseSettings):
+    """Everything an operator can decide. Frozen: a broker never changes its settings while it runs."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        env_prefix="AMQPD_",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        # Compose files pass AMQPD_X= for "not set".
+        env_ignore_empty=True,
+    )
+
+    # Where clients connect. Loopback, because a broker with guest/guest must not be open to a network by
+    # default. A literal address or a host name each; IPv4 and IPv6 are bound one by one (0.0.0.0 and :: for
+    # every interface).
+    bind: Names = Field(DEFAULT_BIND, min_length=1)
+    # 5672 is what IANA registered for amqp. 0: the system chooses (tests).
+    port: Port = 5672
+    # False: TLS only.
+    plain_listener: bool = True
+    tls: TlsSettings = TlsSettings()
+
+    data_dir: Place = Field(default_factory=default_data_dir)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    # The virtual host that exists from the first start on.
+    default_vhost: str = Field("/", min_length=1, max_length=255)
+    # These users may log in from loopback only: guest has a password that everyone knows.
+    loopback_users: Names = ("guest",)
+
+    # A connection costs a descriptor and some 20 kB. The limit of open files of the process bounds it too,
+    # the smaller counts.
+    connections_max: Count = Field(65_536, ge=1, le=1_000_000)
+    # What RabbitMQ proposes: it is on everyone's tests, and some clients break on 0 ("no limit").
+    channel_max: Count = Field(2047, ge=1, le=65_535)
+    # 128 KiB as RabbitMQ. At least 4096, AMQP 0-9-1's frame-min-size (RabbitMQ 4.1 asks for 8192, old clients
+    # send 4096). At most 16 MiB: what a partial frame may pin in memory, for each connection.
+    frame_max: Bytes = Field(131_072, ge=4096, le=16 * MIB)
+    # What tune proposes; the client decides. 0: none. 60 s as RabbitMQ: below 5 s a busy network looks like a
+    # dead one. Two bytes in connection.tune, so at most 65535.
+    heartbeat_s: Count = Field(60, ge=0, le=65_535)
+    # From accept to connection.open, so that half-open clients do not hold descriptors. 10 s as RabbitMQ.
+    handshake_timeout_s: Seconds = Field(10.0, gt=0, le=600)
+    # The largest body. 128 MiB was RabbitMQ's limit until 4.0; at most 512 MiB, because a message is in
+    # memory whole.
+    message_bytes_max: Bytes = Field(128 * MIB, ge=1, le=512 * MIB)
+
+    # Above it, publishers are blocked. A fraction of the memory that the machine (or its cgroup) has, or
+    # bytes. 0.6 as RabbitMQ: what is left is for the page cache, which the journal lives from. A broker that
+    # does nothing needs some 60 MB.
+    memory_high_watermark: Watermark = 0.6
+    # Below it, publishers are blocked. 50 MB as RabbitMQ: it is the room in which acks are recorded while
+    # publishers wait, and it is more than the journal writes between two looks at the disk (alarms.py). 0
+    # turns the alarm off.
+    disk_free_bytes_min: Bytes = Field(50_000_000, ge=0)
+    # What one queue keeps in memory of its backlog; the rest is on disk only, and is read back ahead of
+    # consumers. 16 MiB is some tens of milliseconds of deliveries: enough to hide a read from the disk.
+    queue_memory_bytes: Bytes = Field(16 * MIB, ge=64 * KIB)
+    # The same for all queues together. 128 MiB lets eight queues be full, and the broker stay under 300 MB.
+    backlog_memory_bytes: Bytes = Field(128 * MIB, ge=1 * MIB)
+    # What waits for one slow client; above it the broker stops delivering to it. Several frames, or no
+    # delivery would fit.
+    outbox_bytes_max: Bytes = Field(4 * MIB, ge=64 * KIB)
+    # From SIGTERM to the end. Below the 10 s after which Docker kills, so that a stuck client does not turn a
+    # stop into a kill.
+    drain_timeout_s: Seconds = Field(8.0, ge=0, le=3600)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Settings:
+        if not self.plain_listener and not self.tls.enabled:
+            raise ValueError("plain_listener is false without tls.certificate: nobody could connect")
+        if self.plain_listener and self.tls.enabled and self.port == self.tls.port != 0:
+            raise ValueError(f"port and tls.port are both {self.port}: give each listener its own")
+        if self.queue_memory_bytes > self.backlog_memory_bytes:
+            raise ValueError(
+                "queue_memory_bytes is more than backlog_memory_bytes, the bound for all queues together"
+            )
+        if self.outbox_bytes_max < 2 * self.frame_max:
+            raise ValueError("outbox_bytes_max is less than two frames of frame_max")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments only: `Settings(port=0)` in a test must not depend on the environment (rule 4)."""
+        return (init_settings,)

@@ -1,0 +1,76 @@
+"""The data directory: made private, and held by one process at a time.
+
+What comes in: its path. What goes out: a `DataDirectory` that holds the lock until it is closed.
+Rules: 1. The lock is flock(2) on `amqpd.lock`: the kernel releases it when the process dies, however it dies.
+The number in the file is for people, it never decides. 2. The lock file is never deleted: a second process
+could lock the new file while the first still holds the old one. 3. Nothing else in the directory is touched
+before the lock is held.
+Not here: the formats inside (journal, metadata store), the control socket (`control.py`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from amqpd.errors import StartupError
+
+LOCK_NAME = "amqpd.lock"
+
+
+class DataDirectory:
+    """A locked data directory; `with` closes it. Made by `open_data_directory`."""
+
+    def __init__(self, path: Path, lock_fd: int) -> None:
+        self.path = path
+        self._lock_fd = lock_fd
+
+    def close(self) -> None:
+        """Releases the lock. Calling it again does nothing."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def __enter__(self) -> DataDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_data_directory(path: Path) -> DataDirectory:
+    """Creates the directory (mode 0700: it holds password hashes and everyone's messages) if it is missing,
+    and locks it.
+
+    Raises StartupError when another process holds it, or when it cannot be used."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(path, error) from None
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock_fd, 0)
+        os.pwrite(lock_fd, b"%d\n" % os.getpid(), 0)
+    except BlockingIOError:
+        holder = os.pread(lock_fd, 20, 0).decode("ascii", "replace").strip()
+        os.close(lock_fd)
+        raise StartupError(
+            f"data directory {path} is in use by another amqpd (process {holder or 'unknown'}): "
+            "stop that one, or choose another directory with --data-dir"
+        ) from None
+    except OSError as error:
+        os.close(lock_fd)
+        raise _unusable(path, error) from None
+    return DataDirectory(path, lock_fd)
+
+
+def _unusable(path: Path, error: OSError) -> StartupError:
+    return StartupError(
+        f"cannot use data directory {path}: {error.strerror}; "
+        "make it a directory on a local disk that this user can write, or choose another one with --data-dir"
+    )

@@ -1,0 +1,94 @@
+"""The log: one logfmt line an event, on standard error.
+
+What comes in: `structlog.get_logger(room="...")` in any module, then log.info("event in a few words",
+key=value). What goes out: time=... level=info event="..." room=... key=value, which grep, awk and every log
+collector read.
+Rules: 1. Standard error only; where it goes (journald, a file, a container's log) is the operator's. 2.
+Values under a name of `SECRETS` are never written. 3. A log that cannot be written (terminal gone, pipe
+closed) does not stop the broker.
+4. Never log per message: a line costs more than a publish.
+Not here: what happened to messages (audit), `READY` for service supervisors (`notify.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+# Names under which rooms have secrets at hand. A password in the text of an event is for review to find.
+SECRETS = frozenset({"password", "password_hash", "secret", "token", "response", "credentials"})
+# From libraries (Alembic, SQLAlchemy) only what an operator can act on, unless everything is asked for.
+_LIBRARY_LEVEL = logging.WARNING
+
+
+def configure_logs(level: str, stream: TextIO | None = None) -> None:
+    """Sets up structlog for the process, and the standard library's logging that libraries use. `level` is
+    the setting."""
+    threshold = LEVELS[level]
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            hide_secrets,
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(
+                key_order=["time", "level", "event", "room"], drop_missing=True, bool_as_flag=False
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=_LineLoggerFactory(stream),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(handlers=[_LibraryHandler()], level=max(threshold, _LIBRARY_LEVEL), force=True)
+
+
+def hide_secrets(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Rule 2: says that a value was there, not which."""
+    for name in SECRETS & event.keys():
+        event[name] = "(hidden)"
+    return event
+
+
+class _LineLogger:
+    """Writes whole lines. `lost` counts those that could not be written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.lost = 0
+
+    def msg(self, line: str) -> None:
+        try:
+            # One write for the line and its end, so that lines of threads do not mix.
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # ValueError: the stream is closed. There is nowhere left to complain to.
+            self.lost += 1
+
+    debug = info = warning = warn = error = critical = exception = fatal = log = msg
+
+
+class _LineLoggerFactory:
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def __call__(self, *_: Any) -> _LineLogger:
+        # Looked up here, not at configuration: a test that captures standard error replaces it later.
+        return _LineLogger(self._stream or sys.stderr)
+
+
+class _LibraryHandler(logging.Handler):
+    """A library's record as one of our lines, its logger's name as the room."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger(room=record.name)
+        log.log(record.levelno, record.getMessage(), exc_info=record.exc_info)

@@ -1,0 +1,44 @@
+"""READY=1 and STOPPING=1 for a service supervisor (systemd's Type=notify), after sd_notify(3).
+
+What comes in: NOTIFY_SOCKET from the environment, when a supervisor set it. What goes out: one datagram for
+each state.
+Rules: 1. Without NOTIFY_SOCKET nothing happens. 2. A supervisor that does not listen is logged, and does not
+stop the broker.
+Not here: the READY line in the log, which the broker writes beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import structlog
+
+log = structlog.get_logger(room="notify")
+
+
+def notify_ready(status: str = "") -> bool:
+    """Clients are accepted from now on. True when a supervisor was told."""
+    return _notify(f"READY=1\nSTATUS={status}" if status else "READY=1")
+
+
+def notify_stopping() -> bool:
+    """The drain has begun."""
+    return _notify("STOPPING=1")
+
+
+def _notify(state: str) -> bool:
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return False
+    # "@" stands for the NUL byte that begins the name of an abstract socket.
+    target = "\0" + address[1:] if address.startswith("@") else address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        # A supervisor that is stuck must not hold the broker.
+        sender.setblocking(False)
+        try:
+            sender.sendto(state.encode(), target)
+        except OSError as error:
+            log.warning("supervisor not told", notify_socket=address, reason=str(error))
+            return False
+    return True
