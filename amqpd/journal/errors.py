@@ -1,0 +1,31 @@
+"""What can go wrong between the journal and its disk, beside damage (`records.JournalDamaged`).
+
+What comes in: nothing. What goes out: exceptions whose text is one sentence for an operator.
+Rules: 1. Only after `DiskFull` may the same transaction be given again: it says that nothing of it was written.
+2. None is a subclass of another, so a handler for one never swallows another.
+Not here: which exit code or alarm follows (the shell decides).
+"""
+
+from __future__ import annotations
+
+
+class DiskFailure(Exception):
+    """The disk or the file system failed, the outcome of the call is unknown. The node stops; the disk object
+    refuses every later call that writes."""
+
+
+class DiskFull(Exception):
+    """No space left, and the transaction was rolled back as a whole: nothing of it is on disk, and it may be
+    committed again, with the same index, when there is space (`Disk.release_reserve`)."""
+
+
+class NewerFormat(Exception):
+    """The data directory was written by a newer amqpd. Nothing was changed."""
+
+
+class NotAJournal(Exception):
+    """A file stands where the journal belongs, and it is something else. Nothing was changed."""
+
+
+class JournalInUse(Exception):
+    """Another process has the journal open. Nothing was changed."""

@@ -1,0 +1,96 @@
+"""The tables of a journal, and the order of its formats.
+
+What comes in: nothing. What goes out: SQLAlchemy tables, `REVISIONS`, the pages' size.
+Rules: 1. What belongs to one transaction of a source carries (source, epoch, idx), so that an uncommitted tail
+can be undone by deleting what has a higher idx (CLUSTER.md 3). 2. A message row is found and recovered by its
+index alone; the body is read only to be delivered. 3. A change here is a new file in `migrations/versions` and
+a new last entry of `REVISIONS`; a test compares the migrated tables with these.
+Not here: the statements (`statements.py`), opening and migrating a file (`database.py`).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table
+
+REVISIONS = ("0001",)
+"""Formats that this code can read, oldest first; the last one is what it writes."""
+
+APPLICATION_ID = 0x616D716A
+"""'amqj' in the file's header (SQLite's PRAGMA application_id): this database is a journal of amqpd."""
+
+PAGE_BYTES = 8192
+"""Measured with `bench/journal_commit.py`, steady state, fsync 0.2 ms: a commit of one small row costs the same
+with 4, 8 and 16 kB pages and 1.6 times as much with 32 kB; 2 MB of cold rows are deleted in 1.5 ms with
+4 kB pages and in 0.85 ms with 8 kB; rows of 200 kB do not care."""
+
+SEQ_MAX = 2**63 - 1
+"""The largest integer that SQLite stores: the end of every queue."""
+
+metadata = MetaData()
+
+
+def _integer(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False)
+
+
+batch = Table(
+    "batch",
+    metadata,
+    # An alias of SQLite's rowid that only grows: rows are appended at the end of the tree, the cheapest insert.
+    Column("batch_id", Integer, primary_key=True, autoincrement=False),
+    _integer("queue_id"),
+    _integer("first_seq"),
+    _integer("last_seq"),
+    _integer("nbytes"),
+    _integer("persistent"),
+    _integer("source"),
+    _integer("epoch"),
+    _integer("idx"),
+    _integer("crc"),
+    Column("data", LargeBinary, nullable=False),
+    # last_seq before first_seq: rows of a queue are disjoint, so `last_seq >= x` seeks to the row that holds x.
+    Index("batch_index", "queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"),
+)
+
+settled = Table(
+    "settled",
+    metadata,
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("first_seq", Integer, primary_key=True, autoincrement=False),
+    Column("last_seq", Integer, primary_key=True, autoincrement=False),
+    _integer("source"),
+    _integer("epoch"),
+    _integer("idx"),
+    sqlite_with_rowid=False,
+)
+
+# What is to be deleted and is too much for one commit: rows with idx <= this idx, wholly inside the range, do not
+# exist any more for `recover` and `read`, and leave the disk piece by piece (`discards.py`).
+discard = Table(
+    "discard",
+    metadata,
+    Column("discard_id", Integer, primary_key=True, autoincrement=False),
+    _integer("queue_id"),
+    _integer("first_seq"),
+    _integer("last_seq"),
+    _integer("source"),
+    _integer("epoch"),
+    _integer("idx"),
+)
+
+# next_seq is a lower bound that is written when rows are deleted; while a queue has rows, they say the rest.
+queue = Table(
+    "queue",
+    metadata,
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    _integer("next_seq"),
+    _integer("delivered"),
+)
+
+source = Table(
+    "source",
+    metadata,
+    Column("source", Integer, primary_key=True, autoincrement=False),
+    _integer("epoch"),
+    _integer("idx"),
+)

@@ -1,0 +1,238 @@
+"""Every SQL statement of the journal, built with SQLAlchemy Core and compiled to text once, when this is imported.
+
+What comes in: the tables of `schema.py`. What goes out: SQL text with named parameters, for SQLite's driver.
+Rules: 1. A commit is one call of the driver: `COMMIT`. Each call of the driver gives up the interpreter lock and
+has to win it back from the pump; with a busy pump that costs up to tens of milliseconds each, more than the disk
+does (figures in `bench/journal_commit.py`). So a transaction travels as one row into a temporary view whose trigger
+writes all tables; SQLite then wraps this single statement in a transaction of its own. 2. Lists travel as JSON,
+bodies as one blob, end to end. 3. View and trigger belong to the connection and are code, not format: they live in
+the temp schema and no migration knows them.
+Not here: who calls them (`sqlite.py`, `recovery.py`, `discards.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Integer,
+    LargeBinary,
+    and_,
+    column,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    table,
+    true,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from amqpd.journal.schema import batch, discard, queue, settled, source
+
+_dialect = sqlite.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
+
+
+def _text(statement: ClauseElement) -> str:
+    """Its parameters are `_given` below; every other value is part of the text."""
+    return str(statement.compile(dialect=_dialect, compile_kwargs={"literal_binds": True}))
+
+
+def _given(name: str) -> ColumnElement[int]:
+    return literal_column(f":{name}", Integer)
+
+
+def _each(name: str, *types: type[Any]) -> Any:
+    """The elements of the list `name` of the transaction, each a JSON array; (from clause, its items)."""
+    elements = func.json_each(literal_column(f"NEW.{name}")).table_valued("value", name=f"{name}_each")
+    return elements, [
+        func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=of)
+        for at, of in enumerate(types)
+    ]
+
+
+def _new(name: str) -> Any:
+    return literal_column(f"NEW.{name}", Integer)
+
+
+def _trigger_body() -> list[Any]:
+    origin = [_new("source"), _new("epoch"), _new("idx")]
+    rows, (queue_id, first, last, persistent, at, nbytes, crc) = _each("rows", *[Integer] * 7)
+    insert_rows = insert(batch).from_select(
+        [
+            "queue_id",
+            "first_seq",
+            "last_seq",
+            "nbytes",
+            "persistent",
+            "source",
+            "epoch",
+            "idx",
+            "crc",
+            "data",
+        ],
+        select(
+            *(queue_id, first, last, nbytes, persistent, *origin, crc),
+            func.substr(literal_column("NEW.data"), at, nbytes, type_=LargeBinary),
+        ).select_from(rows),
+    )
+    ranges, items = _each("settled", *[Integer] * 3)
+    insert_settled = insert(settled).prefix_with("OR IGNORE")
+    insert_settled = insert_settled.from_select(
+        ["queue_id", "first_seq", "last_seq", "source", "epoch", "idx"],
+        select(*items, *origin).select_from(ranges),
+    )
+    _, (queue_id, first, last, idx) = _each("row_deletes", *[Integer] * 4)
+    doomed = batch.alias("doomed")
+    inside = and_(
+        doomed.c.queue_id == queue_id,
+        doomed.c.last_seq.between(first, last),
+        doomed.c.first_seq >= first,
+        doomed.c.idx <= idx,
+    )
+    delete_rows = delete(batch).where(batch.c.batch_id.in_(select(doomed.c.batch_id).where(inside)))
+    _, (queue_id, first, last, idx) = _each("settled_deletes", *[Integer] * 4)
+    doomed = settled.alias("doomed")
+    inside = and_(
+        doomed.c.queue_id == queue_id,
+        doomed.c.first_seq.between(first, last),
+        doomed.c.last_seq <= last,
+        doomed.c.idx <= idx,
+    )
+    delete_settled = delete(settled).where(
+        tuple_(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq).in_(
+            select(doomed.c.queue_id, doomed.c.first_seq, doomed.c.last_seq).where(inside)
+        )
+    )
+    marks, items = _each("marks", *[Integer] * 3)
+    raise_marks = upsert(queue).from_select(
+        ["queue_id", "next_seq", "delivered"], select(*items).select_from(marks).where(true())
+    )
+    raise_marks = raise_marks.on_conflict_do_update(
+        index_elements=["queue_id"],
+        set_={
+            "next_seq": func.max(queue.c.next_seq, raise_marks.excluded.next_seq),
+            "delivered": func.max(queue.c.delivered, raise_marks.excluded.delivered),
+        },
+    )
+    dropped, (queue_id,) = _each("dropped", Integer)
+    drop_marks = delete(queue).where(queue.c.queue_id.in_(select(queue_id).select_from(dropped)))
+    begun, items = _each("discards", *[Integer] * 5)
+    *items, idx = items
+    begin_discards = insert(discard).from_select(
+        ["discard_id", "queue_id", "first_seq", "last_seq", "source", "epoch", "idx"],
+        select(*items, _new("source"), _new("epoch"), idx).select_from(begun),
+    )
+    ended, (discard_id,) = _each("discarded", Integer)
+    end_discards = delete(discard).where(discard.c.discard_id.in_(select(discard_id).select_from(ended)))
+    count = update(source).where(source.c.source == _new("source"), _new("counts") == 1)
+    count = count.values(epoch=_new("epoch"), idx=_new("idx"))
+    return [
+        insert_rows, insert_settled, delete_rows, delete_settled,
+        raise_marks, drop_marks, begin_discards, end_discards, count,
+    ]  # fmt: skip
+
+
+_LISTS = (
+    *("rows", "settled", "row_deletes", "settled_deletes"),
+    *("marks", "dropped", "discards", "discarded"),
+)
+_COLUMNS = ("source", "epoch", "idx", "counts", *_LISTS, "data")
+
+CREATE_INTAKE = (
+    "CREATE TEMP VIEW intake AS SELECT " + ", ".join(f"NULL AS {name}" for name in _COLUMNS),
+    "CREATE TEMP TRIGGER intake_insert INSTEAD OF INSERT ON intake BEGIN "
+    + "; ".join(_text(statement) for statement in _trigger_body())
+    + "; END",
+)
+
+COMMIT = str(insert(table("intake", *[column(name) for name in _COLUMNS])).compile(dialect=_dialect))
+"""One transaction. Lists are JSON arrays of arrays, or None when empty:
+rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc;
+settled: queue_id, first_seq, last_seq; row_deletes, settled_deletes: queue_id, first_seq, last_seq, largest idx;
+marks: queue_id, next_seq, delivered (both only ever rise); dropped: queue_id;
+discards: discard_id, queue_id, first_seq, last_seq, idx; discarded: discard_id.
+`counts` is 1 when idx becomes the last committed index, 0 for housekeeping."""
+
+# --- recovery: each is one sequential scan, of an index or of a small table; no body is read
+
+SOURCE = _text(select(source.c.epoch, source.c.idx).where(source.c.source == _given("source")))
+NEW_SOURCE = str(insert(source).compile(dialect=_dialect))
+QUEUES = _text(select(queue.c.queue_id, queue.c.next_seq, queue.c.delivered))
+DISCARDS = _text(
+    select(
+        discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx
+    ).order_by(discard.c.discard_id)
+)
+ROWS = _text(
+    select(
+        *(
+            batch.c.queue_id,
+            batch.c.last_seq,
+            batch.c.first_seq,
+            batch.c.nbytes,
+            batch.c.persistent,
+            batch.c.idx,
+        )
+    ).order_by(batch.c.queue_id, batch.c.last_seq)
+)
+SETTLED = _text(
+    select(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq, settled.c.idx).order_by(
+        settled.c.queue_id, settled.c.first_seq, settled.c.last_seq
+    )
+)
+
+# --- a piece of a discard
+
+_of_discard = (_given("queue_id"), _given("first_seq"), _given("last_seq"), _given("idx"))
+ROWS_TO_DISCARD = _text(
+    select(batch.c.last_seq, batch.c.nbytes)
+    .where(
+        batch.c.queue_id == _of_discard[0],
+        batch.c.last_seq.between(_of_discard[1], _of_discard[2]),
+        batch.c.first_seq >= _of_discard[1],
+        batch.c.idx <= _of_discard[3],
+    )
+    .order_by(batch.c.last_seq)
+    .limit(_given("count_max"))
+)
+SETTLED_TO_DISCARD = _text(
+    select(settled.c.first_seq)
+    .where(
+        settled.c.queue_id == _of_discard[0],
+        settled.c.first_seq.between(_of_discard[1], _of_discard[2]),
+        settled.c.last_seq <= _of_discard[2],
+        settled.c.idx <= _of_discard[3],
+    )
+    .order_by(settled.c.first_seq)
+    .limit(1)
+    .offset(_given("count_max"))
+)
+
+# --- reading
+
+_queue_id, _first, _last = _given("queue_id"), _given("first_seq"), _given("last_seq")
+_discarded = exists().where(
+    discard.c.queue_id == batch.c.queue_id,
+    discard.c.first_seq <= batch.c.first_seq,
+    discard.c.last_seq >= batch.c.last_seq,
+    discard.c.idx >= batch.c.idx,
+)
+FIND = _text(
+    select(batch.c.first_seq, batch.c.last_seq, batch.c.nbytes)
+    .where(batch.c.queue_id == _queue_id, batch.c.last_seq >= _first, ~_discarded)
+    .order_by(batch.c.last_seq)
+)
+"""The index only. Ends with the queue: the reader stops at the first row that it does not want."""
+READ = _text(
+    select(batch.c.first_seq, batch.c.last_seq, batch.c.nbytes, batch.c.persistent, batch.c.crc, batch.c.data)
+    .where(batch.c.queue_id == _queue_id, batch.c.last_seq.between(_first, _last), ~_discarded)
+    .order_by(batch.c.last_seq)
+)
