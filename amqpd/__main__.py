@@ -142,9 +142,7 @@ def _usage_sentence(error: click.ClickException) -> str:
     if context is None:
         return sentence
     if isinstance(error, click.NoSuchOption) and error.option_name in ("--config", "--data-dir"):
-        return (
-            f"{sentence}; write it before the command: amqpd {error.option_name} ... {context.command.name}"
-        )
+        return f"{sentence}; write it before the command: amqpd {error.option_name} ... {context.command.name}"
     return f"{sentence}; '{context.command_path} --help' says what there is"
 
 

@@ -19,7 +19,6 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import structlog
 import trio
@@ -42,16 +41,6 @@ LINGER_S = 5.0
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 _log = structlog.get_logger("amqpd.pump")
-
-
-class ListeningSocket(Protocol):
-    """What the pump needs of a listener."""
-
-    @property
-    def socket(self) -> socket.socket: ...
-
-    @property
-    def tls_context(self) -> ssl.SSLContext | None: ...
 
 
 class Link:
@@ -88,7 +77,7 @@ class Pump:
         self._epoll = select.epoll()
         self._links: dict[int, Link] = {}
         self._by_connection: dict[Connection, Link] = {}
-        self._listeners: dict[int, ListeningSocket] = {}
+        self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
         self._paused: dict[Link, None] = {}
         self._lingering: dict[Link, None] = {}
         self._accept_again_at: float | None = None
@@ -99,16 +88,16 @@ class Pump:
     def link_count(self) -> int:
         return len(self._links)
 
-    def add_listener(self, listener: ListeningSocket) -> None:
-        """Accept from a socket that listens already and does not block."""
-        self._listeners[listener.socket.fileno()] = listener
-        self._epoll.register(listener.socket.fileno(), _IN)
+    def add_listener(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Accept from a socket that listens already and does not block; with `tls`, clients speak TLS."""
+        self._listeners[listener.fileno()] = listener, tls
+        self._epoll.register(listener.fileno(), _IN)
 
     def stop_accepting(self) -> None:
         """Close the listeners."""
-        for fd, listener in self._listeners.items():
+        for fd, (listener, _) in self._listeners.items():
             self._epoll.unregister(fd)
-            listener.socket.close()
+            listener.close()
         self._listeners.clear()
 
     async def run(self) -> None:
@@ -144,7 +133,7 @@ class Pump:
             link = links.get(fd)
             if link is None:
                 if fd in self._listeners:
-                    self._accept(self._listeners[fd], now)
+                    self._accept(*self._listeners[fd], now)
                 continue
             if mask & ~_OUT:
                 self._read(link, now)
@@ -307,10 +296,10 @@ class Pump:
 
     # Coming and going
 
-    def _accept(self, listener: ListeningSocket, now: float) -> None:
+    def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None, now: float) -> None:
         for _ in range(ACCEPTS_MAX):
             try:
-                client, address = listener.socket.accept()
+                client, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -325,7 +314,7 @@ class Pump:
                 _log.warning("connection_refused", reason="connections_max", limit=self._connections_max)
                 client.close()
                 continue
-            self._add(client, address, listener.tls_context, now)
+            self._add(client, address, tls, now)
 
     def _add(
         self, client: socket.socket, address: tuple[str, int], context: ssl.SSLContext | None, now: float

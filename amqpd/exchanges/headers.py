@@ -82,9 +82,7 @@ class HeadersMatcher(Matcher):
             raise AMQPPreconditionFailed(
                 f"Invalid x-match field value {text}; expected all, any, all-with-x, or any-with-x"
             )
-        raise AMQPPreconditionFailed(
-            f"Invalid x-match field type {type_name} (value {text}); expected longstr"
-        )
+        raise AMQPPreconditionFailed(f"Invalid x-match field type {type_name} (value {text}); expected longstr")
 
     def add(self, binding: BindingRecord) -> None:
         want = self._wants[binding.key] = _Want(binding)

@@ -53,8 +53,7 @@ def _each(name: str, *types: type[Any]) -> Any:
     """The elements of the list `name` of the transaction, each a JSON array; (from clause, its items)."""
     elements = func.json_each(literal_column(f"NEW.{name}")).table_valued("value", name=f"{name}_each")
     return elements, [
-        func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=of)
-        for at, of in enumerate(types)
+        func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=of) for at, of in enumerate(types)
     ]
 
 
@@ -167,9 +166,9 @@ SOURCE = _text(select(source.c.epoch, source.c.idx).where(source.c.source == _gi
 NEW_SOURCE = str(insert(source).compile(dialect=_dialect))
 QUEUES = _text(select(queue.c.queue_id, queue.c.next_seq, queue.c.delivered))
 DISCARDS = _text(
-    select(
-        discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx
-    ).order_by(discard.c.discard_id)
+    select(discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx).order_by(
+        discard.c.discard_id
+    )
 )
 ROWS = _text(
     select(

@@ -28,9 +28,7 @@ def upgrade() -> None:
         _integer("crc"),
         sa.Column("data", sa.LargeBinary, nullable=False),
     )
-    op.create_index(
-        "batch_index", "batch", ["queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"]
-    )
+    op.create_index("batch_index", "batch", ["queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"])
     op.create_table(
         "settled",
         _integer("queue_id", key=True),

@@ -1,0 +1,1 @@
+"""Tests of the pure rooms: no sockets, no disk, no clock."""
