@@ -102,13 +102,15 @@ def decode_record(key: str, text: str) -> Record:
         types = _FIELDS[record_type]
         if unknown := values.keys() - types.keys():
             raise ValueError(f"unknown fields {sorted(unknown)}")
-        for name, value in values.items():
-            if not isinstance(value, types[name]) or (type(value) is bool and bool not in types[name]):
-                raise ValueError(f"{name} is {value!r}")
+        for name in values:
+            if not isinstance(values[name], types[name]) or (type(values[name]) is bool) != (
+                bool in types[name]
+            ):
+                raise ValueError(f"{name} is {values[name]!r}")
             if types[name] == (list,):
-                values[name] = tuple(value)
+                values[name] = tuple(values[name])
             elif types[name] == (dict,):
-                values[name] = _table(value)
+                values[name] = _table(values[name])
         record = record_type(**values)
         if encode_key(record.key) != key:
             raise ValueError("it belongs to another key")

@@ -48,10 +48,8 @@ class MemorySpace:
         return log
 
     def execute(self, transaction: Transaction) -> Outcome:
-        for compare in transaction.compares:
-            entry = self.entries.get(compare.key)
-            if (entry.mod_revision if entry else 0) != compare.mod_revision:
-                return Conflict(self.revision)
+        if not all(compare.holds(self.entries.get(compare.key)) for compare in transaction.compares):
+            return Conflict(self.revision)
         effective = tuple(
             operation
             for operation in transaction.operations

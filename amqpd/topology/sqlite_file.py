@@ -218,10 +218,8 @@ class _Batch:
         return (self.seen << LEASED_BITS) + self.leased_steps
 
     def execute(self, each: Transaction) -> Outcome:
-        for compare in each.compares:
-            entry = self.view.get(compare.key)
-            if (entry.mod_revision if entry else 0) != compare.mod_revision:
-                return Conflict(self.revision)
+        if not all(compare.holds(self.view.get(compare.key)) for compare in each.compares):
+            return Conflict(self.revision)
         effective = tuple(one for one in each.operations if isinstance(one, PutKey) or one.key in self.view)
         if not effective:
             return Committed(self.revision)

@@ -53,10 +53,16 @@ class LeaseGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Holds when the key's mod_revision is this one; 0 means that the key is absent."""
+    """Holds when the key's mod_revision is this one; 0 means that the key is absent, None that it is present,
+    of whatever revision (in etcd's words: mod_revision > 0)."""
 
     key: str
-    mod_revision: int = 0
+    mod_revision: int | None = 0
+
+    def holds(self, entry: Entry | None) -> bool:
+        if self.mod_revision is None:
+            return entry is not None
+        return (entry.mod_revision if entry else 0) == self.mod_revision
 
 
 @dataclass(frozen=True, slots=True)

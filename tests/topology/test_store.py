@@ -1,5 +1,5 @@
-"""The metadata store's contract: the same tests on every store. Each test gets two stores over one key space, as two
-processes have them."""
+"""The metadata store's contract: the same tests on every store. Each test gets two stores over one key
+space, as two processes have them."""
 
 from __future__ import annotations
 
@@ -101,6 +101,9 @@ async def test_compare_on_absence_and_revision(stores: Stores) -> None:
     assert isinstance(await store.transact([Compare("a", created.revision)], [DeleteKey("a")]), Committed)
     assert isinstance(await store.transact([Compare("a", created.revision)], []), Conflict)
     assert isinstance(await store.transact([Compare("a", 0)], []), Committed)
+    assert isinstance(await store.transact([Compare("a", None)], []), Conflict)
+    await put(store, PutKey("a", "3"))
+    assert isinstance(await store.transact([Compare("a", None)], []), Committed)
 
 
 async def test_transact_all_sees_earlier_effects_and_judges_each_alone(stores: Stores) -> None:
