@@ -12,6 +12,7 @@ Not here: what is done with the tables (`sqlite.py`), the steps of the format (`
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,12 +160,13 @@ def _set_up(connection: sa.Connection, path: Path, steps: ScriptDirectory) -> No
 
 
 def _connect(uri: str, busy_timeout_s: float) -> sa.Connection:
-    engine = sa.create_engine(
-        f"sqlite:///{uri}{'&' if '?' in uri else '?'}uri=true",
+    def connect() -> sqlite3.Connection:
         # One connection, used by one thread at a time (the store sees to that), but not always the same one.
-        poolclass=sa.pool.StaticPool,
-        connect_args={"timeout": busy_timeout_s, "isolation_level": None, "check_same_thread": False},
-    )
+        return sqlite3.connect(
+            uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+
+    engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.pool.StaticPool)
     try:
         return engine.connect()
     except BaseException:
