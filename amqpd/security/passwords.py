@@ -1,0 +1,36 @@
+"""Password hashes: argon2id, salted, with their parameters written in them.
+
+What comes in: passwords as bytes (SASL says nothing about their encoding). What goes out: encoded hashes
+("$argon2id$v=19$..."), and whether a password fits one.
+Rules: 1. Everything here blocks for tens of milliseconds and 19 MiB: call it in threads, a few at a time.
+Not here: who may call how often (`logins.py`), where hashes are kept (the topology's UserRecord).
+"""
+
+from __future__ import annotations
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+from argon2.low_level import Type
+
+# OWASP's "Password Storage Cheat Sheet" for argon2id: 19 MiB, two passes, one lane. RFC 9106's 64 MiB would
+# let a few concurrent log-ins take as much memory as the broker itself.
+_HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
+
+
+def hash_password(password: bytes) -> str:
+    return _HASHER.hash(password)
+
+
+def verify_password(password_hash: str, password: bytes) -> bool:
+    """False for a wrong password, and for a text that is no argon2 hash (an empty one: no password is
+    accepted)."""
+    try:
+        return _HASHER.verify(password_hash, password)
+    except (VerificationError, InvalidHashError):
+        return False
+
+
+def needs_rehash(password_hash: str) -> bool:
+    """Whether the hash was made with other parameters than today's. Raises InvalidHashError for other
+    texts."""
+    return _HASHER.check_needs_rehash(password_hash)

@@ -1,0 +1,198 @@
+"""The embedded metadata store: one SQLite file, used by any number of processes of one machine at once.
+
+What comes in, what goes out: see `store.py`.
+Rules: 1. Group commit: transactions that gathered while the last commit ran go into one SQLite transaction,
+and each of them still commits or conflicts on its own. 2. Every SQLite transaction first reads what other
+processes committed since, so events are published in revision order. 3. Keys with a lease live in this
+process's memory: they cost no fsync and no other process sees them. A revision is therefore the file's
+revision and, in its low bits, the number of leased transactions since; revisions of the file are the same
+in all processes. 4. After an error nothing is tried again (an fsync that failed once says nothing the
+second time).
+Not here: what is done to the file in the thread (`sqlite_file.py`), opening it (`database.py`), watches
+(`events.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from amqpd.topology.events import EventLog, Watch
+from amqpd.topology.sqlite_file import HISTORY_REVISIONS_MAX, Call, SqliteFile
+from amqpd.topology.store import (
+    Compacted,
+    Compare,
+    Entry,
+    LeaseGone,
+    MetadataStoreError,
+    Operation,
+    Outcome,
+    PutKey,
+    Snapshot,
+    StoreClosed,
+    StoreFull,
+    Transaction,
+)
+
+# How often other processes' changes are looked for: one PRAGMA, about 0.1 ms with its way to a thread and
+# back.
+POLL_S = 0.25
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """See `store.MetadataStore`. Made by `open`."""
+
+    def __init__(self, file: SqliteFile, poll_s: float) -> None:
+        self._file = file
+        self._poll_s = poll_s
+        self._log = EventLog(file.revision)
+        self._threads = trio.CapacityLimiter(1)
+        self._turn = trio.Lock()
+        self._gathered: list[Call] = []
+        self._leases: set[int] = set()
+        self._lease_numbers = itertools.count(1)
+        self._failure: MetadataStoreError | None = None
+
+    @classmethod
+    async def open(
+        cls, path: Path, *, poll_s: float = POLL_S, history_revisions_max: int = HISTORY_REVISIONS_MAX
+    ) -> SqliteStore:
+        """Create or migrate the file at `path` when necessary. Raises NewerFormat, StoreDamaged,
+        MetadataStoreError."""
+        file = await trio.to_thread.run_sync(lambda: SqliteFile(path, history_revisions_max))
+        return cls(file, poll_s)
+
+    async def get(self, key: str) -> Entry | None:
+        return await self._call(lambda: self._file.get(key))
+
+    async def range(self, prefix: str) -> Snapshot:
+        return await self._call(lambda: self._file.range(prefix))
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+        return (await self.transact_all([Transaction(tuple(compares), tuple(operations))]))[0]
+
+    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        for each in transactions:
+            for operation in each.operations:
+                if isinstance(operation, PutKey) and operation.lease and operation.lease not in self._leases:
+                    raise LeaseGone(f"lease {operation.lease}")
+        return await self._gather(Call(list(transactions)))
+
+    def watch(self, after: int) -> Watch:
+        return Watch(
+            self._log,
+            after,
+            poll_s=self._poll_s,
+            catch_up=self._poll,
+            backlog=lambda after: self._call(lambda: self._file.past(after, self._log.begun_at)),
+        )
+
+    async def refresh(self) -> int:
+        return await self._call(self._file.refresh)
+
+    async def grant_lease(self, ttl_s: float) -> int:
+        self._check_usable()
+        await trio.lowlevel.checkpoint()
+        lease = next(self._lease_numbers)
+        self._leases.add(lease)
+        return lease
+
+    async def keep_alive(self, lease: int) -> None:
+        self._check_usable()
+        await trio.lowlevel.checkpoint()
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
+
+    async def revoke_lease(self, lease: int) -> None:
+        await self.keep_alive(lease)
+        self._leases.remove(lease)
+        await self._gather(Call([], ended_lease=lease))
+
+    async def aclose(self) -> None:
+        with trio.CancelScope(shield=True):
+            async with self._turn:
+                if isinstance(self._failure, StoreClosed):
+                    return
+                self._fail(StoreClosed(f"{self._file.path} was closed"))
+                await trio.to_thread.run_sync(self._file.close, limiter=self._threads)
+
+    async def _gather(self, call: Call) -> list[Outcome]:
+        """Whoever gets its turn first commits for all that wait."""
+        self._check_usable()
+        self._gathered.append(call)
+        try:
+            async with self._turn:
+                if not call.done:
+                    self._check_usable()
+                    calls, self._gathered = self._gathered, []
+                    # A commit that has begun ends, for the others' sake.
+                    with trio.CancelScope(shield=True):
+                        await self._commit(calls)
+        finally:
+            if call in self._gathered:
+                self._gathered.remove(call)
+        if call.outcomes is None:
+            raise StoreFull(f"there is no room on the disk for {self._file.path}")
+        return call.outcomes
+
+    async def _commit(self, calls: list[Call]) -> None:
+        try:
+            outcomes = deque(await self._run(lambda: self._file.commit(calls)))
+        except StoreFull:
+            for each in calls:
+                each.done = True
+            return
+        for each in calls:
+            each.outcomes = [outcomes.popleft() for _ in each.transactions]
+            each.done = True
+
+    async def _poll(self) -> None:
+        # Should a commit be running, it looks for others' changes itself.
+        if not self._turn.locked():
+            await self.refresh()
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        async with self._turn:
+            self._check_usable()
+            with trio.CancelScope(shield=True):
+                result = await self._run(work)
+        return result
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Work on the file in a thread, then publish the events that it saw or made."""
+        try:
+            result = await trio.to_thread.run_sync(work, limiter=self._threads)
+        except (Compacted, StoreFull):
+            raise
+        except MetadataStoreError as error:
+            self._fail(error)
+            raise
+        except BaseException as error:
+            self._fail(MetadataStoreError(f"the metadata store failed ({error!r})"))
+            raise
+        finally:
+            self._publish()
+        return result
+
+    def _publish(self) -> None:
+        if self._file.missed_until is not None:
+            self._log.reset(self._file.missed_until)
+            self._file.missed_until = None
+        if self._file.events:
+            self._log.publish(self._file.events)
+            self._file.events = []
+
+    def _fail(self, failure: MetadataStoreError) -> None:
+        self._failure = failure
+        self._log.fail(failure)
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failure

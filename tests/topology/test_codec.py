@@ -1,0 +1,199 @@
+"""Records to keys and values and back, for any names and any field table."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp.exceptions import AMQPPreconditionFailed
+
+from amqpd.topology.codec import (
+    TABLE_DEPTH_MAX,
+    decode_key,
+    decode_record,
+    encode_key,
+    encode_record,
+    vhost_prefix,
+)
+from amqpd.topology.records import (
+    BindingRecord,
+    ExchangeRecord,
+    PermissionRecord,
+    QueueRecord,
+    Record,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+from amqpd.topology.store import StoreDamaged
+
+# Surrogates too: names that were decoded with "surrogateescape".
+NAMES = st.text(st.characters(), max_size=12) | st.sampled_from(
+    ["", "/", "%", "%2F", "a/b", "$table", "é", "😀"]
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64)
+    | st.floats(allow_nan=False)
+    | NAMES
+    | st.binary(max_size=9)
+    | st.binary(max_size=9).map(bytearray)
+    | st.decimals(allow_nan=False, allow_infinity=False)
+    | st.datetimes().map(lambda moment: moment.replace(fold=0))
+    | st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.replace(fold=0))
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+TABLES = st.dictionaries(NAMES, VALUES, max_size=4)
+RECORDS: st.SearchStrategy[Record] = st.one_of(
+    st.builds(VhostRecord, NAMES, NAMES, st.booleans()),
+    st.builds(UserRecord, NAMES, NAMES, st.lists(NAMES, max_size=3).map(tuple)),
+    st.builds(PermissionRecord, NAMES, NAMES, NAMES, NAMES, NAMES),
+    st.builds(TopicPermissionRecord, NAMES, NAMES, NAMES, NAMES, NAMES),
+    st.builds(ExchangeRecord, NAMES, NAMES, NAMES, st.booleans(), st.booleans(), st.booleans(), TABLES),
+    st.builds(
+        QueueRecord,
+        NAMES,
+        NAMES,
+        st.integers(0, 2**63 - 1),
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+        st.none() | NAMES,
+        TABLES,
+    ),
+    st.builds(
+        BindingRecord,
+        NAMES,
+        NAMES,
+        NAMES,
+        st.sampled_from(["queue", "exchange"]),
+        NAMES,
+        st.booleans(),
+        TABLES,
+        NAMES,
+    ),
+)
+
+
+def typed(value: Any) -> Any:
+    """Equality that tells 1 from True and 1.0, bytes from bytearray, Decimal("1.0") from Decimal("1.00")."""
+    if isinstance(value, dict):
+        return {name: typed(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [typed(inner) for inner in value]
+    return (type(value), repr(value))
+
+
+@given(RECORDS)
+def test_a_record_comes_back_as_it_was(record: Record) -> None:
+    key, text = encode_key(record.key), encode_record(record)
+    back = decode_record(key, text)
+    assert back == record
+    assert typed(getattr(back, "arguments", {})) == typed(getattr(record, "arguments", {}))
+    assert decode_key(key) == record.key
+    assert key.isascii()
+    assert text.isascii()
+
+
+@given(RECORDS, RECORDS)
+def test_keys_of_different_records_differ(one: Record, other: Record) -> None:
+    assert (encode_key(one.key) == encode_key(other.key)) == (one.key == other.key)
+
+
+@given(RECORDS, NAMES)
+def test_a_virtual_host_s_prefix_finds_its_records_only(record: Record, vhost: str) -> None:
+    if record.key[0] in ("user", "vhost"):
+        return
+    found = encode_key(record.key).startswith(vhost_prefix(record.key[0], vhost))
+    assert found == (record.key[1] == vhost)
+
+
+def test_not_a_number_is_kept() -> None:
+    record = ExchangeRecord("/", "x", "direct", arguments={"nan": math.nan, "inf": -math.inf})
+    back = decode_record(encode_key(record.key), encode_record(record))
+    assert isinstance(back, ExchangeRecord)
+    assert math.isnan(back.arguments["nan"])
+    assert back.arguments["inf"] == -math.inf
+
+
+def test_values_are_readable_json() -> None:
+    arguments = {
+        "x-max-length": 10,
+        "at": datetime(2026, 1, 2, tzinfo=UTC),
+        "n": Decimal("1.50"),
+        "b": b"\xff",
+    }
+    assert json.loads(encode_record(QueueRecord("/", "q", 7, arguments=arguments)))["arguments"] == {
+        "x-max-length": 10,
+        "at": {"$datetime": "2026-01-02T00:00:00+00:00"},
+        "n": {"$decimal": "1.50"},
+        "b": {"$bytes": "/w=="},
+    }
+
+
+def test_nesting_is_bounded() -> None:
+    table: dict[str, Any] = {}
+    for _ in range(TABLE_DEPTH_MAX - 1):
+        table = {"$": table}
+    record = ExchangeRecord("/", "x", "direct", arguments=table)
+    assert decode_record(encode_key(record.key), encode_record(record)) == record
+    array: list[Any] = []
+    for _ in range(100_000):
+        array = [array]
+    for deeper in ({"a": table}, {"a": array}):
+        with pytest.raises(AMQPPreconditionFailed, match="nested deeper"):
+            encode_record(ExchangeRecord("/", "x", "direct", arguments=deeper))
+    with pytest.raises(TypeError, match="object"):
+        encode_record(ExchangeRecord("/", "x", "direct", arguments={"a": object()}))
+
+
+@pytest.mark.parametrize("key", ["", "queue/a/b/", "topology/", "topology/queue/a/b", "topology/no/a/"])
+def test_a_foreign_key_is_damage(key: str) -> None:
+    with pytest.raises(StoreDamaged, match="key that is not a record's"):
+        decode_key(key)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"name":"b"}',
+        '{"name":"a","colour":"red"}',
+        '{"name":1}',
+        '{"name":"a","durable":1}',
+        '{"name":"a","durable":null}',
+    ],
+)
+def test_a_damaged_vhost_is_damage(text: str) -> None:
+    with pytest.raises(StoreDamaged, match="topology/vhost/a/ cannot be read"):
+        decode_record("topology/vhost/a/", text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"$bytes":"!"}',
+        '{"$bytes":1}',
+        '{"$decimal":"x"}',
+        '{"$no":1}',
+        '{"$datetime":"x"}',
+        '{"$float":"","b":1}',
+    ],
+)
+def test_a_damaged_argument_is_damage(value: str) -> None:
+    text = '{"vhost":"/","name":"x","type":"direct","arguments":{"a":%s}}' % value  # noqa: UP031
+    with pytest.raises(StoreDamaged, match="cannot be read"):
+        decode_record("topology/exchange/%2F/x/", text)

@@ -1,0 +1,331 @@
+"""The topology follows the store, and answers come after what they answer was applied."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from pamqp.exceptions import AMQPPreconditionFailed, AMQPResourceError
+
+from amqpd.security.passwords import verify_password
+from amqpd.topology import sync as sync_module
+from amqpd.topology.bootstrap import bootstrap
+from amqpd.topology.memory import MemorySpace, MemoryStore
+from amqpd.topology.records import (
+    BindingRecord,
+    Change,
+    Delete,
+    ExchangeRecord,
+    PermissionRecord,
+    Put,
+    QueueRecord,
+    UserRecord,
+    VhostRecord,
+)
+from amqpd.topology.sqlite import SqliteStore
+from amqpd.topology.state import Topology
+from amqpd.topology.store import (
+    Committed,
+    DeleteKey,
+    MetadataStore,
+    MetadataStoreError,
+    Outcome,
+    PutKey,
+    StoreDamaged,
+    StoreFull,
+    Transaction,
+)
+from amqpd.topology.sync import TopologySync, transaction_of
+
+pytestmark = pytest.mark.trio
+
+QUEUE = QueueRecord("/", "q", 1)
+HOST = Put(VhostRecord("/"))
+
+
+class Node:
+    """A topology kept by a `TopologySync`, and everything that it said, in order."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+        self.topology = Topology()
+        self.said: list[object] = []
+        self.sync = TopologySync(store, self.topology, self.said.append)
+
+    def submit(self, name: str, *changes: Change) -> None:
+        self.sync.submit_nowait(changes, lambda done: self.said.append((name, done)))
+
+    async def ask(self, *changes: Change, requires: Sequence[tuple[str, ...]] = ()) -> bool:
+        answers: list[bool] = []
+        answered = trio.Event()
+
+        def resume(done: bool) -> None:
+            answers.append(done)
+            answered.set()
+
+        self.sync.submit_nowait(changes, resume, requires)
+        assert not answers
+        await answered.wait()
+        return answers[0]
+
+    def queue(self, name: str) -> QueueRecord | None:
+        return self.topology.vhosts["/"].queues.get(name)
+
+
+@asynccontextmanager
+async def running(store: MetadataStore) -> AsyncIterator[Node]:
+    node = Node(store)
+    await node.sync.start()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.sync.run)
+        yield node
+        nursery.cancel_scope.cancel()
+
+
+async def write(store: MetadataStore, *changes: Change) -> None:
+    made = transaction_of(changes)
+    assert isinstance(await store.transact(made.compares, made.operations), Committed)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
+    store: MetadataStore = MemoryStore()
+    if request.param == "sqlite":
+        store = await SqliteStore.open(tmp_path / "metadata.db", poll_s=3600)
+    await write(store, HOST)
+    yield store
+    await store.aclose()
+
+
+async def test_start_loads_everything_in_one_batch_virtual_hosts_first(store: MetadataStore) -> None:
+    binding = BindingRecord("/", "x", "q", "queue", "k")
+    records = [QUEUE, binding, ExchangeRecord("/", "x", "direct"), UserRecord("u")]
+    await write(store, *map(Put, records))
+    await store.transact([], [PutKey("system/other", "not a record")])
+    node = Node(store)
+    await node.sync.start()
+    (batch,) = node.said
+    assert isinstance(batch, list)
+    assert [change.record.key[0] for change in batch] == ["vhost", "user", "exchange", "queue", "binding"]
+    assert node.topology.vhosts["/"].route("x", "k") == ("q",)
+
+
+async def test_a_submission_is_applied_before_it_is_answered(store: MetadataStore) -> None:
+    async with running(store) as node:
+        node.said.clear()
+        node.submit("declare", Put(QUEUE, create=True))
+        await node.ask()
+        assert node.said == [[Put(QUEUE)], ("declare", True)]
+        assert node.queue("q") == QUEUE
+        assert await store.get("topology/queue/%2F/q/") is not None
+
+
+async def test_create_is_refused_when_the_key_is_there_and_the_topology_knows_it(
+    store: MetadataStore,
+) -> None:
+    async with running(store) as node:
+        node.submit("first", Put(QUEUE, create=True))
+        node.submit("second", Put(QueueRecord("/", "q", 2), create=True), Put(UserRecord("no")))
+        assert await node.ask(Put(QueueRecord("/", "q", 3), create=True)) is False
+        assert node.said[-2:] == [("first", True), ("second", False)]
+        assert node.queue("q") == QUEUE
+        assert not node.topology.users
+
+
+async def test_submissions_take_effect_in_their_order(store: MetadataStore) -> None:
+    async with running(store) as node:
+        for number in range(50):
+            node.submit("delete", Delete(QUEUE.key))
+            node.submit("declare", Put(QueueRecord("/", "q", number), create=True))
+        assert await node.ask() is True
+        assert [answer for answer in node.said if isinstance(answer, tuple)] == [
+            ("delete", True),
+            ("declare", True),
+        ] * 50
+        assert node.queue("q") == QueueRecord("/", "q", 49)
+
+
+async def test_of_several_changes_of_one_key_the_last_counts(store: MetadataStore) -> None:
+    async with running(store) as node:
+        assert await node.ask(Put(QUEUE, create=True))
+        newer = QueueRecord("/", "q", 2)
+        assert await node.ask(Delete(QUEUE.key), Put(newer, create=True))
+        assert node.queue("q") == newer
+        assert await node.ask(Put(QUEUE), Delete(QUEUE.key))
+        assert node.queue("q") is None
+
+
+async def test_a_change_without_effect_is_answered(store: MetadataStore) -> None:
+    async with running(store) as node:
+        assert await node.ask(Delete(QUEUE.key)) is True
+        assert await node.ask() is True
+
+
+async def test_required_keys_must_be_there(store: MetadataStore) -> None:
+    binding = Put(BindingRecord("/", "amq.direct", "q", "queue", "k"), create=True)
+    async with running(store) as node:
+        assert await node.ask(binding, requires=[QUEUE.key]) is False
+        assert not list(node.topology.vhosts["/"].bindings())
+        assert await node.ask(Put(QUEUE, create=True))
+        assert await node.ask(binding, requires=[QUEUE.key]) is True
+
+
+async def test_records_that_are_not_durable_end_with_the_node(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "metadata.db")
+    await write(store, HOST)
+    async with running(store) as node:
+        assert await node.ask(Put(QUEUE), Put(QueueRecord("/", "transient", 2, durable=False)))
+        assert set(node.topology.vhosts["/"].queues) == {"q", "transient"}
+    await store.aclose()
+    store = await SqliteStore.open(tmp_path / "metadata.db")
+    async with running(store) as node:
+        assert set(node.topology.vhosts["/"].queues) == {"q"}
+    await store.aclose()
+
+
+async def test_refresh_brings_what_another_process_changed(store: MetadataStore, tmp_path: Path) -> None:
+    async with running(store) as node:
+        other: MetadataStore = store
+        if isinstance(store, SqliteStore):
+            other = await SqliteStore.open(tmp_path / "metadata.db")
+        await write(other, Put(UserRecord("u")))
+        await node.sync.refresh()
+        assert "u" in node.topology.users
+        # A refusal, too, comes after what stood in its way, here without a refresh.
+        await write(other, Put(QUEUE))
+        assert await node.ask(Put(QueueRecord("/", "q", 2), create=True)) is False
+        assert node.queue("q") == QUEUE
+        if other is not store:
+            await other.aclose()
+
+
+async def test_too_many_submissions_are_refused_but_never_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync_module, "PENDING_MAX", 2)
+    node = Node(MemoryStore())
+    await node.sync.start()
+    node.submit("one", HOST)
+    node.submit("two", Put(QUEUE))
+    with pytest.raises(AMQPResourceError):
+        node.submit("three", Put(QUEUE))
+    node.submit("four", Delete(QUEUE.key))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.sync.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert [answer for answer in node.said if isinstance(answer, tuple)] == [
+        ("one", True),
+        ("two", True),
+        ("four", True),
+    ]
+
+
+async def test_what_cannot_be_stored_is_refused_at_once() -> None:
+    node = Node(MemoryStore())
+    await node.sync.start()
+    deep: dict[str, object] = {}
+    for _ in range(500):
+        deep = {"a": deep}
+    with pytest.raises(AMQPPreconditionFailed):
+        node.submit("deep", Put(ExchangeRecord("/", "x", "direct", arguments=deep)))
+
+
+class FaultyStore(MemoryStore):
+    """Raises what is in `faults` instead of committing, one a call."""
+
+    def __init__(self, *faults: Exception) -> None:
+        super().__init__()
+        self.faults = list(faults)
+
+    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        if self.faults:
+            await trio.lowlevel.checkpoint()
+            raise self.faults.pop(0)
+        return await super().transact_all(transactions)
+
+
+async def test_a_full_disk_makes_submissions_wait(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(FaultyStore(StoreFull("full"), StoreFull("full"))) as node:
+        node.submit("one", HOST)
+        assert await node.ask(Put(QUEUE)) is True
+        assert ("one", True) in node.said
+        assert node.queue("q") == QUEUE
+
+
+async def test_a_failed_store_raises_out_of_run_and_nothing_is_answered() -> None:
+    node = Node(FaultyStore(MetadataStoreError("the disk is gone")))
+    await node.sync.start()
+    node.submit("one", HOST)
+    with pytest.RaisesGroup(pytest.RaisesExc(MetadataStoreError, match="the disk is gone")):
+        await node.sync.run()
+    assert node.said == []
+
+
+async def test_a_closed_store_raises_out_of_run() -> None:
+    store = MemoryStore()
+    node = Node(store)
+    await node.sync.start()
+    with pytest.RaisesGroup(MetadataStoreError, allow_unwrapped=False, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.sync.run)
+            await trio.testing.wait_all_tasks_blocked()
+            await store.aclose()
+
+
+async def test_a_record_that_cannot_be_read_raises(store: MetadataStore) -> None:
+    await store.transact([], [PutKey("topology/vhost/a/", "{")])
+    with pytest.raises(StoreDamaged):
+        await Node(store).sync.start()
+
+
+async def test_a_node_that_fell_behind_reads_everything_anew(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    store = await SqliteStore.open(path, poll_s=3600)
+    other = await SqliteStore.open(path, history_revisions_max=2)
+    binding = BindingRecord("/", "amq.direct", "q", "queue", "k")
+    await write(store, HOST, Put(QUEUE), Put(UserRecord("old")), Put(binding), Put(UserRecord("kept")))
+    async with running(store) as node:
+        transient = QueueRecord("/", "transient", 9, durable=False)
+        assert await node.ask(Put(transient))
+        for number in range(10):
+            await write(other, Put(QueueRecord("/", f"q{number}", number)))
+        await write(other, Delete(("user", "old")), Delete(binding.key), Put(QueueRecord("/", "q", 2)))
+        node.said.clear()
+        await node.sync.refresh()
+        assert set(node.topology.vhosts["/"].queues) == {"q", "transient", *(f"q{n}" for n in range(10))}
+        assert set(node.topology.users) == {"kept"}
+        assert not list(node.topology.vhosts["/"].bindings())
+        assert node.queue("q") == QueueRecord("/", "q", 2)
+        (batch,) = node.said
+        assert isinstance(batch, list)
+        assert Put(transient) not in batch
+        assert await node.ask(Put(QueueRecord("/", "after", 3), create=True))
+    await store.aclose()
+    await other.aclose()
+
+
+async def test_bootstrap_happens_once_in_the_life_of_a_store() -> None:
+    space = MemorySpace()
+    one, two = MemoryStore(space), MemoryStore(space)
+    made: list[bool] = []
+
+    async def first(store: MemoryStore) -> None:
+        made.append(await bootstrap(store))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first, one)
+        nursery.start_soon(first, two)
+    assert sorted(made) == [False, True]
+    async with running(one) as node:
+        assert set(node.topology.vhosts) == {"/"}
+        assert "amq.topic" in node.topology.vhosts["/"].exchanges
+        guest = node.topology.users["guest"]
+        assert guest.tags == ("administrator",)
+        assert verify_password(guest.password_hash, b"guest")
+        assert node.topology.permissions["/", "guest"] == PermissionRecord("guest", "/", ".*", ".*", ".*")
+    await one.transact([], [DeleteKey("topology/user/guest/")])
+    assert await bootstrap(two) is False
+    assert await two.get("topology/user/guest/") is None
