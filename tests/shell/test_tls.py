@@ -148,7 +148,7 @@ def test_a_certificate_of_a_stranger_is_refused(verify_peer: str, files: Path, a
         ({"key": "encrypted.key"}, "tls.key {d}/encrypted.key is encrypted: remove its passphrase"),
         (
             {"certificate": "nonsense.pem"},
-            "tls.certificate {d}/nonsense.pem and tls.key {d}/server.key hold no certificate and key in PEM form (",
+            "tls.certificate {d}/nonsense.pem and tls.key {d}/server.key hold no certificate and key in PEM",
         ),
         (
             {"key": None},
