@@ -42,6 +42,11 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Notes whether the rest asks for help, which wrong settings must not stand in the way of."""
+        ctx.meta["amqpd.help"] = bool({"-h", "--help"} & set(ctx.args))
+        return super().invoke(ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """From the table, so that the list imports nothing."""
         with formatter.section("Commands"):
@@ -97,12 +102,10 @@ def cli(context: click.Context, config: Path | None, data_dir: str | None) -> No
 
     One command runs it, with everything durable and nothing to configure: amqpd serve.
     """
-    flags: dict[str, Any] = {"config": config, "data_dir": data_dir}
-    given = {name: value for name, value in flags.items() if value}
     if context.invoked_subcommand == "serve":
-        # It has more flags, and loads the settings itself.
-        context.meta["amqpd.flags"] = given
-    elif not {"-h", "--help"} & set(context.args):
+        # It has more flags, and loads the settings itself; what was given here counts there too.
+        context.default_map = {"serve": {"config": config, "data_dir": data_dir}}
+    elif not context.meta["amqpd.help"]:
         context.obj = load_settings(config, {"data_dir": data_dir})
 
 
@@ -142,7 +145,8 @@ def _usage_sentence(error: click.ClickException) -> str:
     if context is None:
         return sentence
     if isinstance(error, click.NoSuchOption) and error.option_name in ("--config", "--data-dir"):
-        return f"{sentence}; write it before the command: amqpd {error.option_name} ... {context.command.name}"
+        command = context.command_path.removeprefix("amqpd ")
+        return f"{sentence}; write it before the command: amqpd {error.option_name} ... {command}"
     return f"{sentence}; '{context.command_path} --help' says what there is"
 
 

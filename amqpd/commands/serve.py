@@ -53,10 +53,7 @@ def serve(context: click.Context, /, config: Path | None, **flags: Any) -> None:
     Without any setting it listens on 127.0.0.1 and ::1, port 5672, and keeps everything on disk in the state
     directory of this user. amqpd.example.toml has every setting with its default.
     """
-    # What was given before the word serve counts too, as it does for the other commands.
-    before = context.meta.get("amqpd.flags", {})
-    settings = load_settings(config or before.get("config"), before | {k: v for k, v in flags.items() if v})
-    context.exit(run(settings))
+    context.exit(run(load_settings(config, flags)))
 
 
 def run(settings: Settings) -> int:

@@ -1,0 +1,245 @@
+"""The broker: builds all rooms, wires them, runs them, and ends them in order.
+
+What comes in: settings, and the event that asks for the end. What goes out: nothing; `serve` returns after the drain,
+or raises the failure that stops the node.
+Rules: 1. Ports are bound before the data directory is touched, and listen only when everything is recovered. 2. The
+nursery tree mirrors ownership: what fails takes the node with it. 3. The drain: stop accepting, close clients with
+320, flush the journal; all within `drain_timeout_s`.
+Not here: signals and exit codes (`commands/serve.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+from collections.abc import Awaitable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd import __version__, kernel
+from amqpd.alarms import Alarms
+from amqpd.config import Settings
+from amqpd.control import ControlServer
+from amqpd.datadir import open_data_directory
+from amqpd.errors import NodeFailure, StartupError
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.errors import DiskFailure, JournalInUse, NotAJournal
+from amqpd.journal.errors import NewerFormat as NewerJournal
+from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.writer import BacklogReader, JournalWriter
+from amqpd.limits import Limits
+from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
+from amqpd.methods import METHODS
+from amqpd.node import Node
+from amqpd.notify import notify_ready, notify_stopping
+from amqpd.pump import Pump
+from amqpd.queues.queue import Queue
+from amqpd.security.access import Access
+from amqpd.security.external import certificate_user
+from amqpd.security.logins import Logins
+from amqpd.services import BrokerServices
+from amqpd.tls import server_context
+from amqpd.topology.bootstrap import bootstrap
+from amqpd.topology.records import Change
+from amqpd.topology.sqlite import SqliteStore
+from amqpd.topology.state import Topology
+from amqpd.topology.store import MetadataStoreError
+from amqpd.topology.sync import TopologySync
+
+log = structlog.get_logger(room="broker")
+
+
+async def serve(settings: Settings, stop: trio.Event) -> None:
+    """Run a broker until `stop` is set, then drain it. Raises StartupError before it accepts, NodeFailure after."""
+    listeners = open_listeners(settings)
+    try:
+        tls = server_context(settings.tls) if settings.tls.enabled else None
+        with open_data_directory(settings.data_dir) as directory:
+            async with AsyncExitStack() as stack:
+                disk = await _opened(trio.to_thread.run_sync(SqliteDisk, directory.path / "journal.db"))
+                stack.callback(disk.close)
+                store = await _opened(SqliteStore.open(directory.path / "metadata.db"))
+                stack.push_async_callback(store.aclose)
+                broker = Broker(settings, disk, store)
+                await _opened(broker.recover())
+                await broker.run(listeners, tls, stop)
+    except (DiskFailure, JournalDamaged, MetadataStoreError) as error:
+        raise NodeFailure(str(error)) from error
+    except* (DiskFailure, JournalDamaged, MetadataStoreError) as group:
+        raise NodeFailure(str(group.exceptions[0])) from group
+    finally:
+        close_listeners(listeners)
+
+
+async def _opened(opening: Awaitable[Any]) -> Any:
+    """What stands in the way of opening the data is one sentence."""
+    try:
+        return await opening
+    except (NewerJournal, NotAJournal, JournalInUse, DiskFailure, JournalDamaged, MetadataStoreError) as error:
+        raise StartupError(str(error)) from error
+
+
+class Broker:
+    def __init__(self, settings: Settings, disk: SqliteDisk, store: SqliteStore) -> None:
+        self._settings = settings
+        self._disk = disk
+        self._store = store
+        self._topology = Topology()
+        self._logins = Logins(self._topology, settings.loopback_users)
+        self._services = BrokerServices(self._logins)
+        self._alarm_sources: set[tuple[str, str]] = set()
+        self._connection_numbers = itertools.count(1)
+
+    async def recover(self) -> None:
+        """Everything that is on disk, back into the node."""
+        await bootstrap(self._store)
+        recovered = await trio.to_thread.run_sync(self._disk.recover)
+        self.node = Node(
+            self._services,
+            self._topology,
+            Access(self._topology),
+            JournalBuffer(recovered.index),
+            limits_of(self._settings),
+            METHODS,
+            server_properties(),
+        )
+        self._sync = TopologySync(self._store, self._topology, self._applied)
+        self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full)
+        self._reader = BacklogReader(self._disk)
+        self.pump = Pump(
+            self.node,
+            connections_possible(self._settings),
+            lambda: f"c{next(self._connection_numbers)}-{self._services.token()}",
+            lambda certificate: certificate_user(certificate, self._settings.tls.login_from),
+            self._read,
+            self._writer.want_commit,
+        )
+        self.node.recover(recovered)
+        await self._sync.start()
+        self.node.recovery_ended()
+        log.info(
+            "recovered",
+            vhosts=len(self._topology.vhosts),
+            queues=len(self.node.queues),
+            messages=sum(queue.backlog.ready for queue in self.node.queues.values()),
+        )
+
+    async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
+        """Accept and serve until `stop`, then drain."""
+        control = ControlServer(self._settings.data_dir, {"refresh": self._refresh, "status": self._status})
+        alarms = Alarms(self._settings, self._alarm)
+        async with trio.open_nursery() as nursery:
+            self._services.start(self._sync, nursery, self.pump.settle)
+            for task in (self._sync.run, self._writer.run, self._reader.run, self.pump.run, self.pump.run_timers):
+                nursery.start_soon(task)
+            await nursery.start(alarms.run)
+            await nursery.start(control.run)
+            start_listening(listeners)
+            for listener in listeners:
+                self.pump.add_listener(listener.socket, tls if listener.tls else None)
+            log.info(
+                "READY",
+                version=__version__,
+                kernel=kernel.NAME,
+                listening=",".join(listener.address for listener in listeners),
+                data_dir=str(self._settings.data_dir),
+            )
+            notify_ready()
+            await stop.wait()
+            notify_stopping()
+            await self._drain()
+            nursery.cancel_scope.cancel()
+
+    async def _drain(self) -> None:
+        timeout_s = self._settings.drain_timeout_s
+        log.info("draining", connections=self.pump.link_count, timeout_s=timeout_s)
+        self.node.draining = True
+        self.pump.stop_accepting()
+        with trio.move_on_after(timeout_s):
+            for connection in list(self.node.connections.values()):
+                connection.force_close("broker forced connection closure with reason 'shutdown'")
+            self.pump.settle()
+            await self.pump.wait_empty()
+        left = self.pump.link_count
+        self.pump.close()
+        with trio.move_on_after(timeout_s) as flushing:
+            await self._writer.flush()
+        log.info("stopped", connections_cut=left, flushed=not flushing.cancelled_caught)
+
+    # What the other rooms tell
+
+    def _applied(self, changes: list[Change]) -> None:
+        self.node.applied(changes)
+        self.pump.settle()
+
+    def _durable(self, index: int) -> None:
+        self.node.durable(index)
+        self.pump.settle()
+
+    def _read(self, wishes: list[tuple[Queue, int, int]]) -> None:
+        for queue, first, last in wishes:
+            self._reader.read(queue.record.id, first, last, lambda rows, queue=queue: self._loaded(queue, rows))
+
+    def _loaded(self, queue: Queue, rows: list[Any]) -> None:
+        self.node.loaded(queue, rows)
+        self.pump.settle()
+
+    def _alarm(self, kind: str, on: bool) -> None:
+        self._set_alarm(kind, "watch", on)
+
+    def _disk_full(self, full: bool) -> None:
+        self._set_alarm("disk", "journal", full)
+
+    def _set_alarm(self, kind: str, source: str, on: bool) -> None:
+        """The disk alarm has two sources: free space, and a commit that found none. It is on while either is."""
+        (self._alarm_sources.add if on else self._alarm_sources.discard)((kind, source))
+        self.node.set_alarm(kind, any(known == kind for known, _ in self._alarm_sources))
+        self.pump.settle()
+
+    # Commands of the control socket
+
+    async def _refresh(self, _: dict[str, Any]) -> dict[str, Any]:
+        await self._sync.refresh()
+        return {"revision": self._sync.revision}
+
+    async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "connections": len(self.node.connections),
+            "queues": len(self.node.queues),
+            "messages_ready": sum(queue.backlog.ready for queue in self.node.queues.values()),
+            "messages_unacknowledged": sum(queue.backlog.unacked for queue in self.node.queues.values()),
+            "alarms": sorted(self.node.alarms),
+        }
+
+
+def limits_of(settings: Settings) -> Limits:
+    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
+
+
+def server_properties() -> Mapping[str, Any]:
+    """What connection.start says of us. The capabilities are RabbitMQ's names for what we do."""
+    return {
+        "product": "amqpd",
+        "version": __version__,
+        "platform": f"Python {platform.python_version()}",
+        "information": "an AMQP 0-9-1 broker",
+        "capabilities": {
+            "publisher_confirms": True,
+            "exchange_exchange_bindings": True,
+            "basic.nack": True,
+            "consumer_cancel_notify": True,
+            "connection.blocked": True,
+            "authentication_failure_close": True,
+            "per_consumer_qos": True,
+        },
+    }
+
+
+def data_files(directory: Path) -> list[Path]:
+    """The files that hold the broker's data."""
+    return [directory / "journal.db", directory / "metadata.db"]

@@ -1,0 +1,104 @@
+"""What the pure rooms ask of the world, answered: the shell's half of `node.Services`.
+
+What comes in: wishes of the node and its connections. What goes out: calls back into them, each followed by a flush.
+Rules: 1. Nothing here blocks; what takes time runs as a task, in a thread where it must. 2. A log-in is logged with
+its reason; the client never learns it.
+Not here: how passwords are checked (`security/logins.py`), how changes are stored (`topology/sync.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.connection import Connection
+from amqpd.node import Resume
+from amqpd.security.logins import Accepted, Logins, Refused
+from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, parse_response
+from amqpd.topology.records import Change, Key
+from amqpd.topology.sync import TopologySync
+
+# RabbitMQ's tag of users who may publish under other users' names (https://www.rabbitmq.com/docs/validated-user-id).
+IMPERSONATOR = "impersonator"
+# What an operator should see without asking for it; the rest is for debugging.
+_LEVELS = {
+    "connection_error": "warning",
+    "channel_error": "warning",
+    "login_refused": "warning",
+    "heartbeat_missed": "warning",
+    "connection_timeout": "warning",
+    "bad_protocol_header": "warning",
+}
+
+_log = structlog.get_logger(room="node")
+
+
+class BrokerServices:
+    """Made before the node; `start` gives it what is made after it."""
+
+    def __init__(self, logins: Logins) -> None:
+        self._logins = logins
+        self._sync: TopologySync | None = None
+        self._nursery: trio.Nursery | None = None
+        self._settle: Callable[[], None] | None = None
+
+    def start(self, sync: TopologySync, nursery: trio.Nursery, settle: Callable[[], None]) -> None:
+        """`settle` is called after each call back into the node."""
+        self._sync, self._nursery, self._settle = sync, nursery, settle
+
+    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+        assert self._sync is not None
+        self._sync.submit_nowait(changes, lambda done: self._answer(resume, done), requires)
+
+    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(self._authenticate, connection, mechanism, response)
+
+    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(self._verify_secret, connection, secret, resume)
+
+    def token(self) -> str:
+        return secrets.token_urlsafe(16)
+
+    def queue_id(self) -> int:
+        return secrets.randbits(63)
+
+    def log(self, event: str, fields: Mapping[str, Any]) -> None:
+        getattr(_log, _LEVELS.get(event, "info"))(event, **fields)
+
+    def bug(self, error: Exception) -> None:
+        _log.error("bug", exc_info=error)
+
+    def _answer(self, resume: Callable[..., None], *results: Any) -> None:
+        assert self._settle is not None
+        resume(*results)
+        self._settle()
+
+    async def _authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        verdict = await self._verdict(connection, mechanism, response)
+        if isinstance(verdict, Accepted):
+            self._answer(connection.authenticated, verdict.user, IMPERSONATOR in verdict.tags)
+        else:
+            self._answer(connection.refused, mechanism, verdict.reason)
+
+    async def _verdict(self, connection: Connection, mechanism: str, response: bytes) -> Accepted | Refused:
+        parsed = parse_response(mechanism, response)
+        peer = connection.peer
+        if isinstance(parsed, Credentials):
+            return await self._logins.verify(parsed.user, parsed.password, peer.loopback)
+        if isinstance(parsed, CertificateIdentity) and peer.certificate_user is not None:
+            if parsed.authzid not in ("", peer.certificate_user):
+                return Refused(f"the certificate is not that of '{parsed.authzid}'")
+            return self._logins.verify_certificate(peer.certificate_user, peer.loopback)
+        if isinstance(parsed, Malformed):
+            return Refused(parsed.reason)
+        return Refused("no verified client certificate")
+
+    async def _verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
+        verdict = await self._logins.verify(connection.user, secret, connection.peer.loopback)
+        self._answer(resume, isinstance(verdict, Accepted))

@@ -1,0 +1,85 @@
+"""The data directory: private, held by one process, and refused with one sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amqpd.datadir import LOCK_NAME, open_data_directory
+from amqpd.errors import StartupError
+
+
+def test_it_is_made_with_its_parents_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    with open_data_directory(path) as directory:
+        assert directory.path == path
+        assert path.stat().st_mode & 0o777 == 0o700
+        assert (path / LOCK_NAME).read_text() == f"{os.getpid()}\n"
+        assert (path / LOCK_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
+    # flock belongs to the open file, so a second one in this process stands for another process.
+    with open_data_directory(tmp_path), pytest.raises(StartupError) as caught:
+        open_data_directory(tmp_path)
+    assert caught.value.sentence == (
+        f"data directory {tmp_path} is in use by another amqpd (process {os.getpid()}): "
+        "stop that one, or choose another directory with --data-dir"
+    )
+
+
+def test_closing_lets_the_next_one_in(tmp_path: Path) -> None:
+    directory = open_data_directory(tmp_path)
+    directory.close()
+    directory.close()
+    open_data_directory(tmp_path).close()
+
+
+def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from amqpd.datadir import open_data_directory\n"
+            "held = open_data_directory(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()",
+            str(tmp_path),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StartupError, match=rf"\(process {holder.pid}\)"):
+            open_data_directory(tmp_path)
+        holder.kill()
+        holder.wait()
+    open_data_directory(tmp_path).close()
+
+
+def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text("mine")
+    with pytest.raises(
+        StartupError, match=f"^cannot use data directory {path}: File exists; make it a directory"
+    ):
+        open_data_directory(path)
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StartupError, match="Permission denied; make it a directory"):
+        open_data_directory(tmp_path)
+
+
+def test_a_directory_that_cannot_exist_is_one_sentence() -> None:
+    # For root too: the kernel's own file system takes no directories.
+    with pytest.raises(StartupError, match=r"^cannot use data directory /proc/amqpd: "):
+        open_data_directory(Path("/proc/amqpd"))

@@ -1,0 +1,126 @@
+"""The log's lines, and the notes to a service supervisor."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from amqpd.logs import configure_logs
+from amqpd.notify import notify_ready, notify_stopping
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_line_is_logfmt_with_time_level_event_room_first() -> None:
+    stream = io.StringIO()
+    configure_logs("info", stream)
+    structlog.get_logger(room="pump").info("client gone", peer="[::1]:5", reason='said "bye"\nnow', tls=True)
+    assert re.fullmatch(
+        r'time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z level=info event="client gone" room=pump '
+        r'peer=\[::1\]:5 reason="said \\"bye\\"\\nnow" tls=true\n',
+        stream.getvalue(),
+    )
+
+
+def test_below_the_level_nothing_is_written() -> None:
+    stream = io.StringIO()
+    configure_logs("warning", stream)
+    log = structlog.get_logger()
+    log.info("no")
+    log.warning("yes")
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_an_exception_is_one_line() -> None:
+    stream = io.StringIO()
+    configure_logs("info", stream)
+    try:
+        raise ValueError("boom")
+    except ValueError:
+        structlog.get_logger().exception("it broke")
+    assert stream.getvalue().count("\n") == 1
+    assert "ValueError: boom" in stream.getvalue()
+
+
+def test_secrets_are_not_written() -> None:
+    stream = io.StringIO()
+    configure_logs("debug", stream)
+    structlog.get_logger().info("login", user="ada", password="hunter2", response=b"\0ada\0hunter2")
+    assert "hunter2" not in stream.getvalue()
+    assert "user=ada" in stream.getvalue()
+    assert "password=(hidden)" in stream.getvalue()
+
+
+def test_what_libraries_log_comes_out_alike() -> None:
+    stream = io.StringIO()
+    configure_logs("info", stream)
+    logging.getLogger("alembic").info("not for operators")
+    logging.getLogger("alembic").warning("odd %s", "table")
+    assert stream.getvalue().count("\n") == 1
+    assert 'level=warning event="odd table" room=alembic' in stream.getvalue()
+
+
+def test_a_log_that_is_gone_does_not_stop_anything() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w")
+    configure_logs("info", stream)
+    structlog.get_logger().info("nobody hears it")
+    with pytest.raises(BrokenPipeError):
+        stream.close()
+    structlog.get_logger().info("nor this")
+
+
+@pytest.fixture
+def supervisor() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.setblocking(False)
+        yield receiver
+
+
+def test_without_a_supervisor_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert notify_ready() is False
+
+
+def test_ready_and_stopping(
+    supervisor: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor.bind(os.fspath(tmp_path / "notify"))
+    monkeypatch.setenv("NOTIFY_SOCKET", os.fspath(tmp_path / "notify"))
+    assert notify_ready("127.0.0.1:5672") is True
+    assert supervisor.recv(100) == b"READY=1\nSTATUS=127.0.0.1:5672"
+    assert notify_stopping() is True
+    assert supervisor.recv(100) == b"STOPPING=1"
+
+
+def test_an_abstract_socket(supervisor: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"amqpd-test-{uuid.uuid4()}"
+    supervisor.bind("\0" + name)
+    monkeypatch.setenv("NOTIFY_SOCKET", "@" + name)
+    assert notify_ready() is True
+    assert supervisor.recv(100) == b"READY=1"
+
+
+def test_a_supervisor_that_is_gone_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", os.fspath(tmp_path / "gone"))
+    with structlog.testing.capture_logs() as logs:
+        assert notify_ready() is False
+    assert logs[0]["event"] == "supervisor not told"

@@ -1,0 +1,289 @@
+"""The house rules that a program can check (STYLE: TigerBeetle's tidy test, trio's export test).
+
+What is verified: pure rooms import nothing impure, not even through another module of amqpd; no file and no
+function grows past its limit; errors are not swallowed; every module says what it is; banned names.
+Not verified: whether a docstring is true, whether a bound has its reason. That is for review.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CHECKED = ("amqpd", "tests", "bench", "conformance", "examples")
+
+# Bytes and values in, bytes and effects out (DESIGN 2): a room or a module, with everything below it.
+PURE = (
+    "amqpd.connection",
+    "amqpd.channels",
+    "amqpd.channel",
+    "amqpd.exchanges",
+    "amqpd.queues",
+    "amqpd.kernel",
+    "amqpd.topology.records",
+    "amqpd.topology.state",
+    "amqpd.topology.plans",
+    "amqpd.security.access",
+    "amqpd.security.sasl",
+    "amqpd.journal.records",
+    "amqpd.node",
+    "amqpd.errors",
+)
+# I/O, clocks, randomness, threads: what would make a replay differ from the run.
+IMPURE = frozenset(
+    {
+        "asyncio",
+        "alembic",
+        "argon2",
+        "concurrent",
+        "http",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "psutil",
+        "random",
+        "secrets",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "sqlalchemy",
+        "sqlite3",
+        "ssl",
+        "structlog",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "trio",
+        "urllib",
+        "uuid",
+    }
+)
+# Names that say nothing; what to write instead is the noun of what is in there.
+BANNED_NAMES = frozenset({"utils", "util", "manager", "helper", "helpers", "misc", "common"})
+
+LINES_MAX = 400
+LINES_MAX_WITH_REASON = 600
+FUNCTION_LINES_MAX = 70
+# Files between the two limits: {path: reason}. A file goes in with its reason, and out when it is cut.
+LONG_FILES: dict[str, str] = {}
+# Functions over the limit: {"path:name": lines}. The number only goes down; a new one does not come in.
+LONG_FUNCTIONS: dict[str, int] = {}
+
+Source = tuple[str, ast.Module]
+
+
+def files() -> Iterator[Path]:
+    for room in CHECKED:
+        yield from sorted((ROOT / room).rglob("*.py"))
+
+
+@functools.cache
+def sources() -> tuple[Source, ...]:
+    return tuple((path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())) for path in files())
+
+
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """amqpd's modules by name; a package is its __init__."""
+    found: dict[str, ast.Module] = {}
+    for path, tree in sources():
+        if path.startswith("amqpd/"):
+            found[path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")] = tree
+    return found
+
+
+def typing_only(node: ast.AST) -> bool:
+    """`if TYPE_CHECKING:` is not there at run time."""
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not typing_only(child):
+            yield child
+            yield from statements(child)
+
+
+def imports(name: str, tree: ast.Module, known: frozenset[str]) -> set[str]:
+    """Every module that `name` imports, wherever in the file; of amqpd, the packages above it too: they run
+    first."""
+    found: set[str] = set()
+    for node in statements(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                is_package = any(other.startswith(name + ".") for other in known)
+                parts = name.split(".")
+                above = parts[: len(parts) - node.level + (1 if is_package else 0)]
+                base = ".".join([*above, base] if base else above)
+            found.add(base)
+            found |= {f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in known}
+    return found | {
+        each.rsplit(".", depth)[0]
+        for each in found
+        if each in known
+        for depth in range(1, each.count(".") + 1)
+    }
+
+
+def breach(start: str, trees: dict[str, ast.Module]) -> list[str] | None:
+    """The chain of imports from a pure module to something impure, or None."""
+    known = frozenset(trees)
+    chains = [[start]]
+    seen = {start}
+    while chains:
+        chain = chains.pop(0)
+        for target in sorted(imports(chain[-1], trees[chain[-1]], known)):
+            if target.partition(".")[0] in IMPURE:
+                return [*chain, target]
+            if target in known and target not in seen:
+                seen.add(target)
+                chains.append([*chain, target])
+    return None
+
+
+def is_pure(name: str) -> bool:
+    return any(name == room or name.startswith(room + ".") for room in PURE)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in modules() if is_pure(name)))
+def test_pure_rooms_import_nothing_impure(name: str) -> None:
+    chain = breach(name, modules())
+    assert chain is None, (
+        f"{' imports '.join(chain or [])}: hand the time, the bytes, the random number in instead"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "chain"),
+    [
+        ("import time", ["amqpd.queues.a", "time"]),
+        ("import os.path as p", ["amqpd.queues.a", "os.path"]),
+        ("def f():\n    from random import choice", ["amqpd.queues.a", "random"]),
+        ("from amqpd.shell import x", ["amqpd.queues.a", "amqpd.shell", "trio"]),
+        ("from amqpd import shell", ["amqpd.queues.a", "amqpd.shell", "trio"]),
+        ("from .. import shell", ["amqpd.queues.a", "amqpd.shell", "trio"]),
+        ("from .b import y", ["amqpd.queues.a", "amqpd.queues.b", "threading"]),
+        ("from . import b", ["amqpd.queues.a", "amqpd.queues.b", "threading"]),
+        ("import amqpd.deep.leaf", ["amqpd.queues.a", "amqpd.deep", "socket"]),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import trio", None),
+        ("import pamqp.commands\nfrom dataclasses import dataclass", None),
+    ],
+)
+def test_the_check_of_imports_finds_what_it_should(text: str, chain: list[str] | None) -> None:
+    trees = {
+        "amqpd": ast.parse(""),
+        "amqpd.queues": ast.parse(""),
+        "amqpd.queues.a": ast.parse(text),
+        "amqpd.queues.b": ast.parse("import threading"),
+        "amqpd.shell": ast.parse("import trio"),
+        "amqpd.deep": ast.parse("import socket"),
+        "amqpd.deep.leaf": ast.parse(""),
+    }
+    assert breach("amqpd.queues.a", trees) == chain
+
+
+def test_the_list_of_pure_rooms_is_not_of_ghosts() -> None:
+    assert {"amqpd.exchanges", "amqpd.queues", "amqpd.topology.records", "amqpd.journal.records"} <= set(
+        modules()
+    )
+
+
+@pytest.mark.parametrize("path", sorted(path for path, _ in sources()))
+def test_files_stay_readable(path: str) -> None:
+    lines = len((ROOT / path).read_text().splitlines())
+    limit = LINES_MAX_WITH_REASON if path in LONG_FILES else LINES_MAX
+    assert lines <= limit, (
+        f"{path} has {lines} lines: cut it at a noun, or give the reason in LONG_FILES (to 600)"
+    )
+    assert lines > LINES_MAX or path not in LONG_FILES, f"{path} is short again: take it out of LONG_FILES"
+
+
+def long_functions() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    found[f"{path}:{node.name}"] = lines
+    return found
+
+
+def test_functions_stay_readable() -> None:
+    grown = {name: lines for name, lines in long_functions().items() if lines > LONG_FUNCTIONS.get(name, 0)}
+    assert not grown, f"functions of more than {FUNCTION_LINES_MAX} lines"
+
+
+def test_the_ratchet_of_long_functions_only_tightens() -> None:
+    now = long_functions()
+    loose = {name: lines for name, lines in LONG_FUNCTIONS.items() if now.get(name, 0) < lines}
+    assert not loose, "these became shorter: write the new number, or take them out"
+
+
+def swallows(handler: ast.ExceptHandler) -> bool:
+    """A bare except; or a broad one whose body does nothing with the exception."""
+    if handler.type is None:
+        return True
+    broad = {"Exception", "BaseException"} & {
+        node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)
+    }
+    return bool(broad) and all(
+        isinstance(each, ast.Pass | ast.Continue)
+        or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        or (isinstance(each, ast.Return) and (each.value is None or isinstance(each.value, ast.Constant)))
+        for each in handler.body
+    )
+
+
+def test_no_error_is_swallowed() -> None:
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in sources()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.ExceptHandler) and swallows(node))
+        or (
+            isinstance(node, ast.Call)
+            and ast.unparse(node) in ("suppress(Exception)", "contextlib.suppress(Exception)")
+        )
+    ]
+    assert not found, "name the exceptions that are meant, and do something about them"
+
+
+@pytest.mark.parametrize(
+    ("body", "bad"),
+    [
+        ("except:\n    raise", True),
+        ("except Exception:\n    pass", True),
+        ("except (ValueError, BaseException):\n    ...", True),
+        ("except Exception:\n    return None", True),
+        ("except Exception as e:\n    log(e)", False),
+        ("except ValueError:\n    pass", False),
+    ],
+)
+def test_the_check_of_handlers_finds_what_it_should(body: str, bad: bool) -> None:
+    [statement] = ast.parse("try:\n    f()\n" + body).body
+    assert isinstance(statement, ast.Try)
+    assert swallows(statement.handlers[0]) is bad
+
+
+def test_every_module_says_what_it_is() -> None:
+    # A file of nothing is a package marker.
+    silent = [path for path, tree in sources() if tree.body and not ast.get_docstring(tree)]
+    assert not silent
+
+
+def test_names_say_something() -> None:
+    found = [path for path, _ in sources() if BANNED_NAMES & set(Path(path).with_suffix("").parts)]
+    assert not found, "call it after the noun that is in it"
