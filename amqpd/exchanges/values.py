@@ -100,7 +100,7 @@ def _erlang_binary(plain: bytes) -> str:
         text = plain.decode("utf-8")
     except UnicodeDecodeError:
         text = ""
-    if text.isprintable() and (text or not plain):
+    if text and text.isprintable():
         quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'<<"{quoted}"{"" if text.isascii() else "/utf8"}>>'
+        return f'<<"{quoted}">>'
     return f"<<{','.join(map(str, plain))}>>"

@@ -99,16 +99,14 @@ class VhostTopology:
 
         The walk goes through bindings from exchange to exchange and takes each exchange once, so cycles end.
         Of every exchange on the way that matches nothing, the alternate is taken (rabbit_exchange.erl,
-        `process_alternate`), if it exists. The default exchange has no alternate. Unlike RabbitMQ's, an
-        alternate exchange of '' is the default exchange, and not a hole."""
+        `process_alternate`), if it exists. The default exchange has no alternate and is nobody's: as an
+        alternate '' is a missing exchange, also in RabbitMQ (seen with 3.10.8)."""
+        if exchange_name == "":
+            return (routing_key,) if routing_key in self.queues else ()
         reached: dict[str, None] = {}
         walked = [exchange_name]
         seen = {exchange_name}
         for name in walked:
-            if name == "":
-                if routing_key in self.queues:
-                    reached[routing_key] = None
-                continue
             exchange = self.exchanges.get(name)
             if exchange is None:
                 continue

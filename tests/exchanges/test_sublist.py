@@ -275,6 +275,8 @@ def test_a_literal_change_ends_the_result_of_its_key_only() -> None:
     visits = sublist.visits
     assert sublist.match("a.c") == ("a.*",)
     assert sublist.visits == visits
+    sublist.remove("a.b", "later")
+    assert sublist.match("a.b") == ("a.*",)
 
 
 def test_the_cache_is_bounded_in_entries() -> None:

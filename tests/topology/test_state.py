@@ -194,9 +194,10 @@ def test_an_alternate_that_is_not_there_is_skipped(alternate: Any) -> None:
     assert not vhost.routes_on_headers("a")
 
 
-def test_the_default_exchange_may_be_an_alternate() -> None:
+def test_the_default_exchange_is_nobodys_alternate() -> None:
+    """As in RabbitMQ 3.10.8: its bindings are implicit, and are looked up for a publish to it only."""
     _, vhost = topology_of(exchange("a", alternate=""), queue("k"))
-    assert vhost.route("a", "k") == ("k",)
+    assert vhost.route("a", "k") == ()
 
 
 def test_a_binding_to_what_is_gone_is_no_match() -> None:
@@ -489,14 +490,14 @@ class Model:
         return True
 
     def route(self, name: str, key: str, headers: Any) -> set[str]:
+        if name == "":
+            return {key} if self.exists("queue", key) else set()
         return self._walk(name, key, headers, set())
 
     def _walk(self, name: str, key: str, headers: Any, seen: set[str]) -> set[str]:
         if name in seen:
             return set()
         seen.add(name)
-        if name == "":
-            return {key} if self.exists("queue", key) else set()
         source = self.records.get(("exchange", "/", name))
         if not isinstance(source, ExchangeRecord):
             return set()
