@@ -1,0 +1,177 @@
+"""The command line: `python -m bench [SCENARIO ...] --amqpd --rabbitmq --url NAME=amqp://...`.
+
+What comes in: arguments. What goes out: progress on standard error, the table on standard output, JSON in a
+file; exit code 0 if every run was valid, 1 if one failed, 2 for wrong arguments or if no broker is there.
+Not here: everything else; the walk is in `bench/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.brokers import Broker, PrivateAmqpd, PrivateRabbitmq, file_system_of
+from bench.brokers.private_rabbitmq import find_rabbitmq, install_rabbitmq
+from bench.errors import BenchError
+from bench.report import Outcome, as_json, table
+from bench.runner import run_all
+from bench.scenarios import SCENARIOS
+from bench.wire import Address, Wire
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.list:
+        width = max(map(len, SCENARIOS))
+        print("\n".join(f"{name.ljust(width)}  {scenario.summary}" for name, scenario in SCENARIOS.items()))
+        return 0
+    unknown = [name for name in options.scenarios if name not in SCENARIOS]
+    if unknown:
+        parser.error(f"unknown scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    # A run that is terminated must stop its brokers too: turn the signal into an exception.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with ExitStack() as stack:
+        try:
+            brokers = _brokers(options, stack, parser)
+        except (BenchError, OSError) as error:
+            _progress(f"bench: {error}")
+            return 2
+        if not brokers:
+            _progress("bench: no broker; give --amqpd, --rabbitmq or --url NAME=amqp://...")
+            return 2
+        return _run(options, brokers)
+
+
+def _run(options: argparse.Namespace, brokers: list[Broker]) -> int:
+    names = [broker.name for broker in brokers]
+    baseline = options.baseline or ("rabbitmq" if "rabbitmq" in names else names[0])
+    outcomes: list[Outcome] = []
+    try:
+        run_all(
+            brokers,
+            [SCENARIOS[name] for name in options.scenarios or SCENARIOS],
+            rounds=options.rounds,
+            seconds=options.seconds,
+            warmup_s=options.warmup,
+            scale=options.scale,
+            progress=_progress,
+            on_outcome=outcomes.append,
+        )
+    finally:
+        # Also after an interrupt: what was measured until then is worth seeing.
+        if outcomes:
+            print(table(outcomes, baseline))
+        if options.json and outcomes:
+            value = as_json(outcomes, baseline, _about(options, brokers))
+            Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+            Path(options.json).write_text(json.dumps(value, indent=2) + "\n")
+    return 1 if any(outcome.result is None for outcome in outcomes) else 0
+
+
+def _brokers(options: argparse.Namespace, stack: ExitStack, parser: argparse.ArgumentParser) -> list[Broker]:
+    brokers = []
+    pids = dict(_pair(text, parser) for text in options.pid)
+    if options.amqpd:
+        _progress("starting a private amqpd")
+        brokers.append(stack.enter_context(PrivateAmqpd(options.work_dir)))
+    if options.rabbitmq:
+        try:
+            script = find_rabbitmq()
+            if script is None:
+                _progress("installing rabbitmq-server")
+                script = install_rabbitmq()
+            _progress("starting a private rabbitmq-server")
+            brokers.append(stack.enter_context(PrivateRabbitmq(script, options.work_dir)))
+        except (BenchError, OSError) as error:
+            _progress(f"bench: going on without RabbitMQ: {error}")
+    for text in options.url:
+        name, url = _pair(text, parser)
+        try:
+            Address.parse(url)
+        except ValueError as error:
+            parser.error(str(error))
+        with Wire(url) as wire:
+            version = str(wire.server_properties.get("version", ""))
+        brokers.append(Broker(name, url, int(pids[name]) if name in pids else None, version))
+    names = [broker.name for broker in brokers]
+    if len(set(names)) != len(names):
+        parser.error(f"two brokers have one name: {', '.join(names)}")
+    return brokers
+
+
+def _pair(text: str, parser: argparse.ArgumentParser) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        parser.error(f"NAME=VALUE was expected, not {text!r}")
+    return name, value
+
+
+def _about(options: argparse.Namespace, brokers: list[Broker]) -> dict[str, Any]:
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "load_average_1min": os.getloadavg()[0],
+        "machine": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "data_file_system": file_system_of(options.work_dir),
+        "seconds": options.seconds,
+        "warmup_s": options.warmup,
+        "rounds": options.rounds,
+        "scale": options.scale,
+        "brokers": [{"name": broker.name, "version": broker.version} for broker in brokers],
+    }
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m bench", description="Measure AMQP 0-9-1 brokers side by side."
+    )
+    add = parser.add_argument
+    add("scenarios", nargs="*", metavar="SCENARIO", help="names from --list; all without any")
+    add("--list", action="store_true", help="list the scenarios and exit")
+    add("--amqpd", action="store_true", help="start a private amqpd from this checkout")
+    add(
+        "--rabbitmq",
+        action="store_true",
+        help="start a private rabbitmq-server (installed if root and missing)",
+    )
+    add(
+        "--url",
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help="a running broker, amqp://user:password@host:port/vhost",
+    )
+    add(
+        "--pid",
+        action="append",
+        default=[],
+        metavar="NAME=PID",
+        help="process id of a --url broker, for its CPU and memory",
+    )
+    add("--rounds", type=int, default=3, help="how often each broker runs each scenario (3)")
+    add("--seconds", type=float, default=5.0, help="measured seconds of a run (5)")
+    add("--warmup", type=float, default=1.0, help="seconds before them (1)")
+    add("--scale", type=float, default=1.0, help="factor on what is counted in messages or connections (1)")
+    add("--baseline", metavar="NAME", help="the broker that ratios refer to (rabbitmq, else the first)")
+    add("--json", metavar="FILE", help="write everything that was measured to FILE")
+    add("--work-dir", metavar="DIR", help="where private brokers keep their data (the temporary directory)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

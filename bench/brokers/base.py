@@ -1,0 +1,149 @@
+"""What the private brokers have in common: ports, directories, the wait until they accept, the end.
+
+What comes in: a command and its environment. What goes out: a `Broker`. Rules: 1. the process gets a session
+of its own, so that a shell script in front of the real process is ended together with it; 2. SIGTERM first,
+SIGKILL after a deadline; 3. what the broker wrote is shown when it does not start.
+Not here: the commands themselves (`private_rabbitmq.py`, `private_amqpd.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+
+import psutil
+
+from bench.clock import now
+from bench.errors import BenchError
+from bench.wire import Wire
+
+START_SECONDS_MAX = 90.0
+STOP_SECONDS_MAX = 20.0
+RETRY_SECONDS = 0.1
+LOG_BYTES_SHOWN = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """`name` heads its column; `pid` is known for private brokers, or from the command line."""
+
+    name: str
+    url: str
+    pid: int | None = None
+    version: str = ""
+
+
+class PrivateBroker:
+    """A context manager that yields the running `Broker`. Subclasses give `name`, `command` and
+    `environment`."""
+
+    name = ""
+
+    def __init__(self, work_dir: str | None = None) -> None:
+        """`work_dir`: where the temporary directory is made; its file system is the one whose fsync
+        counts."""
+        self.port = free_port()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=work_dir))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+    def prepare(self) -> None:
+        """Called before the command is started."""
+
+    def clean(self) -> None:
+        """Called after the process has ended, or did not start."""
+
+    def __enter__(self) -> Broker:
+        try:
+            self.prepare()
+            with (self.directory / "output").open("wb") as output:
+                self._process = subprocess.Popen(
+                    self.command(),
+                    env={**os.environ, **self.environment()},
+                    cwd=self.directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            return self._wait_until_it_accepts()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _wait_until_it_accepts(self) -> Broker:
+        assert self._process is not None
+        url = f"amqp://guest:guest@127.0.0.1:{self.port}/"
+        deadline = now() + START_SECONDS_MAX
+        while True:
+            if self._process.poll() is not None:
+                raise BenchError(f"{self.name} ended with code {self._process.returncode}: {self._output()}")
+            try:
+                with Wire(url, call_seconds_max=10.0) as wire:
+                    version = wire.server_properties.get("version", "")
+                return Broker(self.name, url, self._process.pid, str(version))
+            except (OSError, BenchError) as error:
+                if now() > deadline:
+                    why = f"does not accept after {START_SECONDS_MAX:g} s ({error})"
+                    raise BenchError(f"{self.name} {why}: {self._output()}") from error
+            sleep(RETRY_SECONDS)
+
+    def _output(self) -> str:
+        text = (self.directory / "output").read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace")
+        return text.strip() or "it wrote nothing"
+
+    def __exit__(self, *exc: object) -> None:
+        if self._process is not None:
+            end_session(self._process)
+            self._process = None
+        self.clean()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to the process group that `process` leads, SIGKILL to what is left after the deadline."""
+    group = process.pid  # start_new_session made it the leader of a group with its own id
+    for number, wait_s in ((signal.SIGTERM, STOP_SECONDS_MAX), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            break
+        deadline = now() + wait_s
+        while now() < deadline:
+            process.poll()
+            try:
+                os.killpg(group, 0)
+            except ProcessLookupError:
+                break
+            sleep(0.05)
+    process.wait()
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, on loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def file_system_of(path: str | None) -> str:
+    """The type of the file system that holds `path` (or the temporary directory): an fsync on tmpfs costs
+    nothing."""
+    place = os.path.realpath(path or tempfile.gettempdir())
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if _below(place, mount.mountpoint)]
+    return max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else "unknown"
+
+
+def _below(place: str, mountpoint: str) -> bool:
+    return place == mountpoint or place.startswith(mountpoint.rstrip("/") + "/")

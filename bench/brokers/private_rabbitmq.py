@@ -1,0 +1,125 @@
+"""A RabbitMQ of our own: Debian's rabbitmq-server as a plain process, apart from any that the machine runs.
+
+What comes in: nothing. What goes out: a `PrivateBroker`. Rules: 1. own node name, ports, cookie, directories,
+and an epmd of its own on loopback, so that a system's node is never touched; 2. default configuration, no
+plugins; 3. the package is installed only by root, on a system with apt-get, and only when asked for.
+Not here: RabbitMQ at an address (`--url`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from bench.brokers.base import PrivateBroker, end_session, free_port
+from bench.errors import BenchError
+
+_SCRIPTS = (
+    "/usr/lib/rabbitmq/bin/rabbitmq-server",
+    "/usr/local/sbin/rabbitmq-server",
+    "/opt/rabbitmq/sbin/rabbitmq-server",
+)
+INSTALL_SECONDS_MAX = 600.0
+# Keeps the package from starting the system's service when it is installed (Debian's policy-rc.d convention).
+_POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+def find_rabbitmq() -> str | None:
+    """The server's own start script. Not Debian's wrapper in /usr/sbin: that one changes the user."""
+    return next((path for path in _SCRIPTS if os.access(path, os.X_OK)), None)
+
+
+def install_rabbitmq() -> str:
+    """Install Debian's package and return the start script. Raises BenchError with the reason if that may not
+    be."""
+    if os.geteuid() != 0:
+        raise BenchError(
+            "rabbitmq-server is not installed, and only root may install it (apt-get install rabbitmq-server)"
+        )
+    apt_get = shutil.which("apt-get")
+    if apt_get is None:
+        raise BenchError("rabbitmq-server is not installed, and there is no apt-get here")
+    guard = not _POLICY.exists()
+    if guard:
+        _POLICY.write_text("#!/bin/sh\nexit 101\n")
+        _POLICY.chmod(0o755)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = [apt_get, "install", "-y", "--no-install-recommends", "rabbitmq-server"]
+    try:
+        for command in ([apt_get, "update"], install):
+            done = subprocess.run(
+                command,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_SECONDS_MAX,
+                check=False,
+            )
+        if done.returncode:
+            raise BenchError(
+                f"apt-get cannot install rabbitmq-server: {(done.stderr or done.stdout).strip()[-500:]}"
+            )
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"apt-get took more than {INSTALL_SECONDS_MAX:g} s") from error
+    finally:
+        if guard:
+            _POLICY.unlink()
+    script = find_rabbitmq()
+    if script is None:
+        raise BenchError("rabbitmq-server was installed, but its start script is not where it should be")
+    return script
+
+
+class PrivateRabbitmq(PrivateBroker):
+    name = "rabbitmq"
+
+    def __init__(self, script: str, work_dir: str | None = None) -> None:
+        super().__init__(work_dir)
+        self._script = script
+        self._distribution_port = free_port()
+        self._epmd_port = free_port()
+        self._epmd: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        epmd = shutil.which("epmd")
+        if epmd is None:
+            raise BenchError("Erlang's epmd is not on the path")
+        (self.directory / "rabbitmq.conf").write_text("# all defaults\n")
+        (self.directory / "enabled_plugins").write_text("[].\n")
+        # In the foreground: one that the node starts would be a daemon that outlives it.
+        self._epmd = subprocess.Popen(
+            [epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def command(self) -> list[str]:
+        return [self._script]
+
+    def environment(self) -> dict[str, str]:
+        directory = self.directory
+        return {
+            "HOME": str(directory),
+            "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(directory / "log"),
+            "RABBITMQ_PID_FILE": str(directory / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": str(directory / "no-rabbitmq-env.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "enabled_plugins"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(self._epmd_port),
+        }
+
+    def clean(self) -> None:
+        if self._epmd is not None:
+            end_session(self._epmd)
+            self._epmd = None

@@ -1,0 +1,110 @@
+"""Encodes what the generator sends: publishes in large buffers, and acks.
+
+What comes in: a route, a body size and properties, once; afterwards sequence numbers. What goes out: bytes of
+whole AMQP frames. Rules: 1. frames are marshalled by pamqp once, and only their numbers are rewritten later;
+2. the body of every message begins with its stamp: stream number (2 bytes) and sequence number (6 bytes),
+big-endian; 3. a ring is stamped anew only when all of it has been sent.
+Not here: reading frames (`count.py`, `confirms.py`), sockets (`wire.py`).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pamqp import commands, frame, header
+from pamqp.body import ContentBody
+
+STAMP = struct.Struct(">Q")
+STAMP_BYTES = STAMP.size
+"""Stream and sequence number share one unsigned 64-bit integer, so that one pack writes both."""
+
+SEQUENCE_BITS = 48
+RING_MESSAGES_MAX = 65_536
+"""A ring is at most this long, so that only the two lowest bytes of the stamp differ inside it."""
+
+_ACK = struct.Struct(">BHIHHQBB")
+ACK_BYTES = _ACK.size
+ACK_CLASS_AND_METHOD = (60, 80)
+_LOW_BYTES = bytes(range(256)) * 3
+
+
+def stamp(stream: int, sequence: int) -> int:
+    return stream << SEQUENCE_BITS | sequence
+
+
+def encode_ack(channel: int, delivery_tag: int, *, multiple: bool) -> bytes:
+    """One `basic.ack` frame, 21 bytes (AMQP 0-9-1, 1.8.3.13)."""
+    return _ACK.pack(1, channel, 13, *ACK_CLASS_AND_METHOD, delivery_tag, multiple, 0xCE)
+
+
+def encode_publish(
+    exchange: str,
+    routing_key: str,
+    body: bytes,
+    *,
+    channel: int = 1,
+    persistent: bool = False,
+    frame_bytes_max: int = 131_072,
+) -> tuple[bytes, int]:
+    """Method, header and body frames of one `basic.publish`, and where in them the body's first byte is.
+
+    `frame_bytes_max` is the negotiated frame-max: frame header and end octet count as part of it
+    (AMQP 0-9-1, 4.2.3)."""
+    method = commands.Basic.Publish(exchange=exchange, routing_key=routing_key)
+    properties = commands.Basic.Properties(delivery_mode=2 if persistent else None)
+    head = frame.marshal(method, channel) + frame.marshal(
+        header.ContentHeader(body_size=len(body), properties=properties), channel
+    )
+    piece_bytes = frame_bytes_max - 8
+    pieces = [body[at : at + piece_bytes] for at in range(0, len(body), piece_bytes)]
+    return head + b"".join(frame.marshal(ContentBody(piece), channel) for piece in pieces), len(head) + 7
+
+
+class PublishRing:
+    """`messages` publishes of one size in one buffer, stamped with consecutive sequence numbers.
+
+    `messages` is a power of two up to 65,536. Message `i` of the ring is `ones[i % len(ones)]`, all of one
+    length with the body at `body_at`. `data` is the buffer and `stride` the bytes of one publish; message
+    number `n` of the stream is at `(n % messages) * stride` once `stamp_lap(n // messages)` was called.
+    Raises ValueError for a ring or a body that cannot carry stamps.
+
+    Stamping costs a few strided slice assignments a lap, not one step per message: the lowest byte of the
+    sequence number is the same in every lap (rings of 256 and more), the second is a run of constants, the
+    others change rarely."""
+
+    def __init__(self, ones: list[bytes], body_at: int, messages: int, *, stream: int = 0) -> None:
+        if messages & (messages - 1) or not 1 <= messages <= RING_MESSAGES_MAX:
+            raise ValueError(
+                f"a ring holds a power of two of messages up to {RING_MESSAGES_MAX}, not {messages}"
+            )
+        one = ones[0]
+        if any(len(other) != len(one) for other in ones):
+            raise ValueError("all publishes of a ring have one size")
+        if len(one) - body_at - 1 < STAMP_BYTES:
+            raise ValueError(f"a body of fewer than {STAMP_BYTES} bytes cannot carry the stamp")
+        self.messages = messages
+        self.stride = len(one)
+        self.data = bytearray(b"".join(ones[i % len(ones)] for i in range(messages)))
+        self._body_at = body_at
+        self._stream = stream
+        self._columns: list[bytes] = [b""] * STAMP_BYTES
+        self.stamp_lap(0)
+
+    def stamp_lap(self, lap: int) -> None:
+        """Write the stamps of messages `lap * messages` and following. The whole ring must have been sent."""
+        first = lap * self.messages
+        high = STAMP.pack(stamp(self._stream, first))
+        for at in range(STAMP_BYTES):
+            column = self._column(at, first, high[at])
+            if column != self._columns[at]:
+                self.data[self._body_at + at :: self.stride] = column
+                self._columns[at] = column
+
+    def _column(self, at: int, first: int, high: int) -> bytes:
+        if at == STAMP_BYTES - 1:
+            low = first & 255
+            return (_LOW_BYTES[low : low + 256] * (self.messages // 256 + 1))[: self.messages]
+        if at == STAMP_BYTES - 2 and self.messages > 256:
+            middle = first >> 8
+            return b"".join(bytes([middle + run & 255]) * 256 for run in range(self.messages // 256))
+        return bytes([high]) * self.messages

@@ -1,0 +1,145 @@
+"""The figures of a run as text for people and as JSON for programs.
+
+What comes in: outcomes, one for every scenario, broker and round. What goes out: an aligned table, and one
+JSON value. Rules: 1. median and spread (lowest to highest) over the rounds, never the best; 2. a ratio above
+1 means better than the baseline, whatever the unit; 3. a failed run is shown as failed, and takes the
+figure's place.
+Not here: running (`runner.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from bench.scenarios.base import Figure, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run of a scenario on a broker: `result`, or `error` in words."""
+
+    scenario: str
+    broker: str
+    round: int
+    result: Result | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One figure of one scenario on one broker, over all its valid rounds."""
+
+    scenario: str
+    figure: str
+    unit: str
+    higher_is_better: bool
+    broker: str
+    median: float
+    lowest: float
+    highest: float
+    rounds: int
+    ratio: float | None
+
+
+def summarise(outcomes: list[Outcome], baseline: str) -> list[Summary]:
+    """In the order of first appearance; `ratio` is against `baseline`'s median, None where that is
+    missing."""
+    values: dict[tuple[str, str], dict[str, list[Figure]]] = {}
+    for outcome in outcomes:
+        for figure in outcome.result.figures if outcome.result else ():
+            values.setdefault((outcome.scenario, figure.name), {}).setdefault(outcome.broker, []).append(
+                figure
+            )
+    summaries = []
+    for (scenario, name), by_broker in values.items():
+        base = median(figure.value for figure in by_broker[baseline]) if baseline in by_broker else None
+        for broker, figures in by_broker.items():
+            numbers = [figure.value for figure in figures]
+            middle, first = median(numbers), figures[0]
+            summaries.append(
+                Summary(
+                    scenario,
+                    name,
+                    first.unit,
+                    first.higher_is_better,
+                    broker,
+                    middle,
+                    min(numbers),
+                    max(numbers),
+                    len(numbers),
+                    _ratio(middle, base, first.higher_is_better),
+                )
+            )
+    return summaries
+
+
+def table(outcomes: list[Outcome], baseline: str) -> str:
+    """Aligned text: a line per figure and broker."""
+    costs = _costs(outcomes)
+    head = ["scenario", "figure", "broker", "median", "lowest", "highest", "unit", f"x {baseline}"]
+    head += ["broker cpu", "rss MB", "gen cpu", "msg/gen cpu s"]
+    rows, main = [head], set[tuple[str, str]]()
+    for summary in summarise(outcomes, baseline):
+        key = (summary.scenario, summary.broker)
+        ratio = "" if summary.ratio is None or summary.broker == baseline else f"{summary.ratio:.2f}"
+        numbers = [_number(value) for value in (summary.median, summary.lowest, summary.highest)]
+        cost = ["", "", "", ""] if key in main else costs[key]
+        main.add(key)
+        rows.append([summary.scenario, summary.figure, summary.broker, *numbers, summary.unit, ratio, *cost])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    left = {0, 1, 2, 6}
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    failures = [
+        f"FAILED  {outcome.scenario} on {outcome.broker}, round {outcome.round}: {outcome.error}"
+        for outcome in outcomes
+        if outcome.result is None
+    ]
+    return "\n".join(lines + failures)
+
+
+def as_json(outcomes: list[Outcome], baseline: str, about: dict[str, Any]) -> dict[str, Any]:
+    """`about` the run, the `summary`, and every single outcome."""
+    return {
+        "about": about,
+        "baseline": baseline,
+        "summary": [asdict(summary) for summary in summarise(outcomes, baseline)],
+        "outcomes": [asdict(outcome) for outcome in outcomes],
+    }
+
+
+def _costs(outcomes: list[Outcome]) -> dict[tuple[str, str], list[str]]:
+    """Medians of the processor and memory columns by scenario and broker; shares are per cent of one core."""
+    results: dict[tuple[str, str], list[Result]] = {}
+    for outcome in outcomes:
+        if outcome.result:
+            results.setdefault((outcome.scenario, outcome.broker), []).append(outcome.result)
+    costs = {}
+    for key, runs in results.items():
+        cpu = [run.broker_cpu for run in runs if run.broker_cpu is not None]
+        rss = [run.broker_rss_mb for run in runs if run.broker_rss_mb is not None]
+        roles = {role: median(run.generator_cpu[role] for run in runs) for role in runs[0].generator_cpu}
+        costs[key] = [
+            f"{median(cpu):.0%}" if cpu else "",
+            f"{median(rss):.0f}" if rss else "",
+            " + ".join(f"{share:.0%}" for share in roles.values()),
+            _number(median(run.messages_per_generator_cpu_s for run in runs)),
+        ]
+    return costs
+
+
+def _ratio(value: float, base: float | None, higher_is_better: bool) -> float | None:
+    if not base or not value:
+        return None
+    return value / base if higher_is_better else base / value
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

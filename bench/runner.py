@@ -1,0 +1,64 @@
+"""Runs scenarios on brokers in turns.
+
+What comes in: brokers, scenarios, rounds. What goes out: outcomes. Rules: 1. within a round every scenario
+goes to one broker after the other before the next scenario, and the order of brokers turns around from round
+to round, so that a slow minute of the machine does not hit the same one; 2. a run that fails is one failed
+outcome, the others go on; 3. every run says what it is before it starts, and what came out.
+Not here: starting brokers (`brokers/`), the table (`report.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.brokers import Broker
+from bench.errors import BenchError
+from bench.report import Outcome
+from bench.scenarios import Scenario, Setting
+
+Progress = Callable[[str], None]
+
+
+def run_all(
+    brokers: list[Broker],
+    scenarios: list[Scenario],
+    *,
+    rounds: int,
+    seconds: float,
+    warmup_s: float,
+    scale: float = 1.0,
+    progress: Progress,
+    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """All outcomes in the order they were run; `on_outcome` is told each at once."""
+    outcomes = []
+    total, number = rounds * len(scenarios) * len(brokers), 0
+    for round_ in range(1, rounds + 1):
+        turns = brokers if round_ % 2 else brokers[::-1]
+        for scenario in scenarios:
+            for broker in turns:
+                number += 1
+                progress(f"[{number}/{total}] round {round_}  {scenario.name}  {broker.name} ...")
+                setting = Setting(broker.url, broker.pid, warmup_s, seconds, scale)
+                outcome = _run_one(scenario, broker, round_, setting)
+                progress(f"    {describe(outcome)}")
+                outcomes.append(outcome)
+                on_outcome(outcome)
+    return outcomes
+
+
+def _run_one(scenario: Scenario, broker: Broker, round_: int, setting: Setting) -> Outcome:
+    try:
+        return Outcome(scenario.name, broker.name, round_, scenario.run(setting))
+    except (BenchError, OSError) as error:
+        return Outcome(scenario.name, broker.name, round_, error=f"{type(error).__name__}: {error}")
+
+
+def describe(outcome: Outcome) -> str:
+    if outcome.result is None:
+        return f"FAILED: {outcome.error}"
+    figures = ", ".join(
+        f"{figure.name} {figure.value:,.4g} {figure.unit}" for figure in outcome.result.figures
+    )
+    shares = ", ".join(f"{role} {share:.0%}" for role, share in outcome.result.generator_cpu.items())
+    return f"{figures}  (generator: {shares} of a core)"

@@ -1,0 +1,78 @@
+"""Fill a queue that nobody reads, then drain it.
+
+What comes in: a setting. What goes out: messages per second over both phases, each phase's own rate, and the
+broker's resident memory when the queue is full. Rules: 1. a number of messages, not of seconds; 2. confirms
+with a window of 2000 while filling, automatic acks while draining, transient messages of 100 bytes.
+Not here: backlogs of persistent messages larger than memory (the broker's own tests).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.clock import now
+from bench.crew import Crew
+from bench.errors import BenchError
+from bench.proc import usage_of
+from bench.scenarios.base import Figure, Result, Scenario, Setting
+from bench.scenarios.flow import broker_share
+from bench.topology import Topology
+
+PHASE_SECONDS_MAX = 600.0
+MESSAGES_MIN = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    messages: int
+
+    def __call__(self, setting: Setting) -> Result:
+        messages = max(MESSAGES_MIN, round(self.messages * setting.scale))
+        with Topology(setting.url) as topology, Crew() as crew:
+            queue = topology.queue()
+            publisher = {"keys": [queue], "body_bytes": 100, "window": 2000, "messages": messages}
+            feeder = crew.start("publish", url=setting.url, ring_messages=1024, **publisher)
+            before, began = usage_of(setting.pid), now()
+            crew.go(began, began + PHASE_SECONDS_MAX)
+            (filled,) = crew.expect("stopped", [feeder], PHASE_SECONDS_MAX)
+            full = usage_of(setting.pid)
+            if filled["published"] != messages or topology.messages(queue) != messages:
+                raise BenchError(
+                    f"{filled['published']} of {messages} confirmed, {topology.messages(queue)} in the queue"
+                )
+            eater = crew.start("consume", url=setting.url, queues=[[queue]], subscribe_on_go=True)
+            eater.tell("go", start=now(), stop=now())
+            eater.tell("total", totals=[messages])
+            (drained,) = crew.expect("done", [eater], PHASE_SECONDS_MAX)
+            after, ended = usage_of(setting.pid), now()
+            feeder.tell("finish")
+            crew.expect("done", [feeder], PHASE_SECONDS_MAX)
+        seconds = filled["seconds"] + drained["seconds"]
+        cpu_s = filled["cpu_s"] + drained["cpu_s"]
+        broker_cpu, rss_mb = broker_share(before, after, ended - began)
+        if full is not None:
+            rss_mb = full.rss_bytes / 1e6
+        return Result(
+            [
+                Figure("rate", messages / seconds, "msg/s"),
+                Figure("fill", messages / filled["seconds"], "msg/s"),
+                Figure("drain", messages / drained["seconds"], "msg/s"),
+            ],
+            {
+                "publish": filled["cpu_s"] / filled["seconds"],
+                "consume": drained["cpu_s"] / drained["seconds"],
+            },
+            messages / cpu_s if cpu_s else 0.0,
+            broker_cpu,
+            rss_mb,
+            {"published": messages, "confirmed": filled["confirmed"], "received": drained["received"]},
+        )
+
+
+SCENARIOS = [
+    Scenario(
+        "backlog",
+        "fill a queue with 500,000 transient messages of 100 bytes (confirms, window 2000), then drain it",
+        Backlog(500_000),
+    )
+]

@@ -1,0 +1,45 @@
+"""Latency at a fixed rate: publish to confirm, and publish to delivery.
+
+What comes in: a setting. What goes out: p50, p99 and p99.9 of both, in milliseconds. Rule: 5,000 single
+publishes a second, far below any broker's limit, so that queues do not build up and the figure is latency,
+not load.
+Not here: latency under full load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.scenarios.base import Figure, Result, Scenario, Setting
+from bench.scenarios.flow import run_flow
+from bench.topology import Topology
+
+BODY_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    per_second: int
+
+    def __call__(self, setting: Setting) -> Result:
+        with Topology(setting.url) as topology:
+            queue = topology.queue()
+            publisher = {
+                "role": "paced_publish",
+                "key": queue,
+                "body_bytes": BODY_BYTES,
+                "per_second": self.per_second,
+            }
+            flow = run_flow(setting, publisher, {"role": "paced_consume", "queue": queue})
+        sides = {"confirm": flow.published, "delivery": flow.consumed}
+        figures = [
+            Figure(f"{side} {name}", value, "ms", False)
+            for side, report in sides.items()
+            for name, value in report["latency_ms"].items()
+        ]
+        return flow.result(figures, generator_late_ms=flow.published["late_ms"])
+
+
+SCENARIOS = [
+    Scenario("paced-5k", "latency of confirm and delivery at 5,000 transient messages a second", Paced(5_000))
+]
