@@ -1,0 +1,119 @@
+"""What clients did and saw, over all lives of a broker: the evidence that the checker judges.
+
+What comes in: publishers and consumers write down what they sent and received, as it happens.
+What goes out: the history as values, and as text with sequence numbers folded into ranges.
+Rules: 1. A message is (publisher, sequence); sequences of a publisher start at 0, grow by one, are used
+once. 2. Written down *before* it is sent (publishes, settlements), *after* it has been received
+(confirms, deliveries): so that a kill in between leaves an unknown outcome, never a false certainty. 3. A
+life ends with a kill. A clean restart is the same life, as nothing may be forgotten over it. 4. Each
+object is written by one thread.
+Not here: the judgement (`checker.py`), the sockets (`workload.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+UNKNOWN, CONFIRMED, REFUSED = 0, 1, 2
+
+
+class Delivery(NamedTuple):
+    publisher: str
+    sequence: int
+    redelivered: bool
+    life: int
+
+
+@dataclass
+class PublisherHistory:
+    """`outcomes[sequence]` is UNKNOWN until a confirm (ack) or a refusal (nack) has come for it."""
+
+    name: str
+    queues: tuple[str, ...]
+    outcomes: bytearray = field(default_factory=bytearray)
+    unroutable: set[int] = field(default_factory=set)
+    returned: set[int] = field(default_factory=set)
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def attempted(self) -> int:
+        return len(self.outcomes)
+
+    def attempt(self, count: int) -> int:
+        """Note `count` further publishes; the sequence of the first."""
+        first = len(self.outcomes)
+        self.outcomes += bytes(count)
+        return first
+
+    def resolve(self, first: int, last: int, outcome: int) -> None:
+        """Confirm or refusal for first..last. Each may come once; a return comes before its confirm."""
+        if any(self.outcomes[first : last + 1]):
+            self.violations.append(f"{self.name}: a second confirm within {first}..{last}")
+        self.outcomes[first : last + 1] = bytes([outcome]) * (last + 1 - first)
+        in_question = self.unroutable.intersection(range(first, last + 1))
+        late = in_question - self.returned
+        if late:
+            self.violations.append(f"{self.name}: confirmed before the return came: {ranges(late)}")
+
+    def sequences(self, outcome: int) -> list[int]:
+        return [sequence for sequence, seen in enumerate(self.outcomes) if seen == outcome]
+
+
+@dataclass
+class QueueHistory:
+    """`settle_sent` and `settle_sure` are indexes into `deliveries`: an acknowledgement was sent for it,
+    and a later answer proves that it is on disk. A delivery in neither went back to the queue."""
+
+    name: str
+    deliveries: list[Delivery] = field(default_factory=list)
+    settle_sent: set[int] = field(default_factory=set)
+    settle_sure: set[int] = field(default_factory=set)
+    violations: list[str] = field(default_factory=list)
+
+
+@dataclass
+class History:
+    publishers: dict[str, PublisherHistory] = field(default_factory=dict)
+    queues: dict[str, QueueHistory] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    life: int = 0
+
+    def text(self) -> str:
+        """Everything that one needs to think about a failure, without a line per message."""
+        lines = [*self.events]
+        for publisher in self.publishers.values():
+            queues = ", ".join(publisher.queues)
+            lines += [
+                f"publisher {publisher.name} -> {queues}: attempted {publisher.attempted}",
+                f"  confirmed {ranges(publisher.sequences(CONFIRMED))}",
+                f"  refused {ranges(publisher.sequences(REFUSED))}",
+                f"  unknown {ranges(publisher.sequences(UNKNOWN))}",
+            ]
+        for queue in self.queues.values():
+            lines.append(f"queue {queue.name}: {len(queue.deliveries)} deliveries")
+            for life in range(self.life + 1):
+                for name in self.publishers:
+                    mine = [
+                        (index, delivery.sequence)
+                        for index, delivery in enumerate(queue.deliveries)
+                        if delivery.life == life and delivery.publisher == name
+                    ]
+                    if mine:
+                        sent = [sequence for index, sequence in mine if index in queue.settle_sent]
+                        sure = [sequence for index, sequence in mine if index in queue.settle_sure]
+                        lines.append(f"  life {life} from {name}: {ranges(sequence for _, sequence in mine)}")
+                        lines.append(f"    settled {ranges(sent)}; for sure {ranges(sure)}")
+        return "\n".join(lines)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3 7 9-10`: a set of numbers for people."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return " ".join(f"{low}-{high}" if high > low else str(low) for low, high in parts) or "none"

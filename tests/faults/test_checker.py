@@ -1,0 +1,209 @@
+"""The checker finds what it is there for: every kind of fault is planted, and must be found, and only it."""
+
+from __future__ import annotations
+
+import pytest
+
+from .checker import Verdict, check
+from .history import CONFIRMED, REFUSED, Delivery, History, PublisherHistory, QueueHistory, ranges
+
+
+def drained(confirmed: int = 10, attempted: int = 12) -> History:
+    """One publisher, one queue, a kill after the confirms; then everything was drained, even the unknown."""
+    publisher = PublisherHistory("p", ("q",))
+    publisher.attempt(attempted)
+    publisher.resolve(0, confirmed - 1, CONFIRMED)
+    queue = QueueHistory("q")
+    for sequence in range(attempted):
+        deliver(queue, sequence, life=1)
+    return History({"p": publisher}, {"q": queue}, life=1)
+
+
+def deliver(
+    queue: QueueHistory,
+    sequence: int,
+    *,
+    publisher: str = "p",
+    redelivered: bool = False,
+    life: int = 0,
+    settle: str = "sure",
+) -> None:
+    index = len(queue.deliveries)
+    queue.deliveries.append(Delivery(publisher, sequence, redelivered, life))
+    if settle in ("sent", "sure"):
+        queue.settle_sent.add(index)
+    if settle == "sure":
+        queue.settle_sure.add(index)
+
+
+def remove(queue: QueueHistory, sequence: int) -> None:
+    """Take a delivery out (and its settlement)."""
+    kept = [(i, d) for i, d in enumerate(queue.deliveries) if d.sequence != sequence]
+    queue.settle_sent = {new for new, (old, _) in enumerate(kept) if old in queue.settle_sent}
+    queue.settle_sure = {new for new, (old, _) in enumerate(kept) if old in queue.settle_sure}
+    queue.deliveries = [delivery for _, delivery in kept]
+
+
+def kinds(verdict: Verdict) -> set[str]:
+    names = ("lost", "unexpected", "resurrected", "misordered", "unflagged", "violations")
+    return {name for name in names if getattr(verdict, name)}
+
+
+def test_a_good_history_is_valid_and_counted() -> None:
+    verdict = check(drained())
+    assert verdict.valid
+    assert verdict.counts["confirmed"] == 10
+    assert verdict.counts["unknown"] == 2
+    assert verdict.counts["recovered"] == 2
+    assert verdict.counts["duplicated"] == 0
+
+
+def test_an_unknown_publish_may_come_out_or_not() -> None:
+    history = drained()
+    remove(history.queues["q"], 11)
+    assert check(history).valid
+    assert check(history).counts["recovered"] == 1
+
+
+@pytest.mark.parametrize("sequence", [0, 5, 9])
+def test_a_confirmed_message_that_never_came_is_lost(sequence: int) -> None:
+    history = drained()
+    remove(history.queues["q"], sequence)
+    verdict = check(history)
+    assert kinds(verdict) == {"lost"}
+    assert verdict.lost == {("q", "p"): [sequence]}
+
+
+def test_a_message_that_was_seen_but_never_settled_is_lost() -> None:
+    """Total-queue would call it dequeued; but it went back to the queue, and must come again."""
+    history = drained()
+    queue = history.queues["q"]
+    remove(queue, 3)
+    queue.deliveries.insert(0, Delivery("p", 3, False, 0))
+    queue.settle_sent = {index + 1 for index in queue.settle_sent}
+    queue.settle_sure = {index + 1 for index in queue.settle_sure}
+    assert check(history).lost == {("q", "p"): [3]}
+
+
+def test_each_queue_of_a_fanout_must_have_it() -> None:
+    history = drained()
+    history.publishers["p"].queues = ("q", "r")
+    history.queues["r"] = QueueHistory("r")
+    for sequence in range(9):
+        deliver(history.queues["r"], sequence, life=1)
+    assert check(history).lost == {("r", "p"): [9]}
+
+
+def test_an_acknowledgement_of_unknown_outcome_settles_and_may_come_again() -> None:
+    history = drained()
+    queue = history.queues["q"]
+    again = queue.deliveries[4]
+    queue.settle_sure.discard(4)
+    queue.deliveries[4] = again._replace(life=0)
+    deliver(queue, 4, life=1)
+    verdict = check(history)
+    assert kinds(verdict) <= {"misordered"}
+    assert verdict.counts["duplicated"] == 1
+    assert verdict.counts["duplicated_unflagged_after_kill"] == 1
+
+
+def test_an_acknowledged_message_that_comes_again_is_resurrected() -> None:
+    history = drained()
+    deliver(history.queues["q"], 4, life=1, redelivered=True)
+    assert check(history).resurrected == {("q", "p"): [4]}
+    tolerant = check(history, acks_are_durable=False)
+    assert tolerant.valid
+    assert tolerant.counts["resurrected"] == 1
+
+
+@pytest.mark.parametrize(
+    ("publisher", "sequence"),
+    [("p", 12), ("p", -1), ("nobody", 0)],
+    ids=["not yet published", "below the first", "unknown publisher"],
+)
+def test_what_was_never_published_is_unexpected(publisher: str, sequence: int) -> None:
+    history = drained()
+    deliver(history.queues["q"], sequence, publisher=publisher, life=1)
+    verdict = check(history)
+    assert verdict.unexpected == {("q", publisher): [sequence]}
+
+
+def test_a_message_of_another_queue_is_unexpected() -> None:
+    history = drained()
+    history.queues["r"] = QueueHistory("r")
+    deliver(history.queues["r"], 0, life=1)
+    assert kinds(check(history)) == {"unexpected"}
+
+
+def test_a_refused_publish_that_comes_out_is_unexpected() -> None:
+    history = drained()
+    history.publishers["p"].resolve(11, 11, REFUSED)
+    assert check(history).unexpected == {("q", "p"): [11]}
+    remove(history.queues["q"], 11)
+    assert check(history).valid
+
+
+def test_a_returned_publish_that_comes_out_is_unexpected() -> None:
+    history = drained()
+    history.publishers["p"].unroutable.add(7)
+    history.publishers["p"].returned.add(7)
+    assert kinds(check(history)) == {"unexpected"}
+    remove(history.queues["q"], 7)
+    assert check(history).valid
+
+
+def test_first_deliveries_out_of_order_are_found_and_redeliveries_are_not() -> None:
+    history = drained()
+    queue = history.queues["q"]
+    queue.deliveries[2], queue.deliveries[3] = queue.deliveries[3], queue.deliveries[2]
+    assert check(history).misordered == {("q", "p"): [2]}
+
+    history = drained()
+    queue = history.queues["q"]
+    queue.settle_sent.discard(2)
+    queue.settle_sure.discard(2)
+    deliver(queue, 2, life=1, redelivered=True)
+    assert check(history).valid
+
+
+def test_order_is_per_publisher() -> None:
+    history = drained()
+    other = PublisherHistory("o", ("q",))
+    other.attempt(2)
+    history.publishers["o"] = other
+    for sequence in range(2):
+        deliver(history.queues["q"], sequence, publisher="o", life=1)
+    assert check(history).valid
+
+
+def test_a_duplicate_without_the_flag_in_one_life_is_found() -> None:
+    history = drained()
+    queue = history.queues["q"]
+    queue.settle_sent.discard(11)
+    queue.settle_sure.discard(11)
+    deliver(queue, 11, life=1, redelivered=False)
+    assert kinds(check(history)) == {"unflagged"}
+
+
+def test_a_second_confirm_and_a_confirm_before_its_return_are_found() -> None:
+    history = drained()
+    history.publishers["p"].resolve(3, 4, CONFIRMED)
+    assert kinds(check(history)) == {"violations"}
+    publisher = PublisherHistory("p", ("q",), unroutable={1})
+    publisher.attempt(3)
+    publisher.resolve(0, 2, CONFIRMED)
+    assert "before the return" in publisher.violations[0]
+
+
+def test_the_texts_name_what_was_found() -> None:
+    history = drained()
+    for sequence in (3, 4, 5, 8):
+        remove(history.queues["q"], sequence)
+    assert "lost = 4\n  q from p: 3-5 8" in check(history).text()
+    assert "confirmed 0-9" in history.text()
+    assert "life 1 from p: 0-2 6-7 9-11" in history.text()
+
+
+def test_ranges() -> None:
+    assert ranges([]) == "none"
+    assert ranges([9, 1, 2, 3, 7]) == "1-3 7 9"
