@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import itertools
 import platform
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -61,15 +61,13 @@ async def serve(settings: Settings, stop: trio.Event) -> None:
         tls = server_context(settings.tls) if settings.tls.enabled else None
         with open_data_directory(settings.data_dir) as directory:
             async with AsyncExitStack() as stack:
-                disk = await _opened(trio.to_thread.run_sync(SqliteDisk, directory.path / "journal.db"))
+                disk = await _opened(trio.to_thread.run_sync(SqliteDisk, directory.path))
                 stack.callback(disk.close)
                 store = await _opened(SqliteStore.open(directory.path / "metadata.db"))
                 stack.push_async_callback(store.aclose)
                 broker = Broker(settings, disk, store)
                 await _opened(broker.recover())
                 await broker.run(listeners, tls, stop)
-    except (DiskFailure, JournalDamaged, MetadataStoreError) as error:
-        raise NodeFailure(str(error)) from error
     except* (DiskFailure, JournalDamaged, MetadataStoreError) as group:
         raise NodeFailure(str(group.exceptions[0])) from group
     finally:
@@ -173,7 +171,7 @@ class Broker:
 
     # What the other rooms tell
 
-    def _applied(self, changes: list[Change]) -> None:
+    def _applied(self, changes: Sequence[Change]) -> None:
         self.node.applied(changes)
         self.pump.settle()
 
@@ -183,7 +181,7 @@ class Broker:
 
     def _read(self, wishes: list[tuple[Queue, int, int]]) -> None:
         for queue, first, last in wishes:
-            self._reader.read(queue.record.id, first, last, lambda rows, queue=queue: self._loaded(queue, rows))
+            self._reader.read(queue.record.id, first, last, partial(self._loaded, queue))
 
     def _loaded(self, queue: Queue, rows: list[Any]) -> None:
         self.node.loaded(queue, rows)
@@ -238,8 +236,3 @@ def server_properties() -> Mapping[str, Any]:
             "per_consumer_qos": True,
         },
     }
-
-
-def data_files(directory: Path) -> list[Path]:
-    """The files that hold the broker's data."""
-    return [directory / "journal.db", directory / "metadata.db"]

@@ -81,12 +81,19 @@ class Pump:
         self._paused: dict[Link, None] = {}
         self._lingering: dict[Link, None] = {}
         self._accept_again_at: float | None = None
+        self._emptied = trio.Event()
         self._buffer = bytearray(RECEIVE_BYTES_MAX)
         self._view = memoryview(self._buffer)
 
     @property
     def link_count(self) -> int:
         return len(self._links)
+
+    async def wait_empty(self) -> None:
+        """Return when no client is connected any more."""
+        while self._links:
+            self._emptied = trio.Event()
+            await self._emptied.wait()
 
     def add_listener(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Accept from a socket that listens already and does not block; with `tls`, clients speak TLS."""
@@ -342,6 +349,8 @@ class Pump:
         self._lingering.pop(link, None)
         link.pending.clear()
         link.socket.close()
+        if not self._links:
+            self._emptied.set()
 
     def close(self) -> None:
         """Everything, at once."""

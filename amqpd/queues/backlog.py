@@ -163,7 +163,8 @@ class Backlog:
         if self.cursor < self.next_seq:
             self._discard(self.cursor, self.next_seq - 1)
         self.cursor = self.next_seq
-        self.at = len(self.segments)
+        # The last segment may still grow, so the cursor stays in it.
+        self.at = max(0, len(self.segments) - 1)
         self.ready = 0
         self.wanted = None
         return count

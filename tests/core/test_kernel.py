@@ -1,0 +1,122 @@
+"""The kernel against pamqp: whatever a buffer holds and wherever it is cut, the same messages come out."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp import body, commands, frame, header
+
+from amqpd.kernel import INCOMPLETE, encode_deliveries, scan_acks, scan_publishes
+from amqpd.kernel.rows import parse_row
+from tests.core.harness import publish_bytes
+
+names = st.text("abc.", max_size=4)
+messages = st.lists(
+    st.tuples(st.binary(max_size=40), names, names, st.sampled_from([None, 1, 2]), st.integers(1, 3)), max_size=12
+)
+
+
+def encoded(message: tuple[bytes, str, str, int | None, int]) -> bytes:
+    data, exchange, key, mode, repeat = message
+    return publish_bytes(data, key, exchange, delivery_mode=mode) * repeat
+
+
+@given(messages)
+def test_a_buffer_of_publishes_is_runs_of_all_of_them(sent: list[tuple[bytes, str, str, int | None, int]]) -> None:
+    data = b"".join(map(encoded, sent))
+    found = []
+    for run in parse_row(data):
+        for i in range(run.count):
+            found.append((run.body(i), run.key))
+    expected = [m for m in sent for _ in range(m[4])]
+    assert [b for b, _ in found] == [m[0] for m in expected]
+    for (_, key), message in zip(found, expected, strict=True):
+        exchange, routing_key = message[1].encode(), message[2].encode()
+        assert key == bytes([len(exchange)]) + exchange + bytes([len(routing_key)]) + routing_key + b"\0"
+
+
+@given(st.binary(max_size=60), st.integers(0, 300))
+def test_a_cut_publish_is_incomplete_everywhere(data: bytes, cut: int) -> None:
+    whole = publish_bytes(data)
+    cut = min(cut, len(whole) - 1)
+    run = scan_publishes(whole[:cut], 0, cut, 131_072)
+    assert run is INCOMPLETE or (cut >= len(whole) and run is not None)
+
+
+def test_a_run_ends_where_properties_or_sizes_differ() -> None:
+    one, other = publish_bytes(b"aaa"), publish_bytes(b"aaaa")
+    run = scan_publishes(one * 5 + other, 0, 5 * len(one) + len(other), 131_072)
+    assert run is not None
+    assert run.count == 5
+
+
+def test_a_broken_frame_end_ends_the_run_and_is_never_in_one() -> None:
+    one = publish_bytes(b"abc")
+    data = bytearray(one * 3)
+    data[2 * len(one) - 1] = 0
+    run = scan_publishes(bytes(data), 0, len(data), 131_072)
+    assert run is not None
+    assert run.count == 1
+
+
+def test_other_frames_between_are_no_run() -> None:
+    first = frame.marshal(commands.Basic.Publish(), 1)
+    other = frame.marshal(commands.Channel.Open(), 2)
+    data = first + other + frame.marshal(header.ContentHeader(body_size=0), 1)
+    assert scan_publishes(data, 0, len(data), 131_072) is None
+
+
+@given(messages, st.integers(1, 65_535), st.sampled_from([4096, 131_072]), st.booleans())
+def test_deliveries_are_what_pamqp_reads(
+    sent: list[tuple[bytes, str, str, int | None, int]], channel: int, frame_max: int, redelivered: bool
+) -> None:
+    tag = 7
+    for message in sent:
+        (run,) = parse_row(encoded(message))
+        data = encode_deliveries(run, 0, run.count, channel, b"\x03tag", tag, redelivered, frame_max)
+        for _ in range(run.count):
+            consumed, on, method = frame.unmarshal(data)
+            data = data[consumed:]
+            assert isinstance(method, commands.Basic.Deliver)
+            assert (on, method.delivery_tag, method.redelivered) == (channel, tag, redelivered)
+            assert (method.exchange, method.routing_key, method.consumer_tag) == (message[1], message[2], "tag")
+            consumed, on, head = frame.unmarshal(data)
+            data = data[consumed:]
+            assert isinstance(head, header.ContentHeader)
+            assert (on, head.body_size, head.properties.delivery_mode) == (channel, len(message[0]), message[3])
+            if message[0]:
+                consumed, on, content = frame.unmarshal(data)
+                data = data[consumed:]
+                assert isinstance(content, body.ContentBody)
+                assert (on, content.value) == (channel, message[0])
+            tag += 1
+        assert data == b""
+
+
+def test_a_body_is_cut_anew_for_a_consumer_with_smaller_frames() -> None:
+    (run,) = parse_row(publish_bytes(bytes(10_000)))
+    data = encode_deliveries(run, 0, 1, 1, b"\x01t", 1, False, 4096)
+    sizes = []
+    while data:
+        consumed, _, value = frame.unmarshal(data)
+        data = data[consumed:]
+        if isinstance(value, body.ContentBody):
+            sizes.append(len(value.value))
+            assert consumed <= 4096
+    assert sum(sizes) == 10_000
+
+
+@given(st.integers(1, 2**63), st.integers(1, 20), st.integers(0, 20))
+def test_acks_that_follow_each_other_are_one_range(first: int, count: int, gap: int) -> None:
+    tags = [*range(first, first + count), first + count + gap + 1]
+    data = b"".join(frame.marshal(commands.Basic.Ack(tag & (2**64 - 1)), 3) for tag in tags)
+    low, high, multiple, pos = scan_acks(data, 0, len(data))
+    assert (low, high, multiple, pos) == (first, first + count - 1, False, 21 * count)
+
+
+def test_a_small_run_in_a_large_buffer_does_not_pin_it() -> None:
+    one = publish_bytes(b"keep")
+    data = one + frame.marshal(commands.Channel.Open(), 2) + bytes(100_000)
+    run = scan_publishes(data, 0, len(data), 131_072)
+    assert run is not None
+    assert len(run.data) == len(one)
