@@ -1,0 +1,103 @@
+"""What a client's SASL response says, for the mechanisms that we offer.
+
+What comes in: the mechanism's name and the response in `connection.start-ok`.
+What goes out: `Credentials`, `CertificateIdentity`, or `Malformed`.
+Rules: 1. Pure; any bytes give one of the three. 2. No text that goes out holds a password.
+Not here: whether the credentials are right (`logins.py`), whose certificate it is (`external.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pamqp import decode
+
+# A user name and a password have 255 bytes each in a URI that clients take; decoding a table of many tiny
+# fields costs the square of its length.
+RESPONSE_BYTES_MAX = 8_192
+
+MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    user: str
+    password: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateIdentity:
+    """EXTERNAL: the user is who the client's certificate says. `authzid` is the name that the client asks
+    for, or empty."""
+
+    authzid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """The response cannot be read; `reason` is for the log."""
+
+    reason: str
+
+
+Response = Credentials | CertificateIdentity | Malformed
+
+
+def parse_response(mechanism: str, response: bytes) -> Response | None:
+    """None: we do not offer this mechanism."""
+    if len(response) > RESPONSE_BYTES_MAX and mechanism in MECHANISMS:
+        return Malformed(f"the {mechanism} response is longer than {RESPONSE_BYTES_MAX} bytes")
+    if mechanism == "PLAIN":
+        return parse_plain(response)
+    if mechanism == "AMQPLAIN":
+        return parse_amqplain(response)
+    if mechanism == "EXTERNAL":
+        return parse_external(response)
+    return None
+
+
+def parse_plain(response: bytes) -> Credentials | Malformed:
+    """RFC 4616: message = [authzid] NUL authcid NUL passwd. An authzid other than the user is refused: nobody
+    here acts for somebody else."""
+    parts = response.split(b"\0")
+    if len(parts) != 3:
+        return Malformed("the PLAIN response is not authzid NUL user NUL password")
+    authzid, user, password = parts
+    if authzid not in (b"", user):
+        return Malformed("the PLAIN response asks to act for another user")
+    try:
+        return Credentials(user.decode(), password)
+    except UnicodeDecodeError:
+        return Malformed("the user name in the PLAIN response is not UTF-8")
+
+
+def parse_amqplain(response: bytes) -> Credentials | Malformed:
+    """A field table without its length, with the long strings LOGIN and PASSWORD (AMQP 0-8 called it
+    PLAIN)."""
+    table: dict[str, object] = {}
+    at = 0
+    try:
+        while at < len(response):
+            name_end = at + 1 + response[at]
+            consumed, value = decode.embedded_value(response[name_end:])
+            table[response[at + 1 : name_end].decode()] = value
+            at = name_end + consumed
+    # What pamqp raises for values that it cannot decode; it has no exception of its own for them.
+    except (ValueError, TypeError, KeyError, IndexError, ArithmeticError, OSError, RecursionError):
+        return Malformed("the AMQPLAIN response is not a field table")
+    if at != len(response):
+        return Malformed("the AMQPLAIN response is not a field table")
+    user, password = table.get("LOGIN"), table.get("PASSWORD")
+    if isinstance(password, str):
+        password = password.encode()
+    if not isinstance(user, str) or not isinstance(password, bytes | bytearray):
+        return Malformed("the AMQPLAIN response lacks the strings LOGIN and PASSWORD")
+    return Credentials(user, bytes(password))
+
+
+def parse_external(response: bytes) -> CertificateIdentity | Malformed:
+    """RFC 4422, appendix A: an authzid, or nothing. (RabbitMQ's clients send nothing, or the user's name.)"""
+    try:
+        return CertificateIdentity(response.decode())
+    except UnicodeDecodeError:
+        return Malformed("the EXTERNAL response is not UTF-8")
