@@ -37,7 +37,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from amqpd.journal.schema import batch, discard, queue, settled, source
 
-_dialect = sqlite.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
+_dialect = sqlite.dialect(paramstyle="named")
 
 
 def _text(statement: ClauseElement) -> str:
@@ -53,8 +53,7 @@ def _each(name: str, *types: type[Any]) -> Any:
     """The elements of the list `name` of the transaction, each a JSON array; (from clause, its items)."""
     elements = func.json_each(literal_column(f"NEW.{name}")).table_valued("value", name=f"{name}_each")
     return elements, [
-        func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=of)
-        for at, of in enumerate(types)
+        func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=of) for at, of in enumerate(types)
     ]
 
 
@@ -98,11 +97,11 @@ def _trigger_body() -> list[Any]:
         doomed.c.idx <= idx,
     )
     delete_rows = delete(batch).where(batch.c.batch_id.in_(select(doomed.c.batch_id).where(inside)))
-    _, (queue_id, first, last, idx) = _each("settled_deletes", *[Integer] * 4)
+    _, (queue_id, first, until, last, idx) = _each("settled_deletes", *[Integer] * 5)
     doomed = settled.alias("doomed")
     inside = and_(
         doomed.c.queue_id == queue_id,
-        doomed.c.first_seq.between(first, last),
+        doomed.c.first_seq.between(first, until),
         doomed.c.last_seq <= last,
         doomed.c.idx <= idx,
     )
@@ -140,11 +139,11 @@ def _trigger_body() -> list[Any]:
     ]  # fmt: skip
 
 
-_LISTS = (
+LISTS = (
     *("rows", "settled", "row_deletes", "settled_deletes"),
     *("marks", "dropped", "discards", "discarded"),
 )
-_COLUMNS = ("source", "epoch", "idx", "counts", *_LISTS, "data")
+_COLUMNS = ("source", "epoch", "idx", "counts", *LISTS, "data")
 
 CREATE_INTAKE = (
     "CREATE TEMP VIEW intake AS SELECT " + ", ".join(f"NULL AS {name}" for name in _COLUMNS),
@@ -156,7 +155,8 @@ CREATE_INTAKE = (
 COMMIT = str(insert(table("intake", *[column(name) for name in _COLUMNS])).compile(dialect=_dialect))
 """One transaction. Lists are JSON arrays of arrays, or None when empty:
 rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc;
-settled: queue_id, first_seq, last_seq; row_deletes, settled_deletes: queue_id, first_seq, last_seq, largest idx;
+settled: queue_id, first_seq, last_seq; row_deletes: queue_id, first_seq, last_seq, largest idx;
+settled_deletes: queue_id, smallest and largest first_seq, largest last_seq, largest idx;
 marks: queue_id, next_seq, delivered (both only ever rise); dropped: queue_id;
 discards: discard_id, queue_id, first_seq, last_seq, idx; discarded: discard_id.
 `counts` is 1 when idx becomes the last committed index, 0 for housekeeping."""
@@ -167,9 +167,9 @@ SOURCE = _text(select(source.c.epoch, source.c.idx).where(source.c.source == _gi
 NEW_SOURCE = str(insert(source).compile(dialect=_dialect))
 QUEUES = _text(select(queue.c.queue_id, queue.c.next_seq, queue.c.delivered))
 DISCARDS = _text(
-    select(
-        discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx
-    ).order_by(discard.c.discard_id)
+    select(discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx).order_by(
+        discard.c.discard_id
+    )
 )
 ROWS = _text(
     select(

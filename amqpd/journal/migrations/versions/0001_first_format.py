@@ -28,9 +28,7 @@ def upgrade() -> None:
         _integer("crc"),
         sa.Column("data", sa.LargeBinary, nullable=False),
     )
-    op.create_index(
-        "batch_index", "batch", ["queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"]
-    )
+    op.create_index("batch_index", "batch", ["queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"])
     op.create_table(
         "settled",
         _integer("queue_id", key=True),
@@ -47,5 +45,6 @@ def upgrade() -> None:
         _integer("last_seq"),
         *_origin(),
     )
+    op.create_index("discard_index", "discard", ["queue_id", "first_seq", "last_seq", "idx"])
     op.create_table("queue", _integer("queue_id", key=True), _integer("next_seq"), _integer("delivered"))
     op.create_table("source", _integer("source", key=True), _integer("epoch"), _integer("idx"))
