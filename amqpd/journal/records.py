@@ -94,13 +94,27 @@ class Disk(Protocol):
         ...
 
     def commit(self, transaction: Transaction) -> None:
-        """Returns when everything is on stable storage (fsync). Any exception means that the outcome is unknown:
-        the caller stops the node and never tries again."""
+        """Returns when everything is on stable storage (fsync). Any exception but `errors.DiskFull` means that the
+        outcome is unknown: the caller stops the node and never tries again. DiskFull means that nothing was written:
+        the same transaction may be committed again when there is space. ValueError: `index` is not the next one."""
         ...
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """Rows of the queue that overlap first_seq..last_seq, ascending, until bytes_max is reached (at least one
         row if there is any). Raises JournalDamaged when a checksum does not fit."""
+        ...
+
+    def vacuum_step(self) -> bool:
+        """Housekeeping of some milliseconds, called by the thread of `commit` when there is nothing to commit, as
+        long as it returns True. Raises like `commit`; after DiskFull it may be called again."""
+        ...
+
+    def release_reserve(self) -> None:
+        """After DiskFull: give up the space that is held back, so that settles can still be committed."""
+        ...
+
+    def restore_reserve(self) -> bool:
+        """Hold the space back again. True: it is held, publishers may go on; False: there is too little."""
         ...
 
     def close(self) -> None: ...

@@ -76,6 +76,7 @@ discard = Table(
     _integer("source"),
     _integer("epoch"),
     _integer("idx"),
+    Index("discard_index", "queue_id", "first_seq", "last_seq", "idx"),
 )
 
 # next_seq is a lower bound that is written when rows are deleted; while a queue has rows, they say the rest.

@@ -37,7 +37,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from amqpd.journal.schema import batch, discard, queue, settled, source
 
-_dialect = sqlite.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
+_dialect = sqlite.dialect(paramstyle="named")
 
 
 def _text(statement: ClauseElement) -> str:
@@ -97,11 +97,11 @@ def _trigger_body() -> list[Any]:
         doomed.c.idx <= idx,
     )
     delete_rows = delete(batch).where(batch.c.batch_id.in_(select(doomed.c.batch_id).where(inside)))
-    _, (queue_id, first, last, idx) = _each("settled_deletes", *[Integer] * 4)
+    _, (queue_id, first, until, last, idx) = _each("settled_deletes", *[Integer] * 5)
     doomed = settled.alias("doomed")
     inside = and_(
         doomed.c.queue_id == queue_id,
-        doomed.c.first_seq.between(first, last),
+        doomed.c.first_seq.between(first, until),
         doomed.c.last_seq <= last,
         doomed.c.idx <= idx,
     )
@@ -139,11 +139,11 @@ def _trigger_body() -> list[Any]:
     ]  # fmt: skip
 
 
-_LISTS = (
+LISTS = (
     *("rows", "settled", "row_deletes", "settled_deletes"),
     *("marks", "dropped", "discards", "discarded"),
 )
-_COLUMNS = ("source", "epoch", "idx", "counts", *_LISTS, "data")
+_COLUMNS = ("source", "epoch", "idx", "counts", *LISTS, "data")
 
 CREATE_INTAKE = (
     "CREATE TEMP VIEW intake AS SELECT " + ", ".join(f"NULL AS {name}" for name in _COLUMNS),
@@ -155,7 +155,8 @@ CREATE_INTAKE = (
 COMMIT = str(insert(table("intake", *[column(name) for name in _COLUMNS])).compile(dialect=_dialect))
 """One transaction. Lists are JSON arrays of arrays, or None when empty:
 rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc;
-settled: queue_id, first_seq, last_seq; row_deletes, settled_deletes: queue_id, first_seq, last_seq, largest idx;
+settled: queue_id, first_seq, last_seq; row_deletes: queue_id, first_seq, last_seq, largest idx;
+settled_deletes: queue_id, smallest and largest first_seq, largest last_seq, largest idx;
 marks: queue_id, next_seq, delivered (both only ever rise); dropped: queue_id;
 discards: discard_id, queue_id, first_seq, last_seq, idx; discarded: discard_id.
 `counts` is 1 when idx becomes the last committed index, 0 for housekeeping."""

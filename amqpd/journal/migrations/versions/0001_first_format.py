@@ -45,5 +45,6 @@ def upgrade() -> None:
         _integer("last_seq"),
         *_origin(),
     )
+    op.create_index("discard_index", "discard", ["queue_id", "first_seq", "last_seq", "idx"])
     op.create_table("queue", _integer("queue_id", key=True), _integer("next_seq"), _integer("delivered"))
     op.create_table("source", _integer("source", key=True), _integer("epoch"), _integer("idx"))

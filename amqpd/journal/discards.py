@@ -1,0 +1,104 @@
+"""Large deletions: what is to leave the disk and is too much for one commit.
+
+What comes in: ranges of rows (a dropped queue, a purge). What goes out: pieces of bounded size that a commit takes
+along or an idle moment carries out.
+Rules: 1. A discard is durable with the transaction that begins it; from then on its rows do not exist for anyone,
+a crash in between does not bring them back. 2. A piece changes nothing here until `done` says that it is on disk,
+so it can be given up with its transaction. 3. It concerns only rows with an index up to its own, so a queue id
+that were used again would be safe.
+Not here: the transaction itself (`sqlite.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from amqpd.journal import statements
+
+PIECE_BYTES_MAX = 2 << 20
+"""Deleting 2 MB of cold rows takes 0.9 ms here, about three fsyncs: what a commit may be late by."""
+PIECE_ROWS_MAX = 256
+"""The bound for small rows, same time."""
+PIECE_SETTLED_MAX = 2048
+"""Settled records of one discard that a piece deletes, same time."""
+PIECE_DISCARDS_MAX = 64
+"""Dropped queues that are empty or small, many at a time."""
+
+
+class Discard(NamedTuple):
+    discard_id: int
+    queue_id: int
+    first_seq: int
+    last_seq: int
+    idx: int
+
+
+@dataclass(slots=True)
+class Piece:
+    """Lists as `statements.COMMIT` wants them."""
+
+    row_deletes: list[tuple[int, int, int, int]] = field(default_factory=list)
+    settled_deletes: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    discarded: list[tuple[int]] = field(default_factory=list)
+    nbytes: int = 0
+
+
+class Discards:
+    def __init__(self, pending: list[Discard]) -> None:
+        self._pending = deque(pending)
+        self._next_id = max((discard.discard_id for discard in pending), default=0) + 1
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def numbered(self, ranges: list[tuple[int, int, int, int]]) -> list[Discard]:
+        """Discards for these (queue_id, first_seq, last_seq, idx); hand them to `begun` when they are on disk."""
+        return [Discard(self._next_id + at, *item) for at, item in enumerate(ranges)]
+
+    def begun(self, discards: list[Discard]) -> None:
+        if discards:
+            self._pending.extend(discards)
+            self._next_id = discards[-1].discard_id + 1
+
+    def piece(self, connection: sqlite3.Connection) -> Piece:
+        """What can go next. Reads the index only."""
+        piece = Piece()
+        rows_left = PIECE_ROWS_MAX
+        for discard in islice(self._pending, PIECE_DISCARDS_MAX):
+            given = {**discard._asdict(), "count_max": rows_left}
+            rows = connection.execute(statements.ROWS_TO_DISCARD, given).fetchall()
+            if not self._take_rows(piece, discard, rows, whole=len(rows) < rows_left):
+                break
+            rows_left -= len(rows)
+            given["count_max"] = PIECE_SETTLED_MAX
+            beyond = connection.execute(statements.SETTLED_TO_DISCARD, given).fetchone()
+            until = discard.last_seq if beyond is None else beyond[0]
+            piece.settled_deletes.append((discard.queue_id, discard.first_seq, until, discard.last_seq, discard.idx))
+            if beyond is not None:
+                break
+            piece.discarded.append((discard.discard_id,))
+        return piece
+
+    def done(self, piece: Piece) -> None:
+        """The piece is on disk."""
+        for (discard_id,) in piece.discarded:
+            assert self._pending[0].discard_id == discard_id, (self._pending[0], discard_id)
+            self._pending.popleft()
+
+    @staticmethod
+    def _take_rows(piece: Piece, discard: Discard, rows: list[tuple[int, int]], *, whole: bool) -> bool:
+        """Add what fits to the piece; True when no row of the discard is left after it."""
+        until = None
+        for last_seq, nbytes in rows:
+            if piece.nbytes and piece.nbytes + nbytes > PIECE_BYTES_MAX:
+                whole = False
+                break
+            piece.nbytes += nbytes
+            until = last_seq
+        if until is not None:
+            piece.row_deletes.append((discard.queue_id, discard.first_seq, until, discard.idx))
+        return whole

@@ -1,0 +1,150 @@
+"""Reads a journal's index back: which rows there are, what of them is settled, what may leave the disk.
+
+What comes in: a connection to an opened journal. What goes out: `Recovered` for the queues, and a list of what
+recovery found dead, for the caller to write down.
+Rules: 1. Each table is read once, in order, and no body at all: time goes with the number of rows, not of bytes.
+2. Nothing is changed here, so a crash during recovery repeats it from the same state. 3. An index that contradicts
+itself is `JournalDamaged`, never guessed around.
+Not here: deleting (`sqlite.py` begins discards for `Found.dead`), checksums of bodies (`Disk.read`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass
+
+from amqpd.journal import statements
+from amqpd.journal.discards import Discard
+from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.schema import SEQ_MAX
+
+ORPHANS_MAX = 100_000
+"""Settled records without a row that one recovery clears away; more wait for the next one."""
+
+
+@dataclass(slots=True)
+class Found:
+    recovered: Recovered
+    discards: list[Discard]
+    """begun by an earlier run and not finished"""
+    dead: list[tuple[int, int, int]]
+    """(queue_id, first_seq, last_seq) of runs of rows that are transient or wholly settled; no other row is inside"""
+    orphans: list[tuple[int, int, int]]
+    """settled records (queue_id, first_seq, last_seq) whose rows are gone"""
+
+
+def find(connection: sqlite3.Connection, index: int) -> Found:
+    """`index` is the last committed one."""
+    discards = [Discard(*row) for row in connection.execute(statements.DISCARDS)]
+    queues = {
+        queue_id: RecoveredQueue([], max(next_seq, delivered), delivered)
+        for queue_id, next_seq, delivered in connection.execute(statements.QUEUES)
+    }
+    transient = _rows(connection, index, queues, _Gone(discards))
+    orphans = _settled(connection, queues, _Gone(discards))
+    return Found(Recovered(index, queues), discards, _dead(queues, transient), orphans)
+
+
+class _Gone:
+    """Which ranges are discarded, asked in ascending order of (queue_id, first_seq): one sweep over both lists."""
+
+    def __init__(self, discards: list[Discard]) -> None:
+        self._waiting: dict[int, list[Discard]] = defaultdict(list)
+        for discard in sorted(discards, key=lambda discard: -discard.first_seq):
+            self._waiting[discard.queue_id].append(discard)
+        self._queue_id: int | None = None
+        self._open: list[Discard] = []
+
+    def by(self, queue_id: int, first_seq: int, last_seq: int, idx: int) -> list[Discard]:
+        """The discards that the range belongs to."""
+        if queue_id not in self._waiting:
+            return []
+        if queue_id != self._queue_id:
+            self._queue_id, self._open = queue_id, []
+        waiting = self._waiting[queue_id]
+        while waiting and waiting[-1].first_seq <= first_seq:
+            self._open.append(waiting.pop())
+        self._open = [discard for discard in self._open if discard.last_seq >= first_seq]
+        return [discard for discard in self._open if last_seq <= discard.last_seq and idx <= discard.idx]
+
+
+def _rows(
+    connection: sqlite3.Connection, index: int, queues: dict[int, RecoveredQueue], gone: _Gone
+) -> set[tuple[int, int]]:
+    """Fill in the rows of each queue; returns (queue_id, first_seq) of the transient ones, which are among them."""
+    transient = set()
+    for queue_id, last_seq, first_seq, nbytes, persistent, idx in connection.execute(statements.ROWS):
+        discards = gone.by(queue_id, first_seq, last_seq, idx)
+        if any(discard.last_seq == SEQ_MAX for discard in discards):
+            continue  # the queue was dropped, and its sequence numbers with it
+        queue = queues.get(queue_id)
+        if queue is None:
+            queue = queues[queue_id] = RecoveredQueue([], 0, 0)
+        if idx > index or not 0 <= first_seq <= last_seq:
+            raise JournalDamaged(
+                f"queue {queue_id} has a row {first_seq}..{last_seq} of transaction {idx} of {index}"
+            )
+        if queue.rows and first_seq <= queue.rows[-1].last_seq:
+            raise JournalDamaged(f"two rows of queue {queue_id} hold message {first_seq}")
+        queue.next_seq = max(queue.next_seq, last_seq + 1)
+        if discards:
+            continue
+        queue.rows.append(RecoveredRow(first_seq, last_seq, nbytes))
+        if not persistent:
+            transient.add((queue_id, first_seq))
+    return transient
+
+
+def _settled(
+    connection: sqlite3.Connection, queues: dict[int, RecoveredQueue], gone: _Gone
+) -> list[tuple[int, int, int]]:
+    """Fill in the settled parts, merged and cut at the rows' edges; returns the records that touch no row."""
+    orphans: list[tuple[int, int, int]] = []
+    known_queue = None
+    rows: list[RecoveredRow] = []
+    lasts: list[int] = []
+    for queue_id, first_seq, last_seq, idx in connection.execute(statements.SETTLED):
+        if gone.by(queue_id, first_seq, last_seq, idx):
+            continue
+        if queue_id != known_queue:
+            known_queue = queue_id
+            queue = queues.get(queue_id)
+            rows = [] if queue is None else queue.rows
+            lasts = [row.last_seq for row in rows]
+        at = bisect_left(lasts, first_seq)
+        if at == len(rows) or rows[at].first_seq > last_seq:
+            orphans.append((queue_id, first_seq, last_seq))
+        while at < len(rows) and rows[at].first_seq <= last_seq:
+            _merge(rows[at], max(first_seq, rows[at].first_seq), min(last_seq, rows[at].last_seq))
+            at += 1
+    return orphans[:ORPHANS_MAX]
+
+
+def _merge(row: RecoveredRow, first: int, last: int) -> None:
+    """Parts come in ascending order of their first."""
+    if row.settled and first <= row.settled[-1][1] + 1:
+        row.settled[-1] = (row.settled[-1][0], max(last, row.settled[-1][1]))
+    else:
+        row.settled.append((first, last))
+
+
+def _dead(queues: dict[int, RecoveredQueue], transient: set[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Take dead rows out of the queues; neighbours in one range."""
+    dead: list[tuple[int, int, int]] = []
+    for queue_id, queue in queues.items():
+        living = []
+        run: tuple[int, int, int] | None = None
+        for row in queue.rows:
+            if row.settled == [(row.first_seq, row.last_seq)] or (queue_id, row.first_seq) in transient:
+                run = (queue_id, row.first_seq if run is None else run[1], row.last_seq)
+                continue
+            living.append(row)
+            if run is not None:
+                dead.append(run)
+                run = None
+        if run is not None:
+            dead.append(run)
+        queue.rows = living
+    return dead
