@@ -139,9 +139,7 @@ class Alarms:
         if self.reserve.held:
             if readings.disk_free_bytes < self.reserve.nbytes // 4:
                 self.reserve.give_up()
-        elif (
-            readings.disk_free_bytes > self.limits.disk_free_bytes_min * DISK_HYSTERESIS + self.reserve.nbytes
-        ):
+        elif readings.disk_free_bytes > self.limits.disk_free_bytes_min * DISK_HYSTERESIS + self.reserve.nbytes:
             self.reserve.take()
 
 
@@ -149,9 +147,7 @@ def limits_from(settings: Settings) -> Limits:
     """The settings in bytes of this machine."""
     watermark = settings.memory_high_watermark
     fraction = isinstance(watermark, float)
-    return Limits(
-        int(watermark * memory_bytes()) if fraction else int(watermark), settings.disk_free_bytes_min
-    )
+    return Limits(int(watermark * memory_bytes()) if fraction else int(watermark), settings.disk_free_bytes_min)
 
 
 def memory_bytes(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:

@@ -106,9 +106,7 @@ class TlsSettings(BaseModel):
     min_version: Literal["1.2", "1.3"] = "1.2"
     # Which part of a client certificate is the user name of the EXTERNAL mechanism; the default is
     # RabbitMQ's.
-    login_from: Literal["distinguished_name", "common_name", "subject_alternative_name"] = (
-        "distinguished_name"
-    )
+    login_from: Literal["distinguished_name", "common_name", "subject_alternative_name"] = "distinguished_name"
 
     @property
     def enabled(self) -> bool:

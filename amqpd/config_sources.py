@@ -119,9 +119,7 @@ def _sentence(error: ValidationError, flags: Values, environment: Values, path: 
         origin, way_out = _origin(names, flags, environment, path)
         text = f"setting {'.'.join(names)} = {_shown(first['input'])} ({origin}) {_wanted(first)}; {way_out}"
     others = len(problems) - 1
-    return text + (
-        f" ({others} more wrong setting{'s' if others > 1 else ''} after this one)" if others else ""
-    )
+    return text + (f" ({others} more wrong setting{'s' if others > 1 else ''} after this one)" if others else "")
 
 
 def _origin(names: list[str], flags: Values, environment: Values, path: Path | None) -> tuple[str, str]:

@@ -75,9 +75,7 @@ def start_listening(listeners: Iterable[Listener]) -> None:
         try:
             listener.socket.listen(BACKLOG)
         except OSError as error:
-            raise _refused(
-                listener.host, listener.port, "tls.port" if listener.tls else "port", error
-            ) from None
+            raise _refused(listener.host, listener.port, "tls.port" if listener.tls else "port", error) from None
 
 
 def close_listeners(listeners: Iterable[Listener]) -> None:
@@ -186,9 +184,7 @@ def _refused(host: str, port: int, setting: str, error: OSError) -> StartupError
             f"{where}: not permitted for this user; choose a {setting} from 1024 on, or start with the right"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return StartupError(
-            f"{where}: no interface of this machine has that address; give another one with --bind"
-        )
+        return StartupError(f"{where}: no interface of this machine has that address; give another one with --bind")
     return StartupError(
         f"{where}: {error.strerror or error}; choose another address with --bind, or another {setting}"
     )

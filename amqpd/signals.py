@@ -21,9 +21,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 log = structlog.get_logger(room="signals")
 
 
-async def watch_stop_signals(
-    stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
+async def watch_stop_signals(stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """Sets `stop` at the first signal, and waits for ever: the second ends the process. Run it in the main
     thread."""
     before = {known: signal.getsignal(known) for known in STOP_SIGNALS}

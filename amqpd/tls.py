@@ -50,8 +50,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             context.load_verify_locations(cafile=settings.ca)
         except ssl.SSLError as error:
             raise StartupError(
-                f"tls.ca {settings.ca} holds no certificate in PEM form ({_reason(error)}): "
-                "name a file that does"
+                f"tls.ca {settings.ca} holds no certificate in PEM form ({_reason(error)}): name a file that does"
             ) from None
     context.verify_mode = _VERIFY[settings.verify_peer]
     return context

@@ -135,13 +135,7 @@ class BindingRecord:
 
 
 Record = (
-    VhostRecord
-    | UserRecord
-    | PermissionRecord
-    | TopicPermissionRecord
-    | ExchangeRecord
-    | QueueRecord
-    | BindingRecord
+    VhostRecord | UserRecord | PermissionRecord | TopicPermissionRecord | ExchangeRecord | QueueRecord | BindingRecord
 )
 
 
