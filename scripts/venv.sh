@@ -44,15 +44,15 @@ if [ ! -x "$venv/bin/python" ]; then
         quietly "$python" -m venv "$venv" || fail "cannot make the virtual environment $venv (see above)"
     elif "$python" -m pip --python "$python" --version >/dev/null 2>&1; then
         quietly "$python" -m venv --without-pip "$venv" || fail "cannot make the virtual environment $venv (see above)"
-        ln -s "$(command -v "$python")" "$venv/bin/python-with-pip"
+        command -v "$python" >"$venv/python-with-pip"
     else
         fail "$python has neither venv nor pip: on Debian and Ubuntu run 'apt-get install python3-venv' as root," \
             "then this again"
     fi
 fi
 
-if [ -L "$venv/bin/python-with-pip" ]; then
-    set -- "$venv/bin/python-with-pip" -m pip --python "$venv/bin/python"
+if [ -f "$venv/python-with-pip" ]; then
+    set -- "$(cat "$venv/python-with-pip")" -m pip --python "$venv/bin/python"
 else
     set -- "$venv/bin/python" -m pip
 fi
