@@ -130,10 +130,7 @@ def imports(name: str, tree: ast.Module, known: frozenset[str]) -> set[str]:
             found.add(base)
             found |= {f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in known}
     return found | {
-        each.rsplit(".", depth)[0]
-        for each in found
-        if each in known
-        for depth in range(1, each.count(".") + 1)
+        each.rsplit(".", depth)[0] for each in found if each in known for depth in range(1, each.count(".") + 1)
     }
 
 
@@ -160,9 +157,7 @@ def is_pure(name: str) -> bool:
 @pytest.mark.parametrize("name", sorted(name for name in modules() if is_pure(name)))
 def test_pure_rooms_import_nothing_impure(name: str) -> None:
     chain = breach(name, modules())
-    assert chain is None, (
-        f"{' imports '.join(chain or [])}: hand the time, the bytes, the random number in instead"
-    )
+    assert chain is None, f"{' imports '.join(chain or [])}: hand the time, the bytes, the random number in instead"
 
 
 @pytest.mark.parametrize(
@@ -195,18 +190,14 @@ def test_the_check_of_imports_finds_what_it_should(text: str, chain: list[str] |
 
 
 def test_the_list_of_pure_rooms_is_not_of_ghosts() -> None:
-    assert {"amqpd.exchanges", "amqpd.queues", "amqpd.topology.records", "amqpd.journal.records"} <= set(
-        modules()
-    )
+    assert {"amqpd.exchanges", "amqpd.queues", "amqpd.topology.records", "amqpd.journal.records"} <= set(modules())
 
 
 @pytest.mark.parametrize("path", sorted(path for path, _ in sources()))
 def test_files_stay_readable(path: str) -> None:
     lines = len((ROOT / path).read_text().splitlines())
     limit = LINES_MAX_WITH_REASON if path in LONG_FILES else LINES_MAX
-    assert lines <= limit, (
-        f"{path} has {lines} lines: cut it at a noun, or give the reason in LONG_FILES (to 600)"
-    )
+    assert lines <= limit, f"{path} has {lines} lines: cut it at a noun, or give the reason in LONG_FILES (to 600)"
     assert lines > LINES_MAX or path not in LONG_FILES, f"{path} is short again: take it out of LONG_FILES"
 
 

@@ -92,9 +92,7 @@ def cgroup(root: Path, files: dict[str, str]) -> Path:
         ),
     ],
 )
-def test_the_memory_of_the_tightest_control_group(
-    membership: str, files: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_memory_of_the_tightest_control_group(membership: str, files: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "membership").write_text(membership)
     assert memory_bytes(cgroup(tmp_path / "fs", files), tmp_path / "membership") == 64000
 
@@ -141,9 +139,7 @@ async def test_it_tells_changes_only_and_the_first_look_is_before_the_start(
 
 
 @pytest.mark.trio
-async def test_it_looks_often_while_an_alarm_is_on(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_it_looks_often_while_an_alarm_is_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     alarms = Scripted(tmp_path, [Readings(2 * GIB, GIB), CALM])
     async with trio.open_nursery() as nursery:
         await nursery.start(alarms.run)

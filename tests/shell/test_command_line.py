@@ -118,9 +118,7 @@ def test_help_and_version_import_no_command() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_version_says_which_kernel(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_version_says_which_kernel(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = types.ModuleType("amqpd.kernel")
     kernel.NAME = "python"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "amqpd.kernel", kernel)

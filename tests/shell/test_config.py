@@ -67,9 +67,7 @@ def test_the_examples_values_are_the_defaults() -> None:
 
 
 def test_flags_win_over_environment_wins_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(
-        tmp_path, "port = 1\nheartbeat_s = 2\nframe_max = 5000\n[tls]\nport = 3\nmin_version = '1.3'\n"
-    )
+    path = write(tmp_path, "port = 1\nheartbeat_s = 2\nframe_max = 5000\n[tls]\nport = 3\nmin_version = '1.3'\n")
     monkeypatch.setenv("AMQPD_PORT", "4")
     monkeypatch.setenv("AMQPD_HEARTBEAT_S", "5")
     monkeypatch.setenv("AMQPD_TLS_PORT", "6")
@@ -111,9 +109,7 @@ def test_every_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyP
     assert settings.memory_high_watermark == 0.5
     assert settings.data_dir == tmp_path
     assert settings.log_level == "info", "an empty variable is one that is not set"
-    assert settings.tls == TlsSettings(
-        certificate="/c", ca="/a", verify_peer="required", login_from="common_name"
-    )
+    assert settings.tls == TlsSettings(certificate="/c", ca="/a", verify_peer="required", login_from="common_name")
 
 
 def test_paths_in_the_file_are_relative_to_the_file(tmp_path: Path) -> None:
@@ -164,8 +160,7 @@ def test_settings_made_in_code_read_nothing_else(monkeypatch: pytest.MonkeyPatch
         ),
         (
             "plain_listener = false",
-            "settings contradict each other: plain_listener is false without tls.certificate: "
-            "nobody could connect",
+            "settings contradict each other: plain_listener is false without tls.certificate: nobody could connect",
         ),
         (
             '[tls]\nverify_peer = "required"\ncertificate = "c"',
@@ -257,9 +252,7 @@ def test_sizes_that_are_none(text: object) -> None:
         parse_bytes(text)
 
 
-@pytest.mark.parametrize(
-    ("given", "value"), [(0.4, 0.4), (1, 1.0), ("1.0", 1.0), ("2GiB", 2 << 30), (1e9, 10**9)]
-)
+@pytest.mark.parametrize(("given", "value"), [(0.4, 0.4), (1, 1.0), ("1.0", 1.0), ("2GiB", 2 << 30), (1e9, 10**9)])
 def test_the_watermark_is_a_fraction_or_bytes(given: object, value: float) -> None:
     settings = Settings(memory_high_watermark=given)
     assert settings.memory_high_watermark == value

@@ -82,9 +82,7 @@ async def test_a_bug_in_a_handler_is_logged_and_the_server_goes_on(tmp_path: Pat
     async with running(tmp_path):
         with structlog.testing.capture_logs() as logs, pytest.raises(ControlError, match="see its log"):
             await ask(tmp_path, "broken")
-        assert [(entry["event"], entry["log_level"]) for entry in logs] == [
-            ("control command failed", "error")
-        ]
+        assert [(entry["event"], entry["log_level"]) for entry in logs] == [("control command failed", "error")]
         assert await ask(tmp_path, "echo") == {"echo": {}}
 
 
@@ -110,9 +108,7 @@ async def test_several_commands_on_one_connection_however_they_are_cut(tmp_path:
     assert answers == [1, 2]
 
 
-@pytest.mark.parametrize(
-    "line", [b"\n", b"[]\n", b"{}\n", b'{"command": 1}\n', b"\xff\n", b"[" * 5000 + b"\n"]
-)
+@pytest.mark.parametrize("line", [b"\n", b"[]\n", b"{}\n", b'{"command": 1}\n', b"\xff\n", b"[" * 5000 + b"\n"])
 async def test_what_is_no_command_is_refused(line: bytes, tmp_path: Path) -> None:
     async with running(tmp_path):
         answer = json.loads(await raw(tmp_path, line))

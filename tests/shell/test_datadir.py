@@ -65,9 +65,7 @@ def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
 def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_text("mine")
-    with pytest.raises(
-        StartupError, match=f"^cannot use data directory {path}: File exists; make it a directory"
-    ):
+    with pytest.raises(StartupError, match=f"^cannot use data directory {path}: File exists; make it a directory"):
         open_data_directory(path)
     assert path.read_text() == "mine"
 

@@ -177,9 +177,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, code: int, family: socket.AddressFam
 
 def test_a_privileged_port_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, errno.EACCES, socket.AF_INET)
-    with pytest.raises(
-        StartupError, match="port 80: not permitted for this user; choose a port from 1024 on"
-    ):
+    with pytest.raises(StartupError, match="port 80: not permitted for this user; choose a port from 1024 on"):
         open_listeners(Settings(bind=["127.0.0.1"], port=80))
 
 

@@ -100,9 +100,7 @@ def test_without_a_supervisor_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -
     assert notify_ready() is False
 
 
-def test_ready_and_stopping(
-    supervisor: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ready_and_stopping(supervisor: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor.bind(os.fspath(tmp_path / "notify"))
     monkeypatch.setenv("NOTIFY_SOCKET", os.fspath(tmp_path / "notify"))
     assert notify_ready("127.0.0.1:5672") is True

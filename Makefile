@@ -1,0 +1,57 @@
+# What one does with a checkout. `make` lists it.
+#
+# Each target installs what it needs into VENV first, and only when the requirements changed. A machine needs
+# Python 3.11 or newer and make; scripts/venv.sh says what else is missing, if anything.
+
+VENV ?= .venv
+PY = $(VENV)/bin/python
+# This checkout goes first, also where the environment is another worktree's.
+export PYTHONPATH = .
+
+# Tests wait for the disk and for processes more than they compute, but two at a time are enough to keep two cores busy.
+WORKERS ?= 2
+# Arguments for the program behind a target: make run ARGS='--port 5673', make test ARGS='-k topic'.
+ARGS ?=
+
+RUN_STAMP = $(VENV)/.installed-run
+DEV_STAMP = $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format bench conformance clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: $(RUN_STAMP) ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serve)
+	@exec $(PY) -m amqpd serve $(ARGS)
+
+test: $(DEV_STAMP) ## run the tests (ARGS: arguments of pytest)
+	$(PY) -m pytest -q -n $(WORKERS) $(ARGS)
+
+lint: $(DEV_STAMP) ## check style and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(DEV_STAMP) ## write the style that lint checks
+	$(PY) -m ruff check --fix-only --quiet .
+	$(PY) -m ruff format .
+
+bench: $(DEV_STAMP) ## measure amqpd and Debian's RabbitMQ side by side (ARGS: python -m bench --help)
+	@mkdir -p bench/results
+	$(PY) -m bench --amqpd --rabbitmq --json bench/results/latest.json $(ARGS)
+
+# The tests that speak only AMQP, so that they hold for any broker: a private amqpd is started unless URL names one.
+conformance: $(DEV_STAMP) ## run the black-box tests (URL=amqp://... for another broker)
+	$(if $(URL),AMQPD_TEST_URL='$(URL)') $(PY) -m pytest -q -m any_broker tests/clients $(ARGS)
+
+clean: ## remove what was built and cached; never data
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	if [ ! -L $(VENV) ]; then rm -rf $(VENV); fi
+
+$(RUN_STAMP): pyproject.toml constraints.txt scripts/venv.sh
+	@sh scripts/venv.sh $(VENV)
+
+$(DEV_STAMP): pyproject.toml constraints.txt scripts/venv.sh
+	@sh scripts/venv.sh $(VENV) dev
