@@ -1,0 +1,50 @@
+"""Fixtures for tests that start, hurt and restart brokers of their own.
+
+`AMQPD_TEST_BROKER=rabbitmq` runs them against RabbitMQ. `AMQPD_HEAVY=1` runs the long ones too; otherwise
+they are skipped. `AMQPD_FAULT_SEED` and `AMQPD_FAULT_ROUNDS` set the random faults.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..clients.broker_process import BrokerProcess
+from ..clients.conftest import broker_class
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "heavy: takes minutes or gigabytes; runs only with AMQPD_HEAVY=1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("AMQPD_HEAVY"):
+        return
+    for item in items:
+        if item.get_closest_marker("heavy"):
+            item.add_marker(pytest.mark.skip(reason="heavy: set AMQPD_HEAVY=1"))
+
+
+@pytest.fixture
+def make_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Makes brokers (not started yet), each with its own data directory unless told otherwise; they are
+    killed at the end of the test."""
+    made: list[BrokerProcess] = []
+
+    def make(data_dir: Path | None = None, **options: object) -> BrokerProcess:
+        broker = broker_class()(data_dir or tmp_path / f"broker{len(made)}", **options)  # type: ignore[arg-type]
+        made.append(broker)
+        return broker
+
+    yield make
+    for broker in made:
+        broker.close()
+
+
+@pytest.fixture
+def only_amqpd() -> None:
+    if broker_class() is not BrokerProcess:
+        pytest.skip("about amqpd's own promises")
