@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 import trio
@@ -22,7 +23,7 @@ from amqpd.journal.records import Disk, Row, Transaction
 
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25
-DELETE_IDLE_S = 1.0
+HOUSEKEEPING_IDLE_S = 1.0
 # One read of a backlog: some milliseconds of deliveries, and several rows.
 READ_BYTES = 1024 * 1024
 
@@ -44,6 +45,7 @@ class JournalWriter:
         self._work = trio.Event()
         self._limiter = trio.CapacityLimiter(1)
         self._busy = False
+        self._full = False
         self._idle = trio.Event()
 
     def want_commit(self) -> None:
@@ -55,40 +57,73 @@ class JournalWriter:
         """Commit what gathers, until cancelled; a commit that is under way is waited for."""
         buffer = self._buffer
         while True:
-            # What is settled leaves the disk with later transactions; when none comes, by itself, but not at once,
-            # or a publisher that waits for each confirm would wait for that too.
-            with trio.move_on_after(DELETE_IDLE_S if buffer.deletable else math.inf):
-                await self._work.wait()
-            self._work = trio.Event()
+            await self._wait_for_work()
             self._busy = True
-            while buffer.pending or buffer.deletable:
-                transaction = buffer.take()
-                await self._commit(transaction)
-                buffer.committed(transaction.index)
-                self._on_durable(transaction.index)
-                if not buffer.pending:
-                    break
+            while buffer.pending:
+                await self._commit_next()
             self._busy = False
             self._idle.set()
             self._idle = trio.Event()
 
+    async def _commit_next(self) -> None:
+        transaction = self._buffer.take()
+        await self._commit(transaction)
+        self._buffer.committed(transaction.index)
+        self._on_durable(transaction.index)
+
+    async def _wait_for_work(self) -> None:
+        """Return when there is something to commit. What is settled leaves the disk with later transactions; when
+        none comes, by itself, but not at once: a publisher that waits for each confirm would wait for that too."""
+        housekeeping = True
+        while not self._buffer.pending:
+            with trio.move_on_after(HOUSEKEEPING_IDLE_S if housekeeping else math.inf) as waiting:
+                await self._work.wait()
+            self._work = trio.Event()
+            if waiting.cancelled_caught:
+                if self._buffer.deletable:
+                    await self._commit_next()
+                housekeeping = await self._step()
+
+    async def _step(self) -> bool:
+        """Housekeeping until there is something to commit; whether some is left."""
+        try:
+            while await self._in_thread(self._disk.vacuum_step):
+                if self._buffer.pending:
+                    return True
+        except DiskFull:
+            return True
+        if self._full:
+            await self._end_shortage()
+        return self._full
+
     async def _commit(self, transaction: Transaction) -> None:
-        full = False
         while True:
             try:
-                with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(self._disk.commit, transaction, limiter=self._limiter)
+                await self._in_thread(self._disk.commit, transaction)
             except DiskFull as error:
-                if not full:
-                    _log.error("disk_full", reason=str(error), retry_s=FULL_RETRY_S)
-                    full = True
+                if not self._full:
+                    self._full = True
+                    _log.error("disk full: publishers wait, consumers go on", reason=str(error), retry_s=FULL_RETRY_S)
                     self._on_full(True)
-                await trio.sleep(FULL_RETRY_S)
+                    await self._in_thread(self._disk.release_reserve)
+                else:
+                    await trio.sleep(FULL_RETRY_S)
             else:
-                if full:
-                    _log.info("disk_has_room")
-                    self._on_full(False)
+                if self._full:
+                    await self._end_shortage()
                 return
+
+    async def _end_shortage(self) -> None:
+        """Publishers go on when the reserve is held again."""
+        if await self._in_thread(self._disk.restore_reserve):
+            self._full = False
+            _log.info("the disk has room again")
+            self._on_full(False)
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        # A thread cannot be stopped in the middle: whoever cancels waits for it.
+        with trio.CancelScope(shield=True):
+            return await trio.to_thread.run_sync(work, *arguments, limiter=self._limiter)
 
     async def flush(self) -> None:
         """Return when nothing waits to be written (shutdown)."""
