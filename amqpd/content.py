@@ -35,8 +35,8 @@ class Content:
         """announced by the content header; -1 before it came"""
         self._received = 0
         self._body_frames = 0
-        exchange = method_payload[10] if len(method_payload) > 12 else 255
-        key_at = 11 + exchange
+        exchange = method_payload[6] if len(method_payload) > 8 else 255
+        key_at = 7 + exchange
         if key_at >= len(method_payload) or key_at + method_payload[key_at] + 2 != len(method_payload):
             raise AMQPSyntaxError("cannot read the arguments of basic.publish")
 
