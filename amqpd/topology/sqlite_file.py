@@ -41,6 +41,26 @@ LEASED_BITS = 48
 # SQLite takes 32,766 parameters in a statement; a list of this length keeps the statement cache small.
 KEYS_A_SELECT = 500
 
+# Built once: building a statement costs several times what SQLite takes to run it.
+_READ_STATE = sa.select(state.c.revision, state.c.compacted)
+_READ_ENTRIES = sa.select(entries).where(entries.c.key.in_(sa.bindparam("keys", expanding=True)))
+_READ_HISTORY = (
+    sa.select(history.c.revision, history.c.key, history.c.value)
+    .where(history.c.revision > sa.bindparam("after"), history.c.revision <= sa.bindparam("until"))
+    .order_by(history.c.revision, history.c.position)
+)
+_INSERT_ENTRY = insert(entries)
+_PUT_ENTRIES = _INSERT_ENTRY.on_conflict_do_update(
+    index_elements=[entries.c.key],
+    set_={"value": _INSERT_ENTRY.excluded.value, "revision": _INSERT_ENTRY.excluded.revision},
+)
+_DELETE_ENTRIES = sa.delete(entries).where(entries.c.key == sa.bindparam("gone"))
+_ADD_HISTORY = sa.insert(history)
+_CUT_HISTORY = sa.delete(history).where(history.c.revision <= sa.bindparam("cut"))
+_WRITE_STATE = sa.update(state).values(
+    revision=sa.bindparam("new_revision"), compacted=sa.bindparam("new_compacted")
+)
+
 
 class Call:
     """Transactions of one caller, and a lease to end after them. When `done`, no `outcomes` means: the disk
@@ -58,13 +78,15 @@ class SqliteFile:
         self.path = path
         self.events: list[Event] = []
         self.missed_until: int | None = None
+        self._seen: int
+        self._compacted: int
         self._leased: dict[str, Entry] = {}
         self._leased_steps = 0
         self._history_revisions_max = history_revisions_max
         self._data_version: int | None = None
         self._connection = open_database(path)
         with explained(path):
-            self._seen: int = self._connection.execute(sa.select(state.c.revision)).scalar_one()
+            self._seen, self._compacted = self._connection.execute(_READ_STATE).one()
 
     @property
     def revision(self) -> int:
@@ -98,9 +120,8 @@ class SqliteFile:
         """The file's events greater than `after`, up to `until`, from the history."""
         with explained(self.path), transaction(self._connection, "BEGIN"):
             self._catch_up()
-            compacted = self._connection.execute(sa.select(state.c.compacted)).scalar_one()
-            if after >> LEASED_BITS < compacted:
-                raise Compacted(f"revisions up to {compacted << LEASED_BITS} are gone")
+            if after >> LEASED_BITS < self._compacted:
+                raise Compacted(f"revisions up to {self._compacted << LEASED_BITS} are gone")
             return self._events_between(after >> LEASED_BITS, until >> LEASED_BITS)
 
     def commit(self, calls: Sequence[Call]) -> list[Outcome]:
@@ -133,30 +154,23 @@ class SqliteFile:
     def _write(self, batch: _Batch) -> None:
         execute = self._connection.execute
         if puts := [row for row in batch.rows.values() if row["value"] is not None]:
-            upsert = insert(entries)
-            execute(
-                upsert.on_conflict_do_update(
-                    index_elements=[entries.c.key],
-                    set_={"value": upsert.excluded.value, "revision": upsert.excluded.revision},
-                ),
-                puts,
-            )
+            execute(_PUT_ENTRIES, puts)
         if gone := [{"gone": key} for key, row in batch.rows.items() if row["value"] is None]:
-            execute(sa.delete(entries).where(entries.c.key == sa.bindparam("gone")), gone)
-        execute(sa.insert(history), batch.past)
-        execute(sa.update(state).values(revision=batch.seen))
-        compacted = execute(sa.select(state.c.compacted)).scalar_one()
+            execute(_DELETE_ENTRIES, gone)
+        execute(_ADD_HISTORY, batch.past)
+        compacted = self._compacted
         cut = batch.seen - self._history_revisions_max
         if cut >= compacted + min(HISTORY_CUT_EVERY, self._history_revisions_max):
-            execute(sa.delete(history).where(history.c.revision <= cut))
-            execute(sa.update(state).values(compacted=cut))
+            execute(_CUT_HISTORY, {"cut": cut})
+            compacted = cut
+        execute(_WRITE_STATE, {"new_revision": batch.seen, "new_compacted": compacted})
 
     def _catch_up(self) -> None:
         """Take note of what other processes committed since the last look."""
-        revision, compacted = self._connection.execute(sa.select(state.c.revision, state.c.compacted)).one()
+        revision, self._compacted = self._connection.execute(_READ_STATE).one()
         if revision == self._seen:
             return
-        if compacted > self._seen:
+        if self._compacted > self._seen:
             # What was put meanwhile is not known one by one; it came later than any key with a lease.
             for key in [key for key, entry in self._read_rows(list(self._leased)).items() if not entry.lease]:
                 del self._leased[key]
@@ -171,17 +185,13 @@ class SqliteFile:
         self._seen, self._leased_steps = revision, 0
 
     def _events_between(self, after: int, until: int) -> list[Event]:
-        query = (
-            sa.select(history.c.revision, history.c.key, history.c.value)
-            .where(history.c.revision > after, history.c.revision <= until)
-            .order_by(history.c.revision, history.c.position)
-        )
+        found = self._connection.execute(_READ_HISTORY, {"after": after, "until": until})
         return [
             Event(
                 revision << LEASED_BITS,
                 tuple(DeleteKey(key) if value is None else PutKey(key, value) for _, key, value in rows),
             )
-            for revision, rows in itertools.groupby(self._connection.execute(query), key=lambda row: row[0])
+            for revision, rows in itertools.groupby(found, key=lambda row: row[0])
         ]
 
     def _read(self, keys: Iterable[str]) -> dict[str, Entry]:
@@ -194,7 +204,7 @@ class SqliteFile:
         found: dict[str, Entry] = {}
         for first in range(0, len(keys), KEYS_A_SELECT):
             some = keys[first : first + KEYS_A_SELECT]
-            for row in self._connection.execute(sa.select(entries).where(entries.c.key.in_(some))):
+            for row in self._connection.execute(_READ_ENTRIES, {"keys": some}):
                 found[row.key] = _entry(*row)
         return found
 
