@@ -24,6 +24,7 @@ from amqpd.journal.records import JournalDamaged
 from amqpd.journal.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS
 
 JOURNAL = "journal.db"
+MIGRATIONS = Path(__file__).parent / "migrations"
 
 CACHE_BYTES = 16 << 20
 """The writer's page cache: holds the inner pages and the index of a backlog of some hundred thousand rows."""
@@ -88,7 +89,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
     with engine.connect() as wrapped:
         # The driver's connection is in autocommit mode: the transaction is begun by hand, SQLAlchemy ends it.
@@ -121,7 +122,7 @@ def meaning(error: sqlite3.Error, path: Path) -> Exception:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return JournalInUse(f"another process has {path} open; stop it, or give another data directory")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_FORMAT:
-            return JournalDamaged(f"{path} is damaged: {error} ({name})")
+            return JournalDamaged(f"{path} is damaged, or cannot be read: {error} ({name})")
     return DiskFailure(f"the disk of {path} failed: {error} ({name})")
 
 

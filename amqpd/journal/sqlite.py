@@ -88,6 +88,7 @@ class SqliteDisk:
 
     def commit(self, transaction: Transaction) -> None:
         """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again."""
+        self._refuse_after_failure()
         if self._index is None or transaction.index != self._index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {self._index}")
         index = transaction.index

@@ -79,7 +79,10 @@ def _trigger_body() -> list[Any]:
         ],
         select(
             *(queue_id, first, last, nbytes, persistent, *origin, crc),
-            func.substr(literal_column("NEW.data"), at, nbytes, type_=LargeBinary),
+            # coalesce: a piece of length 0 of an empty blob is NULL for SQLite
+            func.coalesce(
+                func.substr(literal_column("NEW.data"), at, nbytes), literal_column("x''"), type_=LargeBinary
+            ),
         ).select_from(rows),
     )
     ranges, items = _each("settled", *[Integer] * 3)

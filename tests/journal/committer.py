@@ -1,0 +1,65 @@
+"""A process of its own that commits, for tests that kill it or its disk.
+
+Run as `python -m tests.journal.committer DIRECTORY COUNT`.
+
+Prints the index of each transaction after its commit has returned; "failed: ..." when the disk fails, and then
+"refused: ..." when the journal will not write any more.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from amqpd.journal.errors import DiskFailure
+from amqpd.journal.records import JournalDamaged, Range, Recovered, Transaction
+from amqpd.journal.sqlite import SqliteDisk
+from tests.journal.disks import RESERVE_BYTES, row, transaction
+
+
+def nth(index: int) -> Transaction:
+    """Two rows; settles half of the one before; deletes what was settled two transactions ago."""
+    first = index * 10
+    return transaction(
+        index,
+        row(1, first, first + 4, nbytes=3000 * (index % 7)),
+        row(1, first + 5, first + 9),
+        *([Range(1, first - 10, first - 6)] if index > 1 else []),
+        deletes=[Range(1, first - 20, first - 16)] if index > 2 else [],
+        delivered={1: first},
+    )
+
+
+def check(recovered: Recovered) -> None:
+    """Recovery after any number of `nth`: all of the first ones, nothing of the others."""
+    index = recovered.index
+    expected = [(10 * n + 5, 10 * n + 9) for n in range(1, index + 1)] + [(10 * index, 10 * index + 4)] * (index > 0)
+    queue = recovered.queues.get(1)
+    assert [(each.first_seq, each.last_seq) for each in (queue.rows if queue else [])] == sorted(expected)
+    if queue is not None:
+        assert all(each.settled == [] for each in queue.rows)
+        assert (queue.next_seq, queue.delivered) == (index * 10 + 10, index * 10)
+
+
+def main() -> None:
+    directory, count = Path(sys.argv[1]), int(sys.argv[2])
+    disk = SqliteDisk(directory, reserve_bytes=RESERVE_BYTES)
+    index = 0
+    print("open", flush=True)
+    try:
+        index = disk.recover().index
+        for _ in range(count):
+            disk.commit(nth(index + 1))
+            index += 1
+            print(index, flush=True)
+    except (DiskFailure, JournalDamaged) as failure:
+        print(f"failed: {failure}", flush=True)
+        try:
+            # Unknown when recovery failed; the journal refuses before it looks at it, or this would be a ValueError.
+            disk.commit(nth(index + 1))
+        except DiskFailure as again:
+            print(f"refused: {again}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
