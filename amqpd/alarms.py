@@ -226,5 +226,8 @@ class Reserve:
             self.nbytes = 0
 
     def give_up(self) -> None:
+        """Makes the room free. Without a reserve it does nothing."""
+        if not self.held:
+            return
         log.error("disk full: giving up the reserve, so that acks go on", nbytes=self.nbytes)
         self._path.unlink(missing_ok=True)
