@@ -49,7 +49,7 @@ def parse_watermark(value: Any) -> Any:
         raise ValueError("must be a fraction such as 0.6, or a size such as 2GiB")
     if 0 < value <= 1:
         return float(value)
-    # A broker with nothing in it takes some 75 MB; a limit near that would block publishers for ever.
+    # A broker with nothing in it takes some 95 MB; a limit near that would block publishers for ever.
     if value < 128 * MIB:
         raise ValueError("must be a fraction of the memory (more than 0, up to 1), or at least 128MiB")
     return int(value)
