@@ -5,11 +5,12 @@ What comes in: the memory and free disk space of this machine, looked at again a
 and tells them (connection.blocked).
 Rules: 1. `decide` is pure: readings and limits in, alarms out. 2. The disk alarm goes off only well above the
 level where it went on, or it would flap with each row that is deleted.
-Not here: who is blocked (`broker.py`), what leaves memory for the disk (`queues/`), a commit that finds the disk full all
-the same (`journal/reserve.py`).
+Not here: who is blocked (`broker.py`), what leaves memory for the disk (`queues/`), a commit that finds the
+disk full all the same (`journal/reserve.py`).
 
-While publishers wait, consumers go on, and each ack is a record in the journal: a full disk would turn "no new messages"
-into "no progress at all", because deleting needs room first (SQLite's WAL). `disk_free_bytes_min` is that room.
+While publishers wait, consumers go on, and each ack is a record in the journal: a full disk would turn "no
+new messages" into "no progress at all", because deleting needs room first (SQLite's WAL).
+`disk_free_bytes_min` is that room.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ OnChange = Callable[[AlarmKind, bool], None]
 
 # A fast disk, or loopback publishers, fill this much in a second. The next look comes when half of the
 # head-room could be gone, but not sooner than 50 ms (the default disk_free_bytes_min takes as long to fill),
-# nor later than 2 s. While an alarm is on nothing fills quickly, and publishers wait for it to go off: 0.25
-# s.
+# nor later than 2 s. While an alarm is on nothing fills quickly, and publishers wait for it to go off: 0.25 s.
 FILL_BYTES_PER_S = 1_000_000_000
 POLL_S_MIN, POLL_S_MAX, POLL_S_ALARM = 0.05, 2.0, 0.25
 # Free space has to come back by a quarter more than the limit: more than a WAL that is truncated gives back

@@ -1,8 +1,9 @@
 """SIGTERM and SIGINT: the first one asks for a drain, the second one ends the process at once.
 
 What comes in: signals. What goes out: `stop` is set; or the process is gone with exit code 1.
-Rules: 1. The second signal ends the process from its handler, outside trio: it must work when the drain, or the whole
-event loop, is stuck. 2. It skips all cleaning up: what was confirmed is on disk already, nothing else was promised.
+Rules: 1. The second signal ends the process from its handler, outside trio: it must work when the drain, or
+the whole event loop, is stuck. 2. It skips all cleaning up: what was confirmed is on disk already, nothing
+else was promised.
 3. What comes within `SAME_SIGNAL_S` of the first is the first again.
 Not here: the drain (`broker.py`).
 """
@@ -18,15 +19,17 @@ import structlog
 import trio
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# One wish often arrives twice: Ctrl-C goes to the whole process group, and a wrapper (timeout, a package runner, an init
-# of a container) forwards its own. They are milliseconds apart; a person who presses again takes longer than this.
+# One wish often arrives twice: Ctrl-C goes to the whole process group, and a wrapper (timeout, a package
+# runner, an init of a container) forwards its own. They are milliseconds apart; a person who presses again
+# takes longer than this.
 SAME_SIGNAL_S = 0.25
 
 log = structlog.get_logger(room="signals")
 
 
 async def watch_stop_signals(stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Sets `stop` at the first signal, and waits for ever: the second ends the process. Run it in the main thread."""
+    """Sets `stop` at the first signal, and waits for ever: the second ends the process. Run it in the main
+    thread."""
     token = trio.lowlevel.current_trio_token()
     first_at: float | None = None
 

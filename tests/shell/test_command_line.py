@@ -203,7 +203,7 @@ def test_a_broker_that_cannot_start_is_one_sentence_and_1(
             raise StartupError("port 5672 is taken: choose another")
 
     stand_in(serve)
-    code, out, err = run(capsys, "serve", "--log-level", "warning", "--data-dir", str(tmp_path))
+    code, out, err = run(capsys, "serve", "--data-dir", str(tmp_path))
     assert (code, out, err) == (1, "", "amqpd: port 5672 is taken: choose another\n")
 
 
