@@ -55,16 +55,9 @@ class LazyGroup(click.Group):
 
 def version_text() -> str:
     """As in "amqpd 0.1.0 (kernel: python)"."""
-    from importlib.metadata import PackageNotFoundError, version
+    from amqpd import __version__, kernel
 
-    from amqpd import kernel
-
-    try:
-        number = version("amqpd")
-    except PackageNotFoundError:
-        # A checkout that is not installed (PYTHONPATH=. python -m amqpd).
-        number = "0+checkout"
-    return f"amqpd {number} (kernel: {kernel.NAME})"
+    return f"amqpd {__version__} (kernel: {kernel.NAME})"
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

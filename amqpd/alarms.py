@@ -4,21 +4,19 @@ What comes in: the memory and free disk space of this machine, looked at again a
 `on_change(kind, on)` at each change, kind "memory" or "disk"; the broker then stops reading from publishers
 and tells them (connection.blocked).
 Rules: 1. `decide` is pure: readings and limits in, alarms out. 2. The disk alarm goes off only well above the
-level where it went on, or it would flap with each row that is deleted. 3. The reserve is the journal's last
-room, see `Reserve`.
-Not here: who is blocked (`broker.py`), what leaves memory for the disk (`queues/`).
+level where it went on, or it would flap with each row that is deleted.
+Not here: who is blocked (`broker.py`), what leaves memory for the disk (`queues/`), a commit that finds the
+disk full all the same (`journal/reserve.py`).
 
 While publishers wait, consumers go on, and each ack is a record in the journal: a full disk would turn "no
 new messages" into "no progress at all", because deleting needs room first (SQLite's WAL).
-`disk_free_bytes_min` is that room. Another program can fill the disk all the same, so the reserve is a file
-that can be given up.
+`disk_free_bytes_min` is that room.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,24 +27,19 @@ import psutil
 import structlog
 import trio
 
-from amqpd.config import MIB, Settings
+from amqpd.config import Settings
 
 AlarmKind = Literal["memory", "disk"]
 OnChange = Callable[[AlarmKind, bool], None]
 
 # A fast disk, or loopback publishers, fill this much in a second. The next look comes when half of the
 # head-room could be gone, but not sooner than 50 ms (the default disk_free_bytes_min takes as long to fill),
-# nor later than 2 s. While an alarm is on nothing fills quickly, and publishers wait for it to go off: 0.25
-# s.
+# nor later than 2 s. While an alarm is on nothing fills quickly, and publishers wait for it to go off: 0.25 s.
 FILL_BYTES_PER_S = 1_000_000_000
 POLL_S_MIN, POLL_S_MAX, POLL_S_ALARM = 0.05, 2.0, 0.25
 # Free space has to come back by a quarter more than the limit: more than a WAL that is truncated gives back
 # for a moment.
 DISK_HYSTERESIS = 1.25
-# Acks of some thousand batches: a settle record is some 50 bytes, but each commit writes whole pages of 4096
-# bytes.
-RESERVE_BYTES = 16 * MIB
-RESERVE_NAME = "reserve"
 
 log = structlog.get_logger(room="alarms")
 
@@ -94,7 +87,6 @@ class Alarms:
         self._process = psutil.Process()
         self._on: frozenset[AlarmKind] = frozenset()
         self.limits = limits_from(settings)
-        self.reserve = Reserve(settings.data_dir, min(RESERVE_BYTES, settings.disk_free_bytes_min // 4))
 
     @property
     def on(self) -> frozenset[AlarmKind]:
@@ -111,9 +103,8 @@ class Alarms:
             readings = self.look()
 
     def look(self) -> Readings:
-        """One look: calls `on_change` for what changed, keeps the reserve or gives it up."""
+        """One look: calls `on_change` for what changed."""
         readings = self.read()
-        self._tend_reserve(readings)
         if "memory" in self._on:
             give_memory_back()
         on = decide(readings, self.limits, self._on)
@@ -134,13 +125,6 @@ class Alarms:
         """Two system calls of microseconds; on a local disk, statfs(2) answers from memory, so it needs no
         thread."""
         return Readings(self._process.memory_info().rss, shutil.disk_usage(self._data_dir).free)
-
-    def _tend_reserve(self, readings: Readings) -> None:
-        if self.reserve.held:
-            if readings.disk_free_bytes < self.reserve.nbytes // 4:
-                self.reserve.give_up()
-        elif readings.disk_free_bytes > self.limits.disk_free_bytes_min * DISK_HYSTERESIS + self.reserve.nbytes:
-            self.reserve.take()
 
 
 def limits_from(settings: Settings) -> Limits:
@@ -190,41 +174,3 @@ def give_memory_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-class Reserve:
-    """A file of `nbytes` in the data directory that holds disk space, and is given up when the disk is full.
-
-    Its space then takes the records of acks, which lead to deletes, which make room. It is taken back when
-    there is plenty."""
-
-    def __init__(self, data_dir: Path, nbytes: int) -> None:
-        self._path = data_dir / RESERVE_NAME
-        self.nbytes = nbytes
-
-    @property
-    def held(self) -> bool:
-        try:
-            return self.nbytes > 0 and self._path.stat().st_size == self.nbytes
-        except FileNotFoundError:
-            return False
-
-    def take(self) -> None:
-        """Allocates the file. Where that cannot be done (a quota, a system without posix_fallocate), the
-        broker runs without a reserve: it is a second net, the alarm is the first."""
-        if self.nbytes <= 0:
-            return
-        try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.posix_fallocate(fd, 0, self.nbytes)
-            finally:
-                os.close(fd)
-        except (OSError, AttributeError) as error:
-            log.warning("no reserve on this disk", nbytes=self.nbytes, reason=str(error))
-            self._path.unlink(missing_ok=True)
-            self.nbytes = 0
-
-    def give_up(self) -> None:
-        log.error("disk full: giving up the reserve, so that acks go on", nbytes=self.nbytes)
-        self._path.unlink(missing_ok=True)

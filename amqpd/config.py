@@ -49,9 +49,9 @@ def parse_watermark(value: Any) -> Any:
         raise ValueError("must be a fraction such as 0.6, or a size such as 2GiB")
     if 0 < value <= 1:
         return float(value)
-    # Less than an idle broker takes would block publishers for ever.
-    if value < 64 * MIB:
-        raise ValueError("must be a fraction of the memory (more than 0, up to 1), or at least 64MiB")
+    # A broker with nothing in it takes some 95 MB; a limit near that would block publishers for ever.
+    if value < 128 * MIB:
+        raise ValueError("must be a fraction of the memory (more than 0, up to 1), or at least 128MiB")
     return int(value)
 
 
@@ -167,7 +167,7 @@ class Settings(BaseSettings):
     # These users may log in from loopback only: guest has a password that everyone knows.
     loopback_users: Names = ("guest",)
 
-    # A connection costs a descriptor and some 20 kB. The limit of open files of the process bounds it too,
+    # A connection costs a descriptor and some kilobytes. The limit of open files of the process bounds it too,
     # the smaller counts.
     connections_max: Count = Field(65_536, ge=1, le=1_000_000)
     # What RabbitMQ proposes: it is on everyone's tests, and some clients break on 0 ("no limit").
@@ -185,8 +185,7 @@ class Settings(BaseSettings):
     message_bytes_max: Bytes = Field(128 * MIB, ge=1, le=512 * MIB)
 
     # Above it, publishers are blocked. A fraction of the memory that the machine (or its cgroup) has, or
-    # bytes. 0.6 as RabbitMQ: what is left is for the page cache, which the journal lives from. A broker that
-    # does nothing needs some 60 MB.
+    # bytes. 0.6 as RabbitMQ: what is left is for the page cache, which the journal lives from.
     memory_high_watermark: Watermark = 0.6
     # Below it, publishers are blocked. 50 MB as RabbitMQ: it is the room in which acks are recorded while
     # publishers wait, and it is more than the journal writes between two looks at the disk (alarms.py). 0

@@ -96,7 +96,9 @@ def connections_possible(settings: Settings) -> int:
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return settings.connections_max
     possible = max(1, soft - DESCRIPTORS_RESERVED)
-    log.warning("limit of open files is below connections_max", open_files=soft, connections=possible)
+    # Nobody asked for the default: then it is only worth knowing.
+    tell = log.warning if "connections_max" in settings.model_fields_set else log.info
+    tell("limit of open files bounds the connections", open_files=soft, connections=possible)
     return possible
 
 

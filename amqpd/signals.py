@@ -1,9 +1,10 @@
 """SIGTERM and SIGINT: the first one asks for a drain, the second one ends the process at once.
 
 What comes in: signals. What goes out: `stop` is set; or the process is gone with exit code 1.
-Rules: 1. The second signal is handled outside trio, at the next bytecode: it must work when the drain, or the
-whole event loop, is stuck. 2. It skips all cleaning up: what was confirmed is on disk already, nothing else
-was promised.
+Rules: 1. The second signal ends the process from its handler, outside trio: it must work when the drain, or
+the whole event loop, is stuck. 2. It skips all cleaning up: what was confirmed is on disk already, nothing
+else was promised.
+3. What comes within `SAME_SIGNAL_S` of the first is the first again.
 Not here: the drain (`broker.py`).
 """
 
@@ -11,12 +12,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from types import FrameType
 
 import structlog
 import trio
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# One wish often arrives twice: Ctrl-C goes to the whole process group, and a wrapper (timeout, a package
+# runner, an init of a container) forwards its own. They are milliseconds apart; a person who presses again
+# takes longer than this.
+SAME_SIGNAL_S = 0.25
 
 log = structlog.get_logger(room="signals")
 
@@ -24,22 +30,28 @@ log = structlog.get_logger(room="signals")
 async def watch_stop_signals(stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """Sets `stop` at the first signal, and waits for ever: the second ends the process. Run it in the main
     thread."""
-    before = {known: signal.getsignal(known) for known in STOP_SIGNALS}
-    with trio.open_signal_receiver(*STOP_SIGNALS) as received:
-        task_status.started()
-        first = await anext(received)
-    try:
-        for known in STOP_SIGNALS:
-            signal.signal(known, _exit_at_once)
-        log.info("stopping", signal=signal.Signals(first).name, hint="a second signal exits at once")
+    token = trio.lowlevel.current_trio_token()
+    first_at: float | None = None
+
+    def ask(number: int) -> None:
+        log.info("stopping", signal=signal.Signals(number).name, hint="a second signal exits at once")
         stop.set()
+
+    def receive(number: int, _: FrameType | None) -> None:
+        nonlocal first_at
+        now = time.monotonic()
+        if first_at is None:
+            first_at = now
+            token.run_sync_soon(ask, number)
+        elif now - first_at >= SAME_SIGNAL_S:
+            # os.write and os._exit: buffered streams and exit handlers may be what is stuck.
+            os.write(2, b"amqpd: second signal, exiting without finishing the drain\n")
+            os._exit(1)
+
+    before = {number: signal.signal(number, receive) for number in STOP_SIGNALS}
+    try:
+        task_status.started()
         await trio.sleep_forever()
     finally:
-        for known, handler in before.items():
-            signal.signal(known, handler)
-
-
-def _exit_at_once(number: int, _: FrameType | None) -> None:
-    # os.write and os._exit: buffered streams and exit handlers may be what is stuck.
-    os.write(2, b"amqpd: second signal, exiting without finishing the drain\n")
-    os._exit(1)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -72,6 +72,8 @@ BANNED_NAMES = frozenset({"utils", "util", "manager", "helper", "helpers", "misc
 
 LINES_MAX = 400
 LINES_MAX_WITH_REASON = 600
+# Tests are lists: each is read alone, so a longer file costs less than two that split one subject.
+LINES_MAX_TESTS = 600
 FUNCTION_LINES_MAX = 70
 # Files between the two limits: {path: reason}. A file goes in with its reason, and out when it is cut.
 LONG_FILES: dict[str, str] = {}
@@ -196,9 +198,10 @@ def test_the_list_of_pure_rooms_is_not_of_ghosts() -> None:
 @pytest.mark.parametrize("path", sorted(path for path, _ in sources()))
 def test_files_stay_readable(path: str) -> None:
     lines = len((ROOT / path).read_text().splitlines())
-    limit = LINES_MAX_WITH_REASON if path in LONG_FILES else LINES_MAX
+    usual = LINES_MAX_TESTS if path.startswith("tests/") else LINES_MAX
+    limit = LINES_MAX_WITH_REASON if path in LONG_FILES else usual
     assert lines <= limit, f"{path} has {lines} lines: cut it at a noun, or give the reason in LONG_FILES (to 600)"
-    assert lines > LINES_MAX or path not in LONG_FILES, f"{path} is short again: take it out of LONG_FILES"
+    assert lines > usual or path not in LONG_FILES, f"{path} is short again: take it out of LONG_FILES"
 
 
 def long_functions() -> dict[str, int]:

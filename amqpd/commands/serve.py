@@ -61,7 +61,8 @@ def run(settings: Settings) -> int:
     configure_logs(settings.log_level)
     # Journal and metadata store make files of their own: nobody else is to read them.
     os.umask(0o077)
-    log.info("starting", data_dir=str(settings.data_dir), bind=",".join(settings.bind), port=settings.port)
+    # Not info: when it cannot start, the operator reads one sentence and nothing else.
+    log.debug("starting", data_dir=str(settings.data_dir), bind=",".join(settings.bind), port=settings.port)
     try:
         trio.run(_main, settings)
     except BaseException as error:  # noqa: BLE001 - the last door: everything is reported, and ends the process

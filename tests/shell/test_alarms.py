@@ -1,4 +1,4 @@
-"""The alarms: the pure decision, the loop around it, the memory of a cgroup, and the reserve."""
+"""The alarms: the pure decision, the loop around it, the memory of a cgroup."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from amqpd.alarms import (
     POLL_S_ALARM,
     POLL_S_MAX,
     POLL_S_MIN,
-    RESERVE_BYTES,
     AlarmKind,
     Alarms,
     Limits,
     Readings,
-    Reserve,
     decide,
     limits_from,
     memory_bytes,
@@ -156,47 +154,3 @@ def test_real_readings(tmp_path: Path) -> None:
     # Others use the disk too; the order of magnitude is what can be said.
     statistics = os.statvfs(tmp_path)
     assert readings.disk_free_bytes == pytest.approx(statistics.f_bavail * statistics.f_frsize, rel=0.2)
-
-
-def test_the_reserve_is_given_up_on_a_full_disk_and_taken_back(tmp_path: Path) -> None:
-    nearly_full, recovering = Readings(0, 1000), Readings(0, MIB + 1)
-    alarms = Scripted(tmp_path, [CALM, nearly_full, recovering, CALM])
-    file = tmp_path / "reserve"
-    alarms.look()
-    assert file.stat().st_size == MIB // 4
-    assert file.stat().st_blocks * 512 >= MIB // 4, "a sparse file holds nothing"
-    alarms.look()
-    assert not file.exists()
-    alarms.look()
-    assert not file.exists(), "as long as it is tight, the room is for others"
-    alarms.look()
-    assert alarms.reserve.held
-
-
-def test_a_reserve_that_cannot_be_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(*_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", no_room)
-    reserve = Reserve(tmp_path, MIB)
-    reserve.take()
-    assert not reserve.held
-    assert not list(tmp_path.iterdir())
-    assert reserve.nbytes == 0
-
-
-def test_a_reserve_cut_short_by_a_crash_is_not_held(tmp_path: Path) -> None:
-    (tmp_path / "reserve").write_bytes(b"")
-    reserve = Reserve(tmp_path, 8192)
-    assert not reserve.held
-    reserve.take()
-    assert reserve.held
-
-
-def test_the_reserve_is_a_part_of_what_the_alarm_keeps_free() -> None:
-    def size(free: int) -> int:
-        return Alarms(Settings(disk_free_bytes_min=free), lambda *_: None).reserve.nbytes
-
-    assert size(50_000_000) == 12_500_000
-    assert size(GIB) == RESERVE_BYTES
-    assert size(0) == 0

@@ -156,7 +156,7 @@ def test_settings_made_in_code_read_nothing_else(monkeypatch: pytest.MonkeyPatch
         (
             "memory_high_watermark = 0",
             "setting memory_high_watermark = 0 (from {file}) must be a fraction of the memory "
-            "(more than 0, up to 1), or at least 64MiB; correct it there",
+            "(more than 0, up to 1), or at least 128MiB; correct it there",
         ),
         (
             "plain_listener = false",
