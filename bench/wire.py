@@ -24,6 +24,8 @@ CLOSE_SECONDS_MAX = 5.0
 CALL_SECONDS_MAX = 60.0
 """One call's reply; generous, as a broker may hash a password slowly under a storm of connections."""
 
+_CLOSE_OK = frame.marshal(commands.Connection.CloseOk(), 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -141,8 +143,10 @@ class Wire:
         self.socket.settimeout(CLOSE_SECONDS_MAX)
         try:
             self.send(commands.Connection.Close(200, "", 0, 0), channel=0)
-            while self.socket.recv(65_536):
-                pass
+            # RabbitMQ waits for the client to close the socket, so its own end of it is not what to wait for.
+            tail = b""
+            while not tail.endswith(_CLOSE_OK) and (chunk := self.socket.recv(65_536)):
+                tail = (tail + chunk)[-len(_CLOSE_OK) :]
         except OSError:
             pass  # the broker may reset instead; all counts were checked before
         self.socket.close()
