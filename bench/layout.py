@@ -35,7 +35,7 @@ class Layout:
         return len(self.first)
 
     def constant_parts(self) -> list[tuple[int, bytes]]:
-        """(offset, bytes) of everything that every delivery repeats, except bodies beyond their first 64
+        """(offset, bytes) of everything that every delivery repeats, except bodies beyond their first 256
         bytes: a large body is not compared in full, its length and its end octet are."""
         cuts = [
             (0, self.tag_at),
@@ -43,7 +43,7 @@ class Layout:
             (self.key_at + self.key_bytes, self.stamp_at),
         ]
         after = self.stamp_at + STAMP_BYTES
-        cuts += [(after, min(after + 64, self.stride)), (self.stride - 1, self.stride)]
+        cuts += [(after, min(after + 256, self.stride)), (self.stride - 1, self.stride)]
         return [(start, self.first[start:stop]) for start, stop in cuts if start < stop]
 
 
