@@ -47,7 +47,7 @@ class Layout:
         return [(start, self.first[start:stop]) for start, stop in cuts if start < stop]
 
 
-def learn_layout(data: bytes) -> Layout | None:
+def learn_layout(data: bytes | bytearray) -> Layout | None:
     """The layout of the delivery that `data` begins with, or None while it is not complete.
 
     Raises BenchError if another frame is found where the delivery should be."""
@@ -83,7 +83,7 @@ def learn_layout(data: bytes) -> Layout | None:
     return Layout(bytes(data[:at]), tag_at, key_at, data[key_at - 1], stamp_at)
 
 
-def _frame_at(data: bytes, at: int, kind: int) -> tuple[int, int] | None:
+def _frame_at(data: bytes | bytearray, at: int, kind: int) -> tuple[int, int] | None:
     """(offset, size) of the payload of the whole frame at `at`, None if it is not all there."""
     if len(data) > at and data[at] != kind:
         raise BenchError(f"frame type {data[at]} where {kind} was due: {name_of_frame(data[at:])}")

@@ -12,10 +12,12 @@ from __future__ import annotations
 import socket
 import struct
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pamqp import commands, frame
 from pamqp.base import Frame
+from pamqp.common import FieldTable
 from pamqp.header import ProtocolHeader
 
 from bench.errors import BenchError, name_of_frame
@@ -24,6 +26,7 @@ CLOSE_SECONDS_MAX = 5.0
 CALL_SECONDS_MAX = 60.0
 """One call's reply; generous, as a broker may hash a password slowly under a storm of connections."""
 
+Reply = TypeVar("Reply")
 _CLOSE_OK = frame.marshal(commands.Connection.CloseOk(), 0)
 
 
@@ -71,7 +74,10 @@ class Wire:
         start = self._reply(commands.Connection.Start)
         self.server_properties = dict(start.server_properties)
         response = f"\0{address.user}\0{address.password}"
-        properties = {"product": "amqpd bench", "capabilities": {"authentication_failure_close": True}}
+        properties: FieldTable = {
+            "product": "amqpd bench",
+            "capabilities": {"authentication_failure_close": True},
+        }
         tune = self.call(
             commands.Connection.StartOk(client_properties=properties, mechanism="PLAIN", response=response),
             commands.Connection.Tune,
@@ -85,12 +91,12 @@ class Wire:
     def send(self, method: Frame, channel: int = 1) -> None:
         self.socket.sendall(frame.marshal(method, channel))
 
-    def call(self, method: Frame, reply: type, channel: int = 1):
+    def call(self, method: Frame, reply: type[Reply], channel: int = 1) -> Reply:
         """Send `method`, wait for the frame of type `reply` and return it."""
         self.send(method, channel)
         return self._reply(reply)
 
-    def _reply(self, reply: type):
+    def _reply(self, reply: type[Reply]) -> Reply:
         while True:
             data = self._received
             if len(data) >= 7:
