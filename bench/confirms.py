@@ -39,8 +39,6 @@ class Confirms:
         data = self._rest + chunk if self._rest else chunk
         whole = len(data) - len(data) % CONFIRM_BYTES
         self._rest = data[whole:]
-        if self._rest and self._rest[0] != 1:
-            raise BenchError(f"not a confirm: {name_of_frame(self._rest)}")
         floor, above = self.floor, self._above
         at = 0
         for kind, _, size, method, tag, multiple, end in _CONFIRM.iter_unpack(memoryview(data)[:whole]):
@@ -57,6 +55,8 @@ class Confirms:
                 continue
             if above:
                 floor = self._join(floor, multiple)
+        if self._rest and self._rest[0] != 1:
+            raise BenchError(f"not a confirm: {name_of_frame(self._rest)}")
         self.frames += whole // CONFIRM_BYTES
         self.floor = floor
         return floor + len(above)

@@ -14,7 +14,7 @@ class BenchError(Exception):
     """A run is not valid: the broker refused, lost, repeated or changed something, or a worker died."""
 
 
-def name_of_frame(data: bytes) -> str:
+def name_of_frame(data: bytes | bytearray) -> str:
     """What the frame at the start of `data` is, in words; never raises."""
     try:
         _, channel, value = frame.unmarshal(bytes(data))

@@ -35,7 +35,7 @@ class Layout:
         return len(self.first)
 
     def constant_parts(self) -> list[tuple[int, bytes]]:
-        """(offset, bytes) of everything that every delivery repeats, except bodies beyond their first 64
+        """(offset, bytes) of everything that every delivery repeats, except bodies beyond their first 256
         bytes: a large body is not compared in full, its length and its end octet are."""
         cuts = [
             (0, self.tag_at),
@@ -43,11 +43,11 @@ class Layout:
             (self.key_at + self.key_bytes, self.stamp_at),
         ]
         after = self.stamp_at + STAMP_BYTES
-        cuts += [(after, min(after + 64, self.stride)), (self.stride - 1, self.stride)]
+        cuts += [(after, min(after + 256, self.stride)), (self.stride - 1, self.stride)]
         return [(start, self.first[start:stop]) for start, stop in cuts if start < stop]
 
 
-def learn_layout(data: bytes) -> Layout | None:
+def learn_layout(data: bytes | bytearray) -> Layout | None:
     """The layout of the delivery that `data` begins with, or None while it is not complete.
 
     Raises BenchError if another frame is found where the delivery should be."""
@@ -83,7 +83,7 @@ def learn_layout(data: bytes) -> Layout | None:
     return Layout(bytes(data[:at]), tag_at, key_at, data[key_at - 1], stamp_at)
 
 
-def _frame_at(data: bytes, at: int, kind: int) -> tuple[int, int] | None:
+def _frame_at(data: bytes | bytearray, at: int, kind: int) -> tuple[int, int] | None:
     """(offset, size) of the payload of the whole frame at `at`, None if it is not all there."""
     if len(data) > at and data[at] != kind:
         raise BenchError(f"frame type {data[at]} where {kind} was due: {name_of_frame(data[at:])}")

@@ -1,4 +1,4 @@
-"""Processor time and memory of a broker's processes.
+"""Processor time and memory of a broker's processes, and processor time of the whole machine.
 
 What comes in: a process id. What goes out: seconds of processor time and bytes of resident memory, summed
 over it and its descendants. Rule: a broker that is reached by its address alone has none of this, and the
@@ -17,6 +17,14 @@ import psutil
 class Usage:
     cpu_s: float
     rss_bytes: int
+
+
+def machine_busy_s() -> float:
+    """Seconds of processor time that all processes of the machine have used, over all cores (what a
+    hypervisor took away is counted in): with it a run can tell how much of the machine was not its own."""
+    times = psutil.cpu_times()
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    return float(sum(getattr(times, name, 0.0) for name in names))
 
 
 def usage_of(pid: int | None) -> Usage | None:

@@ -9,11 +9,15 @@ Not here: running (`runner.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 from bench.scenarios.base import Figure, Result
+
+COST_COLUMNS = ("broker cpu", "msg/cpu s", "rss MB", "gen cpu", "msg/gen cpu s", "other cpu")
+"""Shares are of one core; `gen cpu` is publisher + consumer; `other cpu` is neither broker nor generator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,13 @@ def table(outcomes: list[Outcome], baseline: str) -> str:
     """Aligned text: a line per figure and broker."""
     costs = _costs(outcomes)
     head = ["scenario", "figure", "broker", "median", "lowest", "highest", "unit", f"x {baseline}"]
-    head += ["broker cpu", "rss MB", "gen cpu", "msg/gen cpu s"]
+    head += list(COST_COLUMNS)
     rows, main = [head], set[tuple[str, str]]()
     for summary in summarise(outcomes, baseline):
         key = (summary.scenario, summary.broker)
         ratio = "" if summary.ratio is None or summary.broker == baseline else f"{summary.ratio:.2f}"
         numbers = [_number(value) for value in (summary.median, summary.lowest, summary.highest)]
-        cost = ["", "", "", ""] if key in main else costs[key]
+        cost = [""] * len(COST_COLUMNS) if key in main else costs[key]
         main.add(key)
         rows.append([summary.scenario, summary.figure, summary.broker, *numbers, summary.unit, ratio, *cost])
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
@@ -123,16 +127,29 @@ def _costs(outcomes: list[Outcome]) -> dict[tuple[str, str], list[str]]:
             results.setdefault((outcome.scenario, outcome.broker), []).append(outcome.result)
     costs = {}
     for key, runs in results.items():
-        cpu = [run.broker_cpu for run in runs if run.broker_cpu is not None]
-        rss = [run.broker_rss_mb for run in runs if run.broker_rss_mb is not None]
         roles = {role: median(run.generator_cpu[role] for run in runs) for role in runs[0].generator_cpu}
         costs[key] = [
-            f"{median(cpu):.0%}" if cpu else "",
-            f"{median(rss):.0f}" if rss else "",
-            " + ".join(f"{share:.0%}" for share in roles.values()),
-            _number(median(run.messages_per_generator_cpu_s for run in runs)),
+            _share(_median(run.broker_cpu for run in runs)),
+            _text(_median(run.messages_per_broker_cpu_s for run in runs)),
+            _text(_median(run.broker_rss_mb for run in runs)),
+            "+".join(f"{share:.0%}" for share in roles.values()),
+            _text(median(run.messages_per_generator_cpu_s for run in runs)),
+            _share(_median(run.other_cpu for run in runs)),
         ]
     return costs
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else _number(value)
 
 
 def _ratio(value: float, base: float | None, higher_is_better: bool) -> float | None:

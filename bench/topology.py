@@ -47,7 +47,7 @@ class Topology:
     def messages(self, queue: str) -> int:
         """Ready messages in the queue (`message-count` of a passive declare)."""
         declare = commands.Queue.Declare(queue=queue, passive=True)
-        return int(self._wire.call(declare, commands.Queue.DeclareOk).message_count)
+        return self._wire.call(declare, commands.Queue.DeclareOk).message_count or 0
 
     def __enter__(self) -> Topology:
         return self
@@ -56,9 +56,8 @@ class Topology:
         left = 0
         try:
             for queue in self._queues:
-                left += self._wire.call(
-                    commands.Queue.Delete(queue=queue), commands.Queue.DeleteOk
-                ).message_count
+                deleted = self._wire.call(commands.Queue.Delete(queue=queue), commands.Queue.DeleteOk)
+                left += deleted.message_count or 0
             for exchange in self._exchanges:
                 self._wire.call(commands.Exchange.Delete(exchange=exchange), commands.Exchange.DeleteOk)
             self._wire.close()

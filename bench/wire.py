@@ -12,10 +12,12 @@ from __future__ import annotations
 import socket
 import struct
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pamqp import commands, frame
 from pamqp.base import Frame
+from pamqp.common import FieldTable
 from pamqp.header import ProtocolHeader
 
 from bench.errors import BenchError, name_of_frame
@@ -23,6 +25,9 @@ from bench.errors import BenchError, name_of_frame
 CLOSE_SECONDS_MAX = 5.0
 CALL_SECONDS_MAX = 60.0
 """One call's reply; generous, as a broker may hash a password slowly under a storm of connections."""
+
+Reply = TypeVar("Reply")
+_CLOSE_OK = frame.marshal(commands.Connection.CloseOk(), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,10 @@ class Wire:
         start = self._reply(commands.Connection.Start)
         self.server_properties = dict(start.server_properties)
         response = f"\0{address.user}\0{address.password}"
-        properties = {"product": "amqpd bench", "capabilities": {"authentication_failure_close": True}}
+        properties: FieldTable = {
+            "product": "amqpd bench",
+            "capabilities": {"authentication_failure_close": True},
+        }
         tune = self.call(
             commands.Connection.StartOk(client_properties=properties, mechanism="PLAIN", response=response),
             commands.Connection.Tune,
@@ -83,12 +91,12 @@ class Wire:
     def send(self, method: Frame, channel: int = 1) -> None:
         self.socket.sendall(frame.marshal(method, channel))
 
-    def call(self, method: Frame, reply: type, channel: int = 1):
+    def call(self, method: Frame, reply: type[Reply], channel: int = 1) -> Reply:
         """Send `method`, wait for the frame of type `reply` and return it."""
         self.send(method, channel)
         return self._reply(reply)
 
-    def _reply(self, reply: type):
+    def _reply(self, reply: type[Reply]) -> Reply:
         while True:
             data = self._received
             if len(data) >= 7:
@@ -141,8 +149,10 @@ class Wire:
         self.socket.settimeout(CLOSE_SECONDS_MAX)
         try:
             self.send(commands.Connection.Close(200, "", 0, 0), channel=0)
-            while self.socket.recv(65_536):
-                pass
+            # RabbitMQ waits for the client to close the socket, so its own end of it is not what to wait for.
+            tail = b""
+            while not tail.endswith(_CLOSE_OK) and (chunk := self.socket.recv(65_536)):
+                tail = (tail + chunk)[-len(_CLOSE_OK) :]
         except OSError:
             pass  # the broker may reset instead; all counts were checked before
         self.socket.close()

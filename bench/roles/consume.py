@@ -27,8 +27,9 @@ from bench.link import Link
 from bench.wire import Wire
 
 WAKE_SECONDS = 0.05
-RECEIVE_BYTES_MIN = 32 * 1024
-"""Some 170 deliveries of 100 bytes: far below every prefetch used here, so that acks never wait for it."""
+RECEIVE_BYTES_MIN = 8 * 1024
+"""Some 40 deliveries of 100 bytes: far below every prefetch used here, so that acks never wait for it, and
+below what a socket's buffer holds when they come as many small segments."""
 GO_SECONDS_MAX = 300.0
 DRAIN_SECONDS_MAX = 180.0
 QUIET_SECONDS = 0.1
@@ -189,7 +190,7 @@ def _many(taps: list[Tap], buffer: bytearray) -> Callable[[], bool]:
         if ready:
             return True
         # Fewer bytes than RECEIVE_BYTES_MIN do not show as readable: look once into every connection.
-        return any([tap.receive(buffer, socket.MSG_DONTWAIT) for tap in taps])
+        return sum(tap.receive(buffer, socket.MSG_DONTWAIT) for tap in taps) > 0
 
     return step
 

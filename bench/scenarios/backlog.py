@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from bench.clock import now
 from bench.crew import Crew
 from bench.errors import BenchError
-from bench.proc import usage_of
 from bench.scenarios.base import Figure, Result, Scenario, Setting
-from bench.scenarios.flow import broker_share
+from bench.scenarios.cost import look, result_of
 from bench.topology import Topology
 
 PHASE_SECONDS_MAX = 600.0
@@ -32,10 +31,10 @@ class Backlog:
             queue = topology.queue()
             publisher = {"keys": [queue], "body_bytes": 100, "window": 2000, "messages": messages}
             feeder = crew.start("publish", url=setting.url, ring_messages=1024, **publisher)
-            before, began = usage_of(setting.pid), now()
-            crew.go(began, began + PHASE_SECONDS_MAX)
+            first = look(setting.pid)
+            crew.go(first.at, first.at + PHASE_SECONDS_MAX)
             (filled,) = crew.expect("stopped", [feeder], PHASE_SECONDS_MAX)
-            full = usage_of(setting.pid)
+            full = look(setting.pid)
             if filled["published"] != messages or topology.messages(queue) != messages:
                 raise BenchError(
                     f"{filled['published']} of {messages} confirmed, {topology.messages(queue)} in the queue"
@@ -44,29 +43,19 @@ class Backlog:
             eater.tell("go", start=now(), stop=now())
             eater.tell("total", totals=[messages])
             (drained,) = crew.expect("done", [eater], PHASE_SECONDS_MAX)
-            after, ended = usage_of(setting.pid), now()
+            last = look(setting.pid)
             feeder.tell("finish")
             crew.expect("done", [feeder], PHASE_SECONDS_MAX)
-        seconds = filled["seconds"] + drained["seconds"]
-        cpu_s = filled["cpu_s"] + drained["cpu_s"]
-        broker_cpu, rss_mb = broker_share(before, after, ended - began)
-        if full is not None:
-            rss_mb = full.rss_bytes / 1e6
-        return Result(
-            [
-                Figure("rate", messages / seconds, "msg/s"),
-                Figure("fill", messages / filled["seconds"], "msg/s"),
-                Figure("drain", messages / drained["seconds"], "msg/s"),
-            ],
-            {
-                "publish": filled["cpu_s"] / filled["seconds"],
-                "consume": drained["cpu_s"] / drained["seconds"],
-            },
-            messages / cpu_s if cpu_s else 0.0,
-            broker_cpu,
-            rss_mb,
-            {"published": messages, "confirmed": filled["confirmed"], "received": drained["received"]},
-        )
+        phases = {"publish": filled, "consume": drained}
+        figures = [
+            Figure("rate", messages / sum(phase["seconds"] for phase in phases.values()), "msg/s"),
+            Figure("fill", messages / filled["seconds"], "msg/s"),
+            Figure("drain", messages / drained["seconds"], "msg/s"),
+        ]
+        if full.broker is not None:
+            figures.append(Figure("full", full.broker.rss_bytes / 1e6, "MB", higher_is_better=False))
+        counts = {"published": messages, "confirmed": filled["confirmed"], "received": drained["received"]}
+        return result_of(figures, phases, messages, first, last, counts)
 
 
 SCENARIOS = [

@@ -35,13 +35,16 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Result:
     """`figures` has the main one first. `generator_cpu` is the share of one core by role; `broker_cpu` and
-    `broker_rss_mb` are of the broker's processes, or None. `counts` holds what was checked."""
+    `broker_rss_mb` are of the broker's processes, `other_cpu` is what neither used: a noisy machine; they are
+    None where the broker's pid is not known. `counts` holds what was checked."""
 
     figures: list[Figure]
     generator_cpu: dict[str, float]
     messages_per_generator_cpu_s: float
     broker_cpu: float | None = None
+    messages_per_broker_cpu_s: float | None = None
     broker_rss_mb: float | None = None
+    other_cpu: float | None = None
     counts: dict[str, Any] = field(default_factory=dict)
 
 

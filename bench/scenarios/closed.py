@@ -36,7 +36,7 @@ class Closed:
 SCENARIOS = [
     Scenario(
         f"closed-{connections}",
-        f"{connections} connection(s), each one confirmed 100-byte publish at a time; transient queue, kept empty",
+        f"{connections} connection(s), one confirmed 100-byte publish each at a time; transient, consumed",
         Closed(connections),
     )
     for connections in (1, 50, 500)

@@ -1,0 +1,86 @@
+"""Every scenario, short, against the broker that AMQPD_TEST_URL names (skipped without it)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bench.errors import BenchError
+from bench.scenarios import SCENARIOS, Setting
+from bench.wire import Address, Wire
+
+URL = os.environ.get("AMQPD_TEST_URL", "")
+needs_broker = pytest.mark.skipif(not URL, reason="AMQPD_TEST_URL names no broker")
+
+
+@needs_broker
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_runs_and_its_counts_hold(name):
+    result = SCENARIOS[name].run(Setting(URL, None, warmup_s=0.1, seconds=0.3, scale=0.02))
+    assert all(figure.value > 0 for figure in result.figures)
+    assert result.counts["published"] > 0
+
+
+@needs_broker
+def test_command_line(tmp_path):
+    file = tmp_path / "out.json"
+    command = [
+        sys.executable,
+        "-m",
+        "bench",
+        "stream",
+        "closed-1",
+        "--url",
+        f"one={URL}",
+        "--url",
+        f"two={URL}",
+    ]
+    command += [
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.3",
+        "--warmup",
+        "0.1",
+        "--json",
+        str(file),
+        "--baseline",
+        "one",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "closed-1" in done.stdout
+    assert "[4/4]" in done.stderr
+    value = json.loads(file.read_text())
+    assert [(o["scenario"], o["broker"]) for o in value["outcomes"]] == [
+        ("stream", "one"),
+        ("stream", "two"),
+        ("closed-1", "one"),
+        ("closed-1", "two"),
+    ]
+
+
+@needs_broker
+def test_wrong_password_is_told():
+    address = Address.parse(URL)
+    wrong = f"amqp://guest:wrong@{address.host}:{address.port}/"
+    with pytest.raises(BenchError, match=r"ACCESS_REFUSED|closed the connection"):
+        Wire(wrong)
+
+
+def test_an_address_that_nobody_serves(tmp_path):
+    command = [sys.executable, "-m", "bench", "stream", "--url", "none=amqp://127.0.0.1:1/"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "Connection refused" in done.stderr
+
+
+def test_addresses():
+    assert Address.parse("amqp://localhost") == Address("localhost", 5672, "guest", "guest", "/")
+    assert Address.parse("amqp://u:p%40@h:1/a%2Fb") == Address("h", 1, "u", "p@", "a/b")
+    with pytest.raises(ValueError, match="not an amqp"):
+        Address.parse("http://localhost")
