@@ -13,6 +13,7 @@ Source: AMQP 0-9-1 sections 1.5 to 1.9 of the reference; https://www.rabbitmq.co
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 ROUTES_MAX = 4096
 # RabbitMQ's bound on any body, whatever the configuration says (rabbit_command_assembler).
 BODY_BYTES_MAX = 512 * 1024 * 1024
+
+# Milliseconds, the whole of the string (https://www.rabbitmq.com/docs/ttl).
+EXPIRATION = re.compile("[0-9]{1,18}")
 
 _PUBLISH_ID = b"\x00\x3c\x00\x28"
 
@@ -285,6 +289,8 @@ class Channel:
         properties = node.properties.read(run.properties)
         if properties.user_id is not None:
             self._check_user_id(properties.user_id)
+        if properties.expiration is not None and not EXPIRATION.fullmatch(properties.expiration):
+            raise AMQPPreconditionFailed(f"invalid expiration '{properties.expiration}'")
         queues = route.queues
         if queues is None:
             queues = node.route(self.connection.vhost, route.exchange, route.routing_key, properties.headers or {})

@@ -21,7 +21,7 @@ from amqpd.queues.backlog import Piece
 from amqpd.queues.queue import Queue
 from amqpd.security.access import Access
 from amqpd.topology import plans
-from amqpd.topology.records import Change, Key, Put, QueueRecord
+from amqpd.topology.records import Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ class Node:
             elif change.key[0] == "queue":
                 self._remove_queue(change.key)
             elif change.key[0] in ("vhost", "user"):
+                if change.key[0] == "vhost":
+                    self._empty_vhost(change.key[1])
                 for connection in list(self.connections.values()):
                     connection.removed(change.key[0], change.key[1])
 
@@ -164,6 +166,12 @@ class Node:
                     del self._owned[queue.record.owner or ""]
             self.dirty.pop(queue, None)
             queue.delete()
+
+    def _empty_vhost(self, name: str) -> None:
+        """Who deletes a vhost deletes what it can see in it; the transient queues here it cannot."""
+        left: list[Change] = [Delete(queue.record.key) for (vhost, _), queue in self.queues.items() if vhost == name]
+        if left:
+            self.submit(left, lambda _: None)
 
     def delete_queue(self, queue: Queue, resume: Resume) -> None:
         record = queue.record

@@ -1,7 +1,7 @@
 """What the broker itself must know of a message's properties.
 
 What comes in: the raw property flags and list of a content header. What goes out: `Properties`: persistent or not,
-the claimed user, and where the headers are.
+the claimed user, expiration, headers.
 Rules: 1. The bytes themselves stay as they are; here they are only read. 2. A list that does not fit its flags is
 a syntax error (502). 3. Equal bytes give the same object: publishers repeat themselves.
 Not here: what a full decode gives (`pamqp.header`), used by `headers` on demand only.
@@ -20,7 +20,7 @@ CACHE_ENTRIES_MAX = 1024
 CACHE_ENTRY_BYTES_MAX = 512
 
 # Bits of the property flags (section 4.2.6.1, in the order of the basic class's properties).
-_HEADERS, _DELIVERY_MODE, _PRIORITY, _TIMESTAMP, _USER_ID = 1 << 13, 1 << 12, 1 << 11, 1 << 6, 1 << 4
+_HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION, _TIMESTAMP, _USER_ID = 1 << 13, 1 << 12, 1 << 11, 1 << 8, 1 << 6, 1 << 4
 _SHORTSTR, _OCTET, _LONGLONG, _TABLE = range(4)
 _LAYOUT: list[tuple[int, int]] = [
     (1 << 15, _SHORTSTR),
@@ -30,7 +30,7 @@ _LAYOUT: list[tuple[int, int]] = [
     (_PRIORITY, _OCTET),
     (1 << 10, _SHORTSTR),
     (1 << 9, _SHORTSTR),
-    (1 << 8, _SHORTSTR),
+    (_EXPIRATION, _SHORTSTR),
     (1 << 7, _SHORTSTR),
     (_TIMESTAMP, _LONGLONG),
     (1 << 5, _SHORTSTR),
@@ -43,10 +43,13 @@ _LAYOUT: list[tuple[int, int]] = [
 class Properties:
     """`headers` is the decoded table, or None when the message has none."""
 
-    __slots__ = ("headers", "persistent", "user_id")
+    __slots__ = ("expiration", "headers", "persistent", "user_id")
 
-    def __init__(self, persistent: bool, user_id: str | None, headers: dict[str, Any] | None) -> None:
+    def __init__(
+        self, persistent: bool, user_id: str | None, expiration: str | None, headers: dict[str, Any] | None
+    ) -> None:
         self.persistent = persistent
+        self.expiration = expiration
         self.user_id = user_id
         self.headers = headers
 
@@ -74,7 +77,7 @@ def _read(raw: bytes) -> Properties:
     flags = raw[0] << 8 | raw[1]
     if flags & 3:
         raise ValueError("property flags beyond those of the basic class")
-    at, persistent, user_id, headers = 2, False, None, None
+    at, persistent, user_id, expiration, headers = 2, False, None, None, None
     for flag, kind in _LAYOUT:
         if not flags & flag:
             continue
@@ -82,6 +85,8 @@ def _read(raw: bytes) -> Properties:
             stop = at + 1 + raw[at]
             if flag == _USER_ID:
                 user_id = raw[at + 1 : stop].decode("utf-8", "surrogateescape")
+            elif flag == _EXPIRATION:
+                expiration = raw[at + 1 : stop].decode("utf-8", "surrogateescape")
             at = stop
         elif kind == _OCTET:
             if flag == _DELIVERY_MODE:
@@ -95,4 +100,4 @@ def _read(raw: bytes) -> Properties:
             at += size
     if at != len(raw):
         raise ValueError(f"{len(raw)} bytes of properties where the flags say {at}")
-    return Properties(persistent, user_id, headers)
+    return Properties(persistent, user_id, expiration, headers)

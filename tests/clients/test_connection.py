@@ -228,7 +228,7 @@ def test_heartbeat_on_a_channel_is_a_frame_error(port: int, broker_product: str)
     with Wire(port) as wire:
         wire.open()
         wire.open_channel()
-        wire.send_bytes(frame.marshal(heartbeat.Heartbeat(), 1))
+        wire.send_bytes(b"\x08\x00\x01\x00\x00\x00\x00\xce")
         close = connection_close(wire)
     assert close.reply_code in (501, 503, 505)
 
