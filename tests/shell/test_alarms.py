@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd import alarms as room
 from amqpd.alarms import (
     POLL_S_ALARM,
     POLL_S_MAX,
@@ -146,6 +147,23 @@ async def test_it_looks_often_while_an_alarm_is_on(tmp_path: Path, autojump_cloc
         await trio.sleep(POLL_S_ALARM * 0.02)
         assert alarms.on == set()
         nursery.cancel_scope.cancel()
+
+
+def test_while_memory_is_short_what_malloc_keeps_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alarms = Scripted(tmp_path, [Readings(2 * GIB, GIB), Readings(2 * GIB, GIB), CALM])
+    looks: list[frozenset[AlarmKind]] = []
+    real = room.give_memory_back
+
+    def counted() -> None:
+        looks.append(alarms.on)
+        real()
+
+    monkeypatch.setattr(room, "give_memory_back", counted)
+    for _ in range(4):
+        alarms.look()
+    assert looks == [{"memory"}, {"memory"}]
 
 
 def test_real_readings(tmp_path: Path) -> None:

@@ -151,6 +151,17 @@ def test_serve_hands_over_the_settings(
     assert seen[0].data_dir == tmp_path / "d"
 
 
+def test_what_the_broker_writes_is_for_its_owner_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stand_in: Callable[[Serve], None]
+) -> None:
+    async def serve(settings: Settings, stop: trio.Event) -> None:
+        await trio.Path(tmp_path / "journal").write_text("a message")
+
+    stand_in(serve)
+    assert run(capsys, "serve")[0] == 0
+    assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o600
+
+
 def test_what_stands_before_serve_counts_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], stand_in: Callable[[Serve], None]
 ) -> None:
