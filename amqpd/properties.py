@@ -20,7 +20,14 @@ CACHE_ENTRIES_MAX = 1024
 CACHE_ENTRY_BYTES_MAX = 512
 
 # Bits of the property flags (section 4.2.6.1, in the order of the basic class's properties).
-_HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION, _TIMESTAMP, _USER_ID = 1 << 13, 1 << 12, 1 << 11, 1 << 8, 1 << 6, 1 << 4
+_HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION, _TIMESTAMP, _USER_ID = (
+    1 << 13,
+    1 << 12,
+    1 << 11,
+    1 << 8,
+    1 << 6,
+    1 << 4,
+)
 _SHORTSTR, _OCTET, _LONGLONG, _TABLE = range(4)
 _LAYOUT: list[tuple[int, int]] = [
     (1 << 15, _SHORTSTR),

@@ -137,9 +137,7 @@ def _progress(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m bench", description="Measure AMQP 0-9-1 brokers side by side."
-    )
+    parser = argparse.ArgumentParser("python -m bench", description="Measure AMQP 0-9-1 brokers side by side.")
     add = parser.add_argument
     add("scenarios", nargs="*", metavar="SCENARIO", help="names from --list; all without any")
     add("--list", action="store_true", help="list the scenarios and exit")

@@ -69,9 +69,7 @@ class StrideCounter:
         self.count = self._bytes // stride
         return self.count
 
-    def _check_column(
-        self, buffer: bytearray, size: int, started: int, phase: int, at: int, base: int
-    ) -> None:
+    def _check_column(self, buffer: bytearray, size: int, started: int, phase: int, at: int, base: int) -> None:
         """Byte `at` of every delivery that has it in this chunk counts up, modulo 256, with the messages."""
         stride = self.layout.stride  # type: ignore[union-attr]
         column = buffer[(at - phase) % stride : size : stride]
@@ -82,9 +80,7 @@ class StrideCounter:
             wrong = next(i for i, byte in enumerate(column) if byte != (low + i) & 255)
             begin = (at - phase) % stride + wrong * stride - at
             number = started + (at < phase) + wrong
-            raise BenchError(
-                f"delivery {number} is not the one due: {name_of_frame(buffer[max(begin, 0) : size])}"
-            )
+            raise BenchError(f"delivery {number} is not the one due: {name_of_frame(buffer[max(begin, 0) : size])}")
 
     def _check_whole(self, buffer: bytearray, begin: int, number: int) -> None:
         layout = self.layout

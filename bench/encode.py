@@ -74,9 +74,7 @@ class PublishRing:
 
     def __init__(self, ones: list[bytes], body_at: int, messages: int, *, stream: int = 0) -> None:
         if messages & (messages - 1) or not 1 <= messages <= RING_MESSAGES_MAX:
-            raise ValueError(
-                f"a ring holds a power of two of messages up to {RING_MESSAGES_MAX}, not {messages}"
-            )
+            raise ValueError(f"a ring holds a power of two of messages up to {RING_MESSAGES_MAX}, not {messages}")
         one = ones[0]
         if any(len(other) != len(one) for other in ones):
             raise ValueError("all publishes of a ring have one size")

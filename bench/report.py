@@ -53,9 +53,7 @@ def summarise(outcomes: list[Outcome], baseline: str) -> list[Summary]:
     values: dict[tuple[str, str], dict[str, list[Figure]]] = {}
     for outcome in outcomes:
         for figure in outcome.result.figures if outcome.result else ():
-            values.setdefault((outcome.scenario, figure.name), {}).setdefault(outcome.broker, []).append(
-                figure
-            )
+            values.setdefault((outcome.scenario, figure.name), {}).setdefault(outcome.broker, []).append(figure)
     summaries = []
     for (scenario, name), by_broker in values.items():
         base = median(figure.value for figure in by_broker[baseline]) if baseline in by_broker else None

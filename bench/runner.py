@@ -57,8 +57,6 @@ def _run_one(scenario: Scenario, broker: Broker, round_: int, setting: Setting) 
 def describe(outcome: Outcome) -> str:
     if outcome.result is None:
         return f"FAILED: {outcome.error}"
-    figures = ", ".join(
-        f"{figure.name} {figure.value:,.4g} {figure.unit}" for figure in outcome.result.figures
-    )
+    figures = ", ".join(f"{figure.name} {figure.value:,.4g} {figure.unit}" for figure in outcome.result.figures)
     shares = ", ".join(f"{role} {share:.0%}" for role, share in outcome.result.generator_cpu.items())
     return f"{figures}  (generator: {shares} of a core)"

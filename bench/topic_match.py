@@ -144,9 +144,7 @@ def hash_rows(seconds: float) -> list[Row]:
         pattern = "#." + "".join(["a.#."] * (hashes - 1)) + "b"
         sublist.insert(pattern, 0)
         rows.append(measure_match(f"{hashes} x # against {WORDS} words", "miss", sublist, [key], seconds))
-        rows.append(
-            measure_match(f"{hashes} x # against {WORDS} words", "hit", sublist, [key + ".b"], seconds)
-        )
+        rows.append(measure_match(f"{hashes} x # against {WORDS} words", "hit", sublist, [key + ".b"], seconds))
     return rows
 
 
@@ -164,8 +162,7 @@ def print_table(rows: Sequence[Row]) -> None:
     print(f"{'what':44} {'':34} {'ns':>10} {'per second':>12} {'visits':>8} {'results':>8}")
     for row in rows:
         print(
-            f"{row.group:44} {row.name:34} {row.ns:10,.0f} {1e9 / row.ns:12,.0f} "
-            f"{row.visits:8,.1f} {row.results:8,}"
+            f"{row.group:44} {row.name:34} {row.ns:10,.0f} {1e9 / row.ns:12,.0f} {row.visits:8,.1f} {row.results:8,}"
         )
 
 

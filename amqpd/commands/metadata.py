@@ -114,9 +114,9 @@ def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print a JSON array of objects, for programs."
-    )(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects, for programs.")(
+        command
+    )
 
 
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool) -> None:
@@ -209,9 +209,7 @@ def _refresh(data_dir: Path) -> None:
     try:
         control.call(data_dir, "refresh", timeout_s=REFRESH_TIMEOUT_S)
     except control.ControlError as error:
-        raise click.ClickException(
-            f"it is stored, but the running broker did not take it over: {error}"
-        ) from error
+        raise click.ClickException(f"it is stored, but the running broker did not take it over: {error}") from error
 
 
 def _shown(value: Any) -> str:

@@ -161,9 +161,7 @@ def set_topic(vhost: str, user: str, exchange: str, write: str, read: str, data_
         return Plan([Put(TopicPermissionRecord(user, vhost, exchange, write, read))], [on.key, to.key])
 
     change(data_dir, plan)
-    click.echo(
-        f"set the topic permissions of user '{user}' on exchange '{exchange}' in virtual host '{vhost}'"
-    )
+    click.echo(f"set the topic permissions of user '{user}' on exchange '{exchange}' in virtual host '{vhost}'")
 
 
 @topic.command("clear")
@@ -185,9 +183,7 @@ def clear_topic(vhost: str, user: str, exchange: str | None, data_dir: Path) -> 
         chosen = [record for name, record in held.items() if exchange in (None, name)]
         if not chosen:
             on = "" if exchange is None else f" on exchange '{exchange}'"
-            raise click.ClickException(
-                f"user '{user}' has no topic permissions{on} in virtual host '{vhost}'"
-            )
+            raise click.ClickException(f"user '{user}' has no topic permissions{on} in virtual host '{vhost}'")
         return Plan([Delete(record.key) for record in chosen])
 
     change(data_dir, plan)

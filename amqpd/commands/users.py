@@ -50,12 +50,12 @@ def user() -> None:
 
 
 def password_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option(
-        "--no-password", is_flag=True, help="Log-in by client certificate (EXTERNAL) only."
-    )(command)
-    command = click.option(
-        "--password-stdin", is_flag=True, help="Read the password from standard input, one line."
-    )(command)
+    command = click.option("--no-password", is_flag=True, help="Log-in by client certificate (EXTERNAL) only.")(
+        command
+    )
+    command = click.option("--password-stdin", is_flag=True, help="Read the password from standard input, one line.")(
+        command
+    )
     return click.argument("password", required=False)(command)
 
 
@@ -126,9 +126,7 @@ def passwd(name: str, password: str | None, password_stdin: bool, no_password: b
     plan(read(data_dir))
     password_hash = _password_hash(password, password_stdin, no_password)
     change(data_dir, plan)
-    click.echo(
-        f"changed the password of user '{name}'" if password_hash else f"user '{name}' has no password now"
-    )
+    click.echo(f"changed the password of user '{name}'" if password_hash else f"user '{name}' has no password now")
 
 
 @user.command()
@@ -190,9 +188,7 @@ def _checked_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     for tag in tags:
         check_name("tag", tag)
         if "," in tag or tag != tag.strip():
-            raise click.ClickException(
-                f"'{tag}' cannot be a tag: a tag has no commas, and no spaces at its ends"
-            )
+            raise click.ClickException(f"'{tag}' cannot be a tag: a tag has no commas, and no spaces at its ends")
     return tuple(dict.fromkeys(tags))
 
 
@@ -209,9 +205,7 @@ def _password_hash(password: str | None, from_stdin: bool, none: bool) -> str:
     else:
         secret = os.fsencode(click.prompt("Password", hide_input=True, confirmation_prompt=True))
     if not secret:
-        raise click.ClickException(
-            "an empty password lets nobody in: for certificates only, say --no-password"
-        )
+        raise click.ClickException("an empty password lets nobody in: for certificates only, say --no-password")
     if len(secret) > PASSWORD_BYTES_MAX:
         raise click.ClickException(f"the password is longer than {PASSWORD_BYTES_MAX} bytes")
     return hash_password(secret)

@@ -103,9 +103,7 @@ def decode_record(key: str, text: str) -> Record:
         if unknown := values.keys() - types.keys():
             raise ValueError(f"unknown fields {sorted(unknown)}")
         for name in values:
-            if not isinstance(values[name], types[name]) or (type(values[name]) is bool) != (
-                bool in types[name]
-            ):
+            if not isinstance(values[name], types[name]) or (type(values[name]) is bool) != (bool in types[name]):
                 raise ValueError(f"{name} is {values[name]!r}")
             if types[name] == (list,):
                 values[name] = tuple(values[name])

@@ -162,9 +162,7 @@ def _set_up(connection: sa.Connection, path: Path, steps: ScriptDirectory) -> No
 def _connect(uri: str, busy_timeout_s: float) -> sa.Connection:
     def connect() -> sqlite3.Connection:
         # One connection, used by one thread at a time (the store sees to that), but not always the same one.
-        return sqlite3.connect(
-            uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
+        return sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
 
     engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.pool.StaticPool)
     try:

@@ -60,9 +60,7 @@ class MemorySpace:
         self.revision += 1
         for operation in effective:
             if isinstance(operation, PutKey):
-                self.entries[operation.key] = Entry(
-                    operation.key, operation.value, self.revision, operation.lease
-                )
+                self.entries[operation.key] = Entry(operation.key, operation.value, self.revision, operation.lease)
             else:
                 del self.entries[operation.key]
         event = Event(self.revision, effective)

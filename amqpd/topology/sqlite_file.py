@@ -57,9 +57,7 @@ _PUT_ENTRIES = _INSERT_ENTRY.on_conflict_do_update(
 _DELETE_ENTRIES = sa.delete(entries).where(entries.c.key == sa.bindparam("gone"))
 _ADD_HISTORY = sa.insert(history)
 _CUT_HISTORY = sa.delete(history).where(history.c.revision <= sa.bindparam("cut"))
-_WRITE_STATE = sa.update(state).values(
-    revision=sa.bindparam("new_revision"), compacted=sa.bindparam("new_compacted")
-)
+_WRITE_STATE = sa.update(state).values(revision=sa.bindparam("new_revision"), compacted=sa.bindparam("new_compacted"))
 
 
 class Call:
@@ -248,9 +246,7 @@ class _Batch:
         for operation in effective:
             self.touched.add(operation.key)
             if isinstance(operation, PutKey):
-                self.view[operation.key] = Entry(
-                    operation.key, operation.value, self.revision, operation.lease
-                )
+                self.view[operation.key] = Entry(operation.key, operation.value, self.revision, operation.lease)
             else:
                 del self.view[operation.key]
         self.events.append(Event(self.revision, effective))

@@ -175,9 +175,7 @@ def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable
             key = encode_key(change.record.key)
             if change.create and key not in operations:
                 compares[key] = Compare(key, 0)
-            operation: Operation = PutKey(
-                key, encode_record(change.record), 0 if change.record.durable else lease
-            )
+            operation: Operation = PutKey(key, encode_record(change.record), 0 if change.record.durable else lease)
         else:
             key = encode_key(change.key)
             operation = DeleteKey(key)

@@ -58,9 +58,7 @@ def install_rabbitmq() -> str:
                 check=False,
             )
         if done.returncode:
-            raise BenchError(
-                f"apt-get cannot install rabbitmq-server: {(done.stderr or done.stdout).strip()[-500:]}"
-            )
+            raise BenchError(f"apt-get cannot install rabbitmq-server: {(done.stderr or done.stdout).strip()[-500:]}")
     except subprocess.TimeoutExpired as error:
         raise BenchError(f"apt-get took more than {INSTALL_SECONDS_MAX:g} s") from error
     finally:

@@ -54,9 +54,7 @@ class Tap:
     def subscribe(self, buffer: bytearray) -> None:
         for number, queue in enumerate(self._queues):
             # All tags have one length, so that all deliveries have one size.
-            consume = commands.Basic.Consume(
-                queue=queue, consumer_tag=f"c{number:04}", no_ack=not self._ack_every
-            )
+            consume = commands.Basic.Consume(queue=queue, consumer_tag=f"c{number:04}", no_ack=not self._ack_every)
             self.wire.call(consume, commands.Basic.ConsumeOk)
         self.wire.set_wake_seconds(WAKE_SECONDS)
         self.wire.set_receive_bytes_min(RECEIVE_BYTES_MIN)

@@ -128,9 +128,7 @@ class _Pacer:
 
 def paced_consume(link: Link, *, url: str, queue: str) -> dict[str, Any]:
     with Wire(url) as wire:
-        wire.call(
-            commands.Basic.Consume(queue=queue, consumer_tag="c", no_ack=True), commands.Basic.ConsumeOk
-        )
+        wire.call(commands.Basic.Consume(queue=queue, consumer_tag="c", no_ack=True), commands.Basic.ConsumeOk)
         wire.set_wake_seconds(WAKE_SECONDS)
         link.say("ready")
         go = link.hear("go", GO_SECONDS_MAX)

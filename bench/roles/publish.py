@@ -145,9 +145,7 @@ def _publish_in_window(
     out.finish_message(deadline)
     while confirms.settled < out.published:
         if now() > deadline:
-            raise BenchError(
-                f"{out.published - confirms.settled} publishes of {out.published} stay unconfirmed"
-            )
+            raise BenchError(f"{out.published - confirms.settled} publishes of {out.published} stay unconfirmed")
         _receive(sock, confirms, out.published, 0)
 
 

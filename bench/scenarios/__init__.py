@@ -11,9 +11,7 @@ from bench.scenarios import backlog, closed, fanout, paced, stream
 from bench.scenarios.base import Figure, Result, Scenario, Setting
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario
-    for family in (stream, closed, paced, fanout, backlog)
-    for scenario in family.SCENARIOS
+    scenario.name: scenario for family in (stream, closed, paced, fanout, backlog) for scenario in family.SCENARIOS
 }
 
 __all__ = ["SCENARIOS", "Figure", "Result", "Scenario", "Setting"]

@@ -51,9 +51,7 @@ class Stream:
 
 
 SCENARIOS = [
-    Scenario(
-        "stream", "1 publisher, 1 auto-ack consumer, 100-byte transient messages, no confirms", Stream()
-    ),
+    Scenario("stream", "1 publisher, 1 auto-ack consumer, 100-byte transient messages, no confirms", Stream()),
     Scenario(
         "stream-ack",
         "as stream, manual acks: prefetch 2000, one ack for 200",

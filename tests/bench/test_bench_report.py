@@ -11,9 +11,7 @@ from bench.scenarios import Figure, Result
 
 def outcome(broker: str, round_: int, rate: float, p99_ms: float) -> Outcome:
     figures = [Figure("rate", rate, "msg/s"), Figure("p99", p99_ms, "ms", higher_is_better=False)]
-    return Outcome(
-        "s", broker, round_, Result(figures, {"publish": 0.02, "consume": 0.05}, 1e6, 1.5, 2e5, 80.0, 0.1)
-    )
+    return Outcome("s", broker, round_, Result(figures, {"publish": 0.02, "consume": 0.05}, 1e6, 1.5, 2e5, 80.0, 0.1))
 
 
 OUTCOMES = [
@@ -42,9 +40,7 @@ def test_table_is_aligned_and_tells_failures():
     lines = table(OUTCOMES, "b").splitlines()
     assert lines[-1] == "FAILED  s on b, round 3: BenchError: 7 messages are lost"
     assert "x b" in lines[0]
-    assert (
-        lines[1].index("msg/s") == lines[2].index("msg/s") == lines[3].index("ms ") == lines[0].index("unit")
-    )
+    assert lines[1].index("msg/s") == lines[2].index("msg/s") == lines[3].index("ms ") == lines[0].index("unit")
     assert "3.16" in lines[1]
     assert "2%+5%" in lines[1]
 

@@ -22,9 +22,7 @@ Connect = Callable[..., pika.BlockingConnection]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "any_broker: speaks AMQP only, so it runs against any broker (AMQPD_TEST_URL)"
-    )
+    config.addinivalue_line("markers", "any_broker: speaks AMQP only, so it runs against any broker (AMQPD_TEST_URL)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

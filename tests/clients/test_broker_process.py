@@ -64,9 +64,7 @@ def test_a_ready_of_an_earlier_start_does_not_count(tmp_path: Path) -> None:
         broker.start(20)
 
 
-def test_settings_of_the_caller_do_not_leak_into_the_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_of_the_caller_do_not_leak_into_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMQPD_TEST_URL", "amqp://elsewhere")
     broker = Script(tmp_path, environment={"AMQPD_LOG_LEVEL": "debug"})
     broker.text = "import os; print(sorted(n for n in os.environ if n.startswith('AMQPD_')), 'READY')"

@@ -222,9 +222,7 @@ def test_any_traffic_counts_as_a_heartbeat(port: int) -> None:
 
 def test_heartbeat_on_a_channel_is_a_frame_error(port: int, broker_product: str) -> None:
     if broker_product == "RabbitMQ":
-        pytest.skip(
-            "3.10 takes it as a heartbeat; 4.x closes with 505, 4.2.7 of the specification asks for 503"
-        )
+        pytest.skip("3.10 takes it as a heartbeat; 4.x closes with 505, 4.2.7 of the specification asks for 503")
     with Wire(port) as wire:
         wire.open()
         wire.open_channel()
@@ -261,9 +259,7 @@ def test_reconnect_after_the_broker_closed_the_connection(connect: Connect) -> N
     assert connect().channel().is_open
 
 
-def test_a_closed_channel_leaves_the_others_open(
-    connection: pika.BlockingConnection, unique: Callable
-) -> None:
+def test_a_closed_channel_leaves_the_others_open(connection: pika.BlockingConnection, unique: Callable) -> None:
     first, second = connection.channel(), connection.channel()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker):
         first.queue_declare(unique("missing"), passive=True)

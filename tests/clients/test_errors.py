@@ -124,9 +124,7 @@ CASES = [
         406,
         "PRECONDITION_FAILED - cannot switch from tx to confirm mode",
     ),
-    Case(
-        "commit without tx", [commands.Tx.Commit()], 406, "PRECONDITION_FAILED - channel is not transactional"
-    ),
+    Case("commit without tx", [commands.Tx.Commit()], 406, "PRECONDITION_FAILED - channel is not transactional"),
     Case(
         "rollback without tx",
         [commands.Tx.Rollback()],
@@ -169,9 +167,7 @@ class Names:
 
     def fill_method(self, method: base.Frame) -> base.Frame:
         values = {name: getattr(method, name) for name in method.attributes()}
-        filled = {
-            name: self.fill(value) if isinstance(value, str) else value for name, value in values.items()
-        }
+        filled = {name: self.fill(value) if isinstance(value, str) else value for name, value in values.items()}
         return type(method)(**filled)
 
 
@@ -248,9 +244,7 @@ def test_publish_to_an_internal_exchange(names: Names, make_exchange: Callable[.
     exchange = make_exchange("fanout", internal=True)
     close = publish_error(names, exchange=exchange)
     assert close.reply_code == 403
-    assert close.reply_text == (
-        f"ACCESS_REFUSED - cannot publish to internal exchange '{exchange}' in vhost '/'"
-    )
+    assert close.reply_text == (f"ACCESS_REFUSED - cannot publish to internal exchange '{exchange}' in vhost '/'")
 
 
 def test_publish_immediate(names: Names) -> None:

@@ -72,9 +72,7 @@ def test_every_tag_is_confirmed_once_and_a_return_comes_before_its_confirm(
         due = set(range(1, 301))
         wire.send_bytes(
             b"".join(
-                publish_bytes(
-                    1, "", queue if tag % 10 else "nowhere", b"%d" % tag, persistent, mandatory=True
-                )
+                publish_bytes(1, "", queue if tag % 10 else "nowhere", b"%d" % tag, persistent, mandatory=True)
                 for tag in sorted(due)
             )
         )
@@ -97,9 +95,7 @@ def test_every_tag_is_confirmed_once_and_a_return_comes_before_its_confirm(
         wire.close()
 
 
-def test_committed_publishes_appear_and_rolled_back_ones_do_not(
-    connect: Connect, make_queue: MakeQueue
-) -> None:
+def test_committed_publishes_appear_and_rolled_back_ones_do_not(connect: Connect, make_queue: MakeQueue) -> None:
     queue = make_queue()
     working, looking = connect().channel(), connect().channel()
     working.tx_select()

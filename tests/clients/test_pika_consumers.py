@@ -80,9 +80,7 @@ def test_prefetch_per_consumer(connect: Connect, channel: BlockingChannel, make_
     assert len(inbox.settled()) == 13
 
 
-def test_prefetch_shared_on_the_channel(
-    connect: Connect, channel: BlockingChannel, make_queue: MakeQueue
-) -> None:
+def test_prefetch_shared_on_the_channel(connect: Connect, channel: BlockingChannel, make_queue: MakeQueue) -> None:
     first, second = make_queue(), make_queue()
     fill(channel, first, 10)
     fill(channel, second, 10)
@@ -124,9 +122,7 @@ def test_prefetch_does_not_hold_up_auto_ack(
     assert [body for _, _, body in inbox.wait(20)] == [b"%d" % number for number in range(20)]
 
 
-def test_messages_go_round_among_consumers(
-    connect: Connect, channel: BlockingChannel, make_queue: MakeQueue
-) -> None:
+def test_messages_go_round_among_consumers(connect: Connect, channel: BlockingChannel, make_queue: MakeQueue) -> None:
     queue = make_queue()
     inboxes = [Inbox(connect().channel()) for _ in range(3)]
     for inbox in inboxes:

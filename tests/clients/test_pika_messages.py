@@ -47,9 +47,7 @@ def test_published_messages_are_consumed_in_order(channel: BlockingChannel, make
     assert ready(channel, queue) == 0
 
 
-def test_get_tells_what_is_left_and_finds_nothing_at_the_end(
-    channel: BlockingChannel, make_queue: MakeQueue
-) -> None:
+def test_get_tells_what_is_left_and_finds_nothing_at_the_end(channel: BlockingChannel, make_queue: MakeQueue) -> None:
     queue = make_queue()
     publish(channel, queue, b"one", b"two")
     method, _properties, body = channel.basic_get(queue)
@@ -74,9 +72,7 @@ def test_ack_with_multiple_takes_all_up_to_the_tag(
     assert ready(other, queue) == 0
 
 
-@pytest.mark.parametrize(
-    "how", ["nack", "reject", "nack multiple", "recover", "channel close", "connection close"]
-)
+@pytest.mark.parametrize("how", ["nack", "reject", "nack multiple", "recover", "channel close", "connection close"])
 def test_what_is_given_back_returns_to_its_place_and_is_redelivered(
     channel: BlockingChannel, connect: Connect, make_queue: MakeQueue, how: str
 ) -> None:
@@ -127,9 +123,7 @@ def test_what_is_refused_without_requeue_is_gone(
     assert other.basic_get(queue) == (None, None, None)
 
 
-def test_a_requeued_message_comes_again_to_the_same_consumer(
-    channel: BlockingChannel, make_queue: MakeQueue
-) -> None:
+def test_a_requeued_message_comes_again_to_the_same_consumer(channel: BlockingChannel, make_queue: MakeQueue) -> None:
     queue = make_queue()
     publish(channel, queue, b"again")
     seen = []
@@ -170,9 +164,7 @@ def test_auto_ack_takes_messages_when_they_are_sent(
     assert channel.basic_get(queue) == (None, None, None)
 
 
-def test_purge_takes_the_ready_and_leaves_the_unacknowledged(
-    channel: BlockingChannel, make_queue: MakeQueue
-) -> None:
+def test_purge_takes_the_ready_and_leaves_the_unacknowledged(channel: BlockingChannel, make_queue: MakeQueue) -> None:
     queue = make_queue()
     publish(channel, queue, b"1", b"2", b"3")
     tag = channel.basic_get(queue)[0].delivery_tag

@@ -35,9 +35,7 @@ EVERY_PROPERTY: dict[str, Any] = {
 MOMENT = datetime.datetime(2024, 2, 29, 12, 30, 1, tzinfo=datetime.UTC)
 
 
-def round_trip(
-    channel: BlockingChannel, queue: str, properties: pika.BasicProperties
-) -> pika.BasicProperties:
+def round_trip(channel: BlockingChannel, queue: str, properties: pika.BasicProperties) -> pika.BasicProperties:
     channel.basic_publish("", queue, b"x", properties=properties)
     _method, got, _body = channel.basic_get(queue, auto_ack=True)
     assert got is not None
@@ -87,9 +85,7 @@ def test_no_property_at_all(channel: BlockingChannel, make_queue: MakeQueue) -> 
     ],
     ids=lambda value: f"{type(value).__name__} {str(value)[:20]}",
 )
-def test_each_header_type_that_pika_can_write(
-    channel: BlockingChannel, make_queue: MakeQueue, value: object
-) -> None:
+def test_each_header_type_that_pika_can_write(channel: BlockingChannel, make_queue: MakeQueue, value: object) -> None:
     got = round_trip(channel, make_queue(), pika.BasicProperties(headers={"key": value, "after": "it"}))
     expected = value
     if isinstance(value, datetime.datetime):

@@ -93,9 +93,7 @@ class Wire:
     def read_message(self) -> tuple[int, Message]:
         """Channel and message; the next method must be one that carries content."""
         channel, method = self.read_method()
-        assert isinstance(method, (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return)), (
-            method
-        )
+        assert isinstance(method, (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return)), method
         kind, _, payload = self.read_frame()
         assert kind == HEADER
         content = frame.unmarshal(struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce")[2]
@@ -185,9 +183,7 @@ def publish_bytes(
     piece = frame_max - 8
     frames = [
         frame.marshal(commands.Basic.Publish(0, exchange, routing_key, mandatory), channel),
-        frame.marshal(
-            header.ContentHeader(0, len(content), properties or commands.Basic.Properties()), channel
-        ),
+        frame.marshal(header.ContentHeader(0, len(content), properties or commands.Basic.Properties()), channel),
     ]
     for start in range(0, len(content), piece):
         frames.append(frame.marshal(body.ContentBody(content[start : start + piece]), channel))

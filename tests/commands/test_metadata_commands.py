@@ -41,9 +41,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stopped broker's. Hashing is cheap, but with real hashes."""
     from amqpd.security import passwords
 
-    monkeypatch.setattr(
-        passwords, "_HASHER", passwords.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    )
+    monkeypatch.setattr(passwords, "_HASHER", passwords.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
 
     async def start_once() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db")
@@ -105,9 +103,7 @@ def in_store(data_dir: Path, work: Callable[[MetadataStore], Awaitable[Any]]) ->
 
 
 def test_add_a_user_with_a_prompt(ok: Callable[..., str], data_dir: Path) -> None:
-    output = ok(
-        "user", "add", "alice", "--tag", "monitoring", "--tag", "management", stdin="secret é\nsecret é\n"
-    )
+    output = ok("user", "add", "alice", "--tag", "monitoring", "--tag", "management", stdin="secret é\nsecret é\n")
     assert "secret" not in output
     added = stored(data_dir).users["alice"]
     assert verify_password(added.password_hash, "secret é".encode())
@@ -144,9 +140,7 @@ def test_a_user_without_a_password_and_one_that_gets_one(ok: Callable[..., str],
 def test_tags_are_replaced_and_the_password_kept(ok: Callable[..., str], data_dir: Path) -> None:
     before = stored(data_dir).users["guest"]
     ok("user", "tags", "guest", "monitoring", "policymaker", "monitoring")
-    assert stored(data_dir).users["guest"] == UserRecord(
-        "guest", before.password_hash, ("monitoring", "policymaker")
-    )
+    assert stored(data_dir).users["guest"] == UserRecord("guest", before.password_hash, ("monitoring", "policymaker"))
     ok("user", "tags", "guest")
     assert stored(data_dir).users["guest"].tags == ()
 
@@ -163,8 +157,7 @@ def test_a_deleted_user_takes_its_permissions_along(ok: Callable[..., str], data
 def test_list_users(ok: Callable[..., str]) -> None:
     ok("user", "add", "名前", "--no-password", "--tag", "a", "--tag", "b")
     assert (
-        ok("user", "list")
-        == "name   tags           password\nguest  administrator  yes\n名前   a, b           no\n"
+        ok("user", "list") == "name   tags           password\nguest  administrator  yes\n名前   a, b           no\n"
     )
     assert json.loads(ok("user", "list", "--json")) == [
         {"name": "guest", "tags": ["administrator"], "password": True},
@@ -172,9 +165,7 @@ def test_list_users(ok: Callable[..., str]) -> None:
     ]
 
 
-def test_mistakes_about_users(
-    refused: Callable[..., str], run: Callable[..., Result], data_dir: Path
-) -> None:
+def test_mistakes_about_users(refused: Callable[..., str], run: Callable[..., Result], data_dir: Path) -> None:
     assert refused("user", "add", "guest", "x") == "there is a user 'guest' already"
     # Before it asks for a password.
     assert refused("user", "add", "guest") == "there is a user 'guest' already"
@@ -195,9 +186,7 @@ def test_mistakes_about_users(
 # -- virtual hosts
 
 
-def test_a_virtual_host_comes_with_exchanges_and_goes_with_everything(
-    ok: Callable[..., str], data_dir: Path
-) -> None:
+def test_a_virtual_host_comes_with_exchanges_and_goes_with_everything(ok: Callable[..., str], data_dir: Path) -> None:
     ok("vhost", "add", "orders", "--description", "the shop")
     assert "amq.topic" in stored(data_dir).vhosts["orders"].exchanges
     ok("permission", "set", "orders", "guest", "", "", "")
@@ -282,9 +271,7 @@ def test_mistakes_about_permissions(refused: Callable[..., str], data_dir: Path)
     assert "the read pattern" in refused("permission", "topic", "set", "/", "guest", "x", "", "[")
     assert "default exchange" in refused("permission", "topic", "set", "/", "guest", "", "", "")
     assert "has no permissions" in refused("permission", "clear", "/", "nobody")
-    assert "no topic permissions on exchange 'x'" in refused(
-        "permission", "topic", "clear", "/", "guest", "x"
-    )
+    assert "no topic permissions on exchange 'x'" in refused("permission", "topic", "clear", "/", "guest", "x")
     assert "there is no user 'no'" in refused("permission", "list", "--user", "no")
     assert stored(data_dir).permissions == before
 

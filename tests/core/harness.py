@@ -131,7 +131,9 @@ class Harness:
             kept = self.rows.get(r.queue_id, {})
             for first in [f for f, row in kept.items() if f >= r.first_seq and row.last_seq <= r.last_seq]:
                 del kept[first]
-            self.settled = [s for s in self.settled if not (s[0] == r.queue_id and r.first_seq <= s[1] and s[2] <= r.last_seq)]
+            self.settled = [
+                s for s in self.settled if not (s[0] == r.queue_id and r.first_seq <= s[1] and s[2] <= r.last_seq)
+            ]
         self.delivered.update(transaction.delivered)
         for queue_id in transaction.dropped:
             self.rows.pop(queue_id, None)
@@ -182,7 +184,9 @@ class Harness:
         self.node.recover(Recovered(index, found))
         changes: list[Change] = [Put(record) for record in old.vhost_records.values()]
         for vhost in old.vhosts.values():
-            records = [e.record for e in vhost.exchanges.values()] + list(vhost.queues.values()) + list(vhost.bindings())
+            records = (
+                [e.record for e in vhost.exchanges.values()] + list(vhost.queues.values()) + list(vhost.bindings())
+            )
             changes += [Put(record) for record in records if record.durable]  # type: ignore[arg-type]
         self._apply(changes)
         self.node.recovery_ended()
@@ -216,7 +220,9 @@ class Client:
             0,
         )
         tune = self.expect(commands.Connection.Tune)
-        self.send(commands.Connection.TuneOk(tune.channel_max, min(self.frame_max, tune.frame_max), self.heartbeat), 0)
+        self.send(
+            commands.Connection.TuneOk(tune.channel_max, min(self.frame_max, tune.frame_max), self.heartbeat), 0
+        )
         self.send(commands.Connection.Open(virtual_host=vhost), 0)
         self.expect(commands.Connection.OpenOk)
         self.channel(1)
@@ -238,7 +244,13 @@ class Client:
         return self.expect(answer)
 
     def publish(
-        self, data: bytes = b"x", key: str = "q", exchange: str = "", channel: int = 1, mandatory: bool = False, **properties: Any
+        self,
+        data: bytes = b"x",
+        key: str = "q",
+        exchange: str = "",
+        channel: int = 1,
+        mandatory: bool = False,
+        **properties: Any,
     ) -> None:
         self.raw(publish_bytes(data, key, exchange, channel, mandatory, **properties))
 
@@ -325,7 +337,12 @@ class Message:
 
 
 def publish_bytes(
-    data: bytes = b"x", key: str = "q", exchange: str = "", channel: int = 1, mandatory: bool = False, **properties: Any
+    data: bytes = b"x",
+    key: str = "q",
+    exchange: str = "",
+    channel: int = 1,
+    mandatory: bool = False,
+    **properties: Any,
 ) -> bytes:
     frames = frame.marshal(commands.Basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory), channel)
     frames += frame.marshal(

@@ -150,7 +150,11 @@ def test_mandatory_and_unroutable_returns_before_the_confirm(client: Client) -> 
 def test_exclusive_queue_of_another_connection_is_405(harness: Harness, client: Client) -> None:
     client.declare("mine", exclusive=True)
     other = harness.client()
-    for method in (Queue.Declare(queue="mine", passive=True), Basic.Consume(queue="mine"), Queue.Delete(queue="mine")):
+    for method in (
+        Queue.Declare(queue="mine", passive=True),
+        Basic.Consume(queue="mine"),
+        Queue.Delete(queue="mine"),
+    ):
         other.send(method)
         close = other.expect(Channel.Close)
         assert close.reply_code == 405

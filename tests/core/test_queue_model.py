@@ -111,7 +111,9 @@ class QueueModel(RuleBasedStateMachine):
     @rule(data=st.data(), multiple=st.booleans(), how=st.sampled_from(["ack", "requeue", "reject"]))
     def settle(self, data: st.DataObject, multiple: bool, how: str) -> None:
         number, tag = data.draw(st.sampled_from(sorted(self.unacked)))
-        taken = [key for key in sorted(self.unacked) if key[0] == number and (key[1] == tag or multiple and key[1] < tag)]
+        taken = [
+            key for key in sorted(self.unacked) if key[0] == number and (key[1] == tag or multiple and key[1] < tag)
+        ]
         bodies = [self.unacked.pop(key) for key in taken]
         if how == "requeue":
             self.ready = sorted(self.ready + bodies)

@@ -19,9 +19,7 @@ from amqpd.topology.records import BindingRecord, ExchangeRecord
 
 
 def binding(name: str, arguments: Mapping[str, Any]) -> BindingRecord:
-    return BindingRecord(
-        "/", "x", name, "queue", "", arguments=arguments, arguments_key=arguments_key(arguments)
-    )
+    return BindingRecord("/", "x", name, "queue", "", arguments=arguments, arguments_key=arguments_key(arguments))
 
 
 def empty() -> Matcher:

@@ -385,9 +385,7 @@ def test_the_large_pattern_set_matches_as_the_definition_says(cache: int) -> Non
 def test_the_large_set_as_wildcards_matches_as_the_definition_says() -> None:
     """The same set with its last token a `*`, so that all of it is in the trie; at depth 4, or removal alone
     would take seconds."""
-    wild = [
-        f"{pattern}.*" for pattern in benchmark_set() if pattern.count(".") < 4 and "cloud" not in pattern
-    ]
+    wild = [f"{pattern}.*" for pattern in benchmark_set() if pattern.count(".") < 4 and "cloud" not in pattern]
     sublist: Sublist[str] = Sublist()
     for pattern in wild:
         sublist.insert(pattern, pattern)

@@ -71,9 +71,7 @@ def publish_and_kill(broker: BrokerProcess, history: History, confirms: int) -> 
     history.life += 1
 
 
-def kill_while_it_starts(
-    broker: BrokerProcess, history: History, moments: random.Random, span_s: float
-) -> None:
+def kill_while_it_starts(broker: BrokerProcess, history: History, moments: random.Random, span_s: float) -> None:
     """Start, and SIGKILL at a random moment of the time that a start takes: this sleep is the fault
     itself."""
     moment_s = moments.uniform(0, span_s)

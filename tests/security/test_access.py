@@ -34,9 +34,7 @@ def refusal(access: Access, *question: object) -> str | None:
 
 
 def test_entering_needs_a_permission_record_of_any_kind() -> None:
-    topology = topology_of(
-        PermissionRecord("u", "/"), PermissionRecord("ghost", "/"), PermissionRecord("u", "gone")
-    )
+    topology = topology_of(PermissionRecord("u", "/"), PermissionRecord("ghost", "/"), PermissionRecord("u", "gone"))
     access = Access(topology)
     assert access.may_enter("u", "/")
     assert not access.may_enter("other", "/")
@@ -78,9 +76,7 @@ def test_refusals_have_rabbitmq_s_text() -> None:
         ("x" * 2_001, "x" * 2_001, False),
     ],
 )
-def test_patterns_are_searched_and_an_empty_one_is_the_empty_name(
-    pattern: str, name: str, allowed: bool
-) -> None:
+def test_patterns_are_searched_and_an_empty_one_is_the_empty_name(pattern: str, name: str, allowed: bool) -> None:
     access = Access(topology_of(PermissionRecord("u", "/", write=pattern)))
     assert (refusal(access, "u", "/", "write", "queue", name) is None) == allowed
 
@@ -147,9 +143,7 @@ def test_a_name_cannot_widen_its_own_topic_permission() -> None:
     assert refusal(access, "u", "/", "write", "amq.topic", "u..*.x", {"client_id": ".*"}) is None
 
 
-@pytest.mark.parametrize(
-    ("pattern", "reason"), [("(", "unterminated"), ("[[:x:]]", "set"), ("a" * 9_999, "longer")]
-)
+@pytest.mark.parametrize(("pattern", "reason"), [("(", "unterminated"), ("[[:x:]]", "set"), ("a" * 9_999, "longer")])
 def test_a_pattern_that_is_refused_has_a_reason(pattern: str, reason: str) -> None:
     with pytest.raises(PatternError, match=reason):
         compile_pattern(pattern)

@@ -52,9 +52,7 @@ def test_names_of_a_certificate(certificate: dict[str, Any]) -> None:
     assert certificate_user(certificate, "subject_alternative_name") == "host.example"
 
 
-@pytest.mark.parametrize(
-    "certificate", [None, {}, {"subject": ()}, {"subject": ((("organizationName", ""),),)}]
-)
+@pytest.mark.parametrize("certificate", [None, {}, {"subject": ()}, {"subject": ((("organizationName", ""),),)}])
 def test_no_name(certificate: dict[str, Any] | None) -> None:
     assert certificate_user(certificate, "common_name") is None
     assert certificate_user(certificate, "subject_alternative_name") is None
@@ -74,6 +72,5 @@ def test_several_values_and_unknown_types() -> None:
     )
     assert certificate_user({"subject": subject}, "common_name") == "a, b~\n"
     assert (
-        certificate_user({"subject": subject}, "distinguished_name")
-        == "1.2.3.4=x,CN=\\ b\\7E\\0A,CN=a+UID=7,DC=org"
+        certificate_user({"subject": subject}, "distinguished_name") == "1.2.3.4=x,CN=\\ b\\7E\\0A,CN=a+UID=7,DC=org"
     )

@@ -116,9 +116,7 @@ async def test_unknown_users_and_users_without_a_password_cost_as_much(hashes: C
 async def test_guest_comes_from_here_only(hashes: CountedHashes) -> None:
     logins = Logins(topology_of("guest", "u"))
     assert isinstance(await logins.verify("guest", b"guest!", True), Accepted)
-    assert await logins.verify("guest", b"guest!", False) == Refused(
-        "user 'guest' can only connect via localhost"
-    )
+    assert await logins.verify("guest", b"guest!", False) == Refused("user 'guest' can only connect via localhost")
     assert isinstance(await logins.verify("u", b"u!", False), Accepted)
     assert isinstance(await Logins(topology_of("guest"), []).verify("guest", b"guest!", False), Accepted)
 

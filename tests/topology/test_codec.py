@@ -34,9 +34,7 @@ from amqpd.topology.records import (
 from amqpd.topology.store import StoreDamaged
 
 # Surrogates too: names that were decoded with "surrogateescape".
-NAMES = st.text(st.characters(), max_size=12) | st.sampled_from(
-    ["", "/", "%", "%2F", "a/b", "$table", "é", "😀"]
-)
+NAMES = st.text(st.characters(), max_size=12) | st.sampled_from(["", "/", "%", "%2F", "a/b", "$table", "é", "😀"])
 SCALARS = (
     st.none()
     | st.booleans()

@@ -290,9 +290,7 @@ def test_a_removal_leaves_no_binding_without_ends(
 @pytest.mark.parametrize("exchange_durable", [True, False])
 @pytest.mark.parametrize("queue_durable", [True, False])
 def test_a_binding_is_durable_when_both_ends_are(exchange_durable: bool, queue_durable: bool) -> None:
-    _, vhost = topology_of(
-        exchange("a", durable=exchange_durable), exchange("b"), queue("q", durable=queue_durable)
-    )
+    _, vhost = topology_of(exchange("a", durable=exchange_durable), exchange("b"), queue("q", durable=queue_durable))
     assert new_binding(vhost, "a", "q", "queue", "k").durable is (exchange_durable and queue_durable)
     assert new_binding(vhost, "a", "b", "exchange", "k").durable is exchange_durable
 

@@ -37,9 +37,7 @@ def queue(name: str, number: int = 1) -> QueueRecord:
     return QueueRecord("/", name, number)
 
 
-def to_queue(
-    source: str, name: str, key: str = "k", arguments: Mapping[str, Any] | None = None
-) -> BindingRecord:
+def to_queue(source: str, name: str, key: str = "k", arguments: Mapping[str, Any] | None = None) -> BindingRecord:
     return BindingRecord(
         "/", source, name, "queue", key, arguments=arguments or {}, arguments_key=repr(arguments or "")
     )
@@ -534,9 +532,7 @@ record_strategy = st.one_of(
         st.sampled_from([*KEYS, "*", "#"]),
         st.sampled_from(ARGUMENTS),
     ),
-    st.builds(
-        to_exchange, st.sampled_from(EXCHANGES), st.sampled_from(EXCHANGES), st.sampled_from([*KEYS, "#"])
-    ),
+    st.builds(to_exchange, st.sampled_from(EXCHANGES), st.sampled_from(EXCHANGES), st.sampled_from([*KEYS, "#"])),
 )
 
 
@@ -580,9 +576,7 @@ class AppliedInAnyOrder(RuleBasedStateMachine):
     def indexes_are_equal(self) -> None:
         bindings = self.model.all_of(BindingRecord)
         for name in EXCHANGES:
-            assert set(self.keys(self.vhost.bindings_from(name))) == {
-                b.key for b in bindings if b.source == name
-            }
+            assert set(self.keys(self.vhost.bindings_from(name))) == {b.key for b in bindings if b.source == name}
         ends: list[tuple[DestinationType, str]] = [("queue", name) for name in QUEUES]
         ends += [("exchange", name) for name in EXCHANGES]
         for end in ends:

@@ -91,9 +91,7 @@ class Run:
                 wanted = {"absent": 0, "present": None, "unchanged": now, "other": 2**80}[expected]
                 compares.append(Compare(key, wanted))
             operations: list[Operation] = [
-                DeleteKey(key)
-                if kind == "delete"
-                else PutKey(key, value, self.leases[store] * (kind == "leased"))
+                DeleteKey(key) if kind == "delete" else PutKey(key, value, self.leases[store] * (kind == "leased"))
                 for key, kind, value in wish.operations
             ]
             transactions.append(Transaction(tuple(compares), tuple(operations)))

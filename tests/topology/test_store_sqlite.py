@@ -264,9 +264,7 @@ async def test_after_an_error_nothing_is_tried_again(path: Path, monkeypatch: py
     errors: list[MetadataStoreError] = []
 
     async def fail() -> None:
-        with pytest.raises(
-            MetadataStoreError, match=r"cannot be read or written \(disk I/O error\)"
-        ) as caught:
+        with pytest.raises(MetadataStoreError, match=r"cannot be read or written \(disk I/O error\)") as caught:
             await put(store, "b")
         errors.append(caught.value)
 
@@ -352,9 +350,7 @@ async def test_what_was_committed_survives_a_kill(path: Path) -> None:
         assert process.stdout is not None
         committed += [process.stdout.readline().strip() for _ in range(20)]
         process.send_signal(signal.SIGKILL)
-        committed += [
-            line.strip() for line in process.communicate()[0].splitlines() if line.endswith("\n") or line
-        ]
+        committed += [line.strip() for line in process.communicate()[0].splitlines() if line.endswith("\n") or line]
         store = await SqliteStore.open(path)
         found = await keys(store)
         # The last one may have been committed and not yet reported.
