@@ -13,8 +13,8 @@ from __future__ import annotations
 import itertools
 import platform
 from collections.abc import Awaitable, Mapping, Sequence
-from functools import partial
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import structlog

@@ -6,7 +6,7 @@ Rules: 1. Everything a client does on a channel happens in the order sent: while
 store the channel is *suspended* and holds its later frames; other channels go on. 2. A soft error closes the channel,
 and only it; then everything up to channel.close-ok is thrown away. 3. Confirms go out in tag order, each once, at the
 end of a tick, and none before the journal's number covers it.
-Not here: what each method does (`methods/`), the connection's own methods (`connection.py`).
+Not here: what each method does (`methods/`), consumers (`consumers.py`), the connection's methods (`connection.py`).
 
 Source: AMQP 0-9-1 sections 1.5 to 1.9 of the reference; https://www.rabbitmq.com/docs/confirms.
 """
@@ -30,9 +30,10 @@ from pamqp.exceptions import (
     AMQPUnexpectedFrame,
 )
 
+from amqpd.confirms import Confirms
+from amqpd.consumers import Consumer
 from amqpd.content import Content
-from amqpd.kernel import Run, encode_content, encode_deliveries
-from amqpd.queues.consumer import CREDIT_UNLIMITED
+from amqpd.kernel import Run, encode_content
 from amqpd.queues.queue import Queue
 from amqpd.transaction import Transaction
 from amqpd.unacked import Delivered, Unacked
@@ -65,54 +66,6 @@ class Route:
         self.queues = queues
 
 
-class Consumer:
-    """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
-
-    __slots__ = ("channel", "exclusive", "no_ack", "prefetch", "queue", "tag", "tag_bytes", "unacked")
-
-    def __init__(self, channel: Channel, queue: Queue, tag: str, no_ack: bool, exclusive: bool) -> None:
-        self.channel = channel
-        self.queue = queue
-        self.tag = tag
-        encoded = tag.encode()
-        self.tag_bytes = bytes((len(encoded),)) + encoded
-        self.no_ack = no_ack
-        self.exclusive = exclusive
-        self.prefetch = channel.prefetch
-        self.unacked = 0
-
-    def credit(self) -> int:
-        channel = self.channel
-        if not channel.flow_active or channel.connection.outbox_full:
-            return 0
-        credit = CREDIT_UNLIMITED
-        if not self.no_ack:
-            if self.prefetch:
-                credit = self.prefetch - self.unacked
-            if channel.prefetch_shared:
-                credit = min(credit, channel.prefetch_shared - channel.consumed)
-        return credit
-
-    def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
-        channel = self.channel
-        connection = channel.connection
-        tag, count = channel.next_tag, high - low
-        channel.next_tag = tag + count
-        connection.write(
-            encode_deliveries(run, low, high, channel.id, self.tag_bytes, tag, redelivered, connection.frame_max)
-        )
-        if not self.no_ack:
-            channel.unacked.add(tag, count, seq, self.queue, self)
-            self.unacked += count
-            channel.consumed += count
-
-    def cancelled(self) -> None:
-        channel = self.channel
-        channel.consumers.pop(self.tag, None)
-        if channel.connection.capabilities.get("consumer_cancel_notify"):
-            channel.send(commands.Basic.Cancel(consumer_tag=self.tag, nowait=True))
-
-
 class Channel:
     def __init__(self, connection: Connection, channel_id: int) -> None:
         self.connection = connection
@@ -138,12 +91,7 @@ class Channel:
         self.unacked = Unacked()
         self.consumed = 0
         """unacked deliveries to consumers: what prefetch_shared limits; basic.get is not limited"""
-        self.confirming = False
-        self.published = 0
-        self.confirmed = 0
-        self._acknowledged = 0
-        self._waiting: deque[tuple[int, int]] = deque()
-        """(publish number, journal index): up to that number is confirmed when the index is durable"""
+        self.confirms: Confirms | None = None
         self.tx: Transaction | None = None
         self._current = b"\x00\x00\x00\x00"
         """class and method id of the last method, for an error in its continuation"""
@@ -258,7 +206,6 @@ class Channel:
             self.tx = None
         entries, _ = self.unacked.settle_through(0)
         self.requeue(entries)
-        self._waiting.clear()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         self.consumers.pop(consumer.tag, None)
@@ -309,22 +256,11 @@ class Channel:
         if not queues and mandatory:
             for i in range(run.count):
                 self.connection.write(self._return(run, i))
-        if self.confirming:
-            self.published += run.count
-            waiting = self._waiting
-            if waits:
-                index = node.journal.index
-                if waiting and waiting[-1][1] == index:
-                    waiting[-1] = (self.published, index)
-                else:
-                    waiting.append((self.published, index))
-                    node.confirm_waiters[self] = None
-            elif waiting:
-                # Confirms keep tag order: this one goes out with the one before it.
-                waiting[-1] = (self.published, waiting[-1][1])
-            else:
-                self.confirmed = self.published
+        if self.confirms is not None:
+            if self.confirms.accept(run.count, node.journal.index if waits else None):
                 node.confirms_due[self] = None
+            elif waits:
+                node.confirm_waiters[self] = None
 
     def _resolve(self, key: bytes) -> Route:
         """The route of a publish with this method payload (from the exchange on). Raises what RabbitMQ raises."""
@@ -372,20 +308,10 @@ class Channel:
         head = b"\x01" + self.id.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
         return head + payload + b"\xce" + encode_content(run, i, self.id, self.connection.frame_max)
 
-    # Confirms
-
-    def durable(self, index: int) -> bool:
-        """Everything up to the journal's `index` is on disk; True when nothing is waiting any more."""
-        waiting = self._waiting
-        while waiting and waiting[0][1] <= index:
-            self.confirmed = waiting.popleft()[0]
-        return not waiting
-
     def flush_confirms(self) -> None:
-        count = self.confirmed - self._acknowledged
-        if count > 0 and not self.closing and not self.closed:
-            self._acknowledged = self.confirmed
-            self.connection.write(ack_frame(self.id, self.confirmed, count > 1))
+        due = self.confirms.due() if self.confirms is not None else None
+        if due is not None and not self.closing and not self.closed:
+            self.connection.write(ack_frame(self.id, *due))
 
     # Settling
 

@@ -6,7 +6,7 @@ Rules: 1. `state` moves only along the table below. 2. A hard error closes the c
 else that is raised is our bug and closes it with 541 INTERNAL_ERROR. 3. Nothing is read while a log-in is under way,
 and what a client may send before is bounded by one frame.
 Not here: the channels' methods (`channels.py`, `methods/`), sockets and TLS (`pump.py`), the handshake's methods
-(`handshake.py`).
+(`handshake.py`), heartbeats (`liveness.py`).
 
 Source: AMQP 0-9-1 sections 2.2.4, 4.2.2 and 1.4 of the reference.
 """
@@ -14,8 +14,6 @@ Source: AMQP 0-9-1 sections 2.2.4, 4.2.2 and 1.4 of the reference.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +32,9 @@ from pamqp.exceptions import (
 from amqpd.channels import Channel
 from amqpd.handshake import Handshake
 from amqpd.kernel import scan_acks, scan_publishes
-from amqpd.wire import HEARTBEAT, PROTOCOL_HEADER, method_frame, read_method, reply_text
+from amqpd.liveness import Liveness
+from amqpd.states import Peer, State
+from amqpd.wire import PROTOCOL_HEADER, method_frame, read_method, reply_text
 
 if TYPE_CHECKING:
     from amqpd.node import Node
@@ -47,31 +47,8 @@ _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33"
 # A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole; a
 # larger one is assembled frame by frame, so that its beginning is not copied again with every receive.
 WAIT_BYTES_MAX = 131_072
-# RabbitMQ waits so long for close-ok before it drops the socket.
-CLOSE_TIMEOUT_S = 30.0
 # What suspended channels of one connection may hold before the connection is not read any more.
 HELD_BYTES_MAX = 1024 * 1024
-
-
-class State(Enum):
-    """What is waited for. HEADER -> HANDSHAKE -> RUNNING -> CLOSING -> CLOSED; each may go to CLOSED at once."""
-
-    HEADER = "protocol header"
-    HANDSHAKE = "handshake"
-    RUNNING = "running"
-    CLOSING = "close-ok"
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who is at the other end: `name` as RabbitMQ writes it ("127.0.0.1:4711 -> 127.0.0.1:5672")."""
-
-    name: str
-    loopback: bool
-    tls: bool = False
-    certificate_user: str | None = None
-    """the user that a verified client certificate names"""
 
 
 class Connection:
@@ -91,7 +68,6 @@ class Connection:
         self.may_impersonate = False
         self.frame_max = node.limits.frame_max
         self.channel_max = node.limits.channel_max
-        self.heartbeat_s = 0
         self.publishing = False
         self.blocked = False
         self.suspended = False
@@ -104,9 +80,7 @@ class Connection:
         """framing is lost: nothing that comes in can be understood any more"""
         self._rest = b""
         self._handshake = Handshake(self)
-        self._deadline: float | None = now + node.limits.handshake_timeout_s
-        self.received_at = now
-        self.sent_at = now
+        self.liveness = Liveness(self, now)
         self.outbox_full = False
         node.connections[connection_id] = self
 
@@ -259,7 +233,6 @@ class Connection:
     def opened(self) -> None:
         """connection.open was accepted."""
         self.state = State.RUNNING
-        self._deadline = None
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
 
     def _resume(self) -> None:
@@ -337,31 +310,6 @@ class Connection:
                 self.send(commands.Connection.Unblocked())
             self.node.touched[self] = None
 
-    # Time
-
-    def on_timer(self, now: float) -> None:
-        """Called about once a second: the handshake's deadline, heartbeats both ways (section 4.2.7)."""
-        if self.state is State.CLOSED:
-            return
-        if self._deadline is not None and now >= self._deadline:
-            self.node.log("connection_timeout", connection=self.name, waiting_for=self.state.value)
-            self._release()
-            self._set_closed()
-            return
-        if self.state is State.CLOSING:
-            if self._deadline is None:
-                self._deadline = now + CLOSE_TIMEOUT_S
-            return
-        if self.heartbeat_s and self.state is State.RUNNING:
-            if now - self.sent_at >= self.heartbeat_s / 2 and not self.outbox:
-                self.write(HEARTBEAT)
-            if self.blocked or self.reading_paused:
-                self.received_at = now
-            elif now - self.received_at > 2 * self.heartbeat_s:
-                self.node.log("heartbeat_missed", connection=self.name, timeout_s=self.heartbeat_s)
-                self._release()
-                self._set_closed()
-
     # The end
 
     def fail(self, error: AMQPError, method_id: bytes = b"\x00\x00\x00\x00") -> None:
@@ -382,7 +330,6 @@ class Connection:
             return
         self.state = State.CLOSING
         self.suspended = False
-        self._deadline = None
         self.send(
             commands.Connection.Close(
                 reply_code=code,

@@ -116,7 +116,7 @@ class Handshake:
         if not 0 < channel_max <= limits.channel_max:
             raise _negotiation("channel_max", channel_max, "higher", "maximum", limits.channel_max)
         connection.frame_max, connection.channel_max = frame_max, channel_max
-        connection.heartbeat_s = method.heartbeat or 0
+        connection.liveness.heartbeat_s = method.heartbeat or 0
         self._expected = commands.Connection.Open
 
     def _open(self, method: commands.Connection.Open) -> None:

@@ -223,11 +223,12 @@ class Node:
 
     def durable(self, index: int) -> None:
         """The journal's transactions up to `index` are on disk."""
-        for channel in [channel for channel in self.confirm_waiters if channel.durable(index)]:
-            del self.confirm_waiters[channel]
-            self.confirms_due[channel] = None
-        for channel in self.confirm_waiters:
-            self.confirms_due[channel] = None
+        waiters, self.confirm_waiters = self.confirm_waiters, {}
+        for channel in waiters:
+            if channel.confirms is not None:
+                self.confirms_due[channel] = None
+                if not channel.confirms.durable(index):
+                    self.confirm_waiters[channel] = None
         while self._durable_waiters and self._durable_waiters[0][0] <= index:
             self._durable_waiters.pop(0)[1]()
 

@@ -23,9 +23,10 @@ from collections.abc import Callable, Sequence
 import structlog
 import trio
 
-from amqpd.connection import Connection, Peer, State
+from amqpd.connection import Connection
 from amqpd.node import Node
 from amqpd.queues.queue import Queue
+from amqpd.states import Peer, State
 from amqpd.tls_stream import TlsStream
 
 # Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.
@@ -123,7 +124,7 @@ class Pump:
             await trio.sleep(1)
             now = trio.current_time()
             for connection in list(self.node.connections.values()):
-                connection.on_timer(now)
+                connection.liveness.on_timer(now)
             for link in list(self._lingering):
                 if link.linger_until is not None and now > link.linger_until:
                     self._close(link)
@@ -188,7 +189,7 @@ class Pump:
         if not size:
             self._lost(link, "closed by the client")
             return
-        connection.received_at = now
+        connection.liveness.received_at = now
         data = bytes(self._view[:size])
         if link.tls is not None:
             plain = self._decrypt(link, link.tls, data)
@@ -249,7 +250,7 @@ class Pump:
                     return
             else:
                 self._send(link, data)
-            connection.sent_at = now
+            connection.liveness.sent_at = now
         if link.tls is not None:
             self._send(link, link.tls.output())
         if link.pending and not outbox:

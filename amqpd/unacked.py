@@ -14,7 +14,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from amqpd.channels import Consumer
+    from amqpd.consumers import Consumer
     from amqpd.queues.queue import Queue
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented
 
-from amqpd.channels import Consumer
+from amqpd.consumers import Consumer
 from amqpd.kernel import encode_content
 from amqpd.methods.names import existing_queue, last_queue
 from amqpd.queues.backlog import Piece

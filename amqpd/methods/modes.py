@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.confirms import Confirms
 from amqpd.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
     if channel.tx is not None:
         raise AMQPPreconditionFailed("cannot switch from tx to confirm mode")
-    channel.confirming = True
+    if channel.confirms is None:
+        channel.confirms = Confirms()
     if not method.nowait:
         channel.send(commands.Confirm.SelectOk())
 
 
 def tx_select(channel: Channel, method: commands.Tx.Select) -> None:
-    if channel.confirming:
+    if channel.confirms is not None:
         raise AMQPPreconditionFailed("cannot switch from confirm to tx mode")
     if channel.tx is None:
         channel.tx = Transaction()

@@ -10,12 +10,13 @@ from typing import Any
 
 from pamqp import base, body, commands, exceptions, frame, header
 
-from amqpd.connection import Connection, Peer, State
+from amqpd.connection import Connection
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, Transaction
 from amqpd.limits import Limits
 from amqpd.methods import METHODS
 from amqpd.node import Node, Resume
+from amqpd.states import Peer, State
 from amqpd.topology import plans
 from amqpd.topology.records import Change, Key, Put
 from amqpd.topology.state import Topology

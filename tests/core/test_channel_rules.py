@@ -170,8 +170,8 @@ def test_redeclaring_otherwise_is_406(client: Client) -> None:
     client.declare("q", durable=True)
     client.send(Queue.Declare(queue="q", durable=False))
     assert client.expect(Channel.Close).reply_text == (
-        "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/': received 'false' but current is "
-        "'true'"
+        "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost '/': received 'false' but "
+        "current is 'true'"
     )
 
 

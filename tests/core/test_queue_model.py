@@ -112,7 +112,7 @@ class QueueModel(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, multiple: bool, how: str) -> None:
         number, tag = data.draw(st.sampled_from(sorted(self.unacked)))
         taken = [
-            key for key in sorted(self.unacked) if key[0] == number and (key[1] == tag or multiple and key[1] < tag)
+            key for key in sorted(self.unacked) if key[0] == number and (key[1] == tag or (multiple and key[1] < tag))
         ]
         bodies = [self.unacked.pop(key) for key in taken]
         if how == "requeue":

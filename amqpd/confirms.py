@@ -1,0 +1,55 @@
+"""Publisher confirms of one channel: which publishes are safe, and which of those the client was told of.
+
+What comes in: accepted publishes, each with the journal's index to wait for, or none; the journal's number. What
+goes out: the delivery tag up to which everything is confirmed.
+Rules: 1. Tags count publishes from 1 on after confirm.select. 2. Confirms keep tag order: what is safe waits for
+what was published before it; so one `multiple` acknowledges all of a tick. 3. Each tag once.
+Not here: the frame (`channels.py`), when something is durable (`journal/buffer.py`).
+
+Source: https://www.rabbitmq.com/docs/confirms.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Confirms:
+    __slots__ = ("_acknowledged", "_waiting", "confirmed", "published")
+
+    def __init__(self) -> None:
+        self.published = 0
+        self.confirmed = 0
+        self._acknowledged = 0
+        self._waiting: deque[tuple[int, int]] = deque()
+        """(publish number, journal index): up to that number is confirmed when the index is durable"""
+
+    def accept(self, count: int, index: int | None) -> bool:
+        """`count` more publishes; they are safe when the journal's `index` is durable, at once with None. True when
+        something is confirmed already, False when it waits."""
+        self.published += count
+        waiting = self._waiting
+        if index is not None and not (waiting and waiting[-1][1] == index):
+            waiting.append((self.published, index))
+            return False
+        if waiting:
+            # It rides along with what was published before it.
+            waiting[-1] = (self.published, waiting[-1][1])
+            return False
+        self.confirmed = self.published
+        return True
+
+    def durable(self, index: int) -> bool:
+        """Everything up to the journal's `index` is on disk; True when nothing waits any more."""
+        waiting = self._waiting
+        while waiting and waiting[0][1] <= index:
+            self.confirmed = waiting.popleft()[0]
+        return not waiting
+
+    def due(self) -> tuple[int, bool] | None:
+        """(delivery tag, multiple) of the basic.ack that is due, and from now on counts as sent; None if none is."""
+        count = self.confirmed - self._acknowledged
+        if count <= 0:
+            return None
+        self._acknowledged = self.confirmed
+        return self.confirmed, count > 1

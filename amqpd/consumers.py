@@ -1,0 +1,71 @@
+"""A consumer of a channel: credit, and deliveries on the wire.
+
+What comes in: pieces of runs from a queue. What goes out: frames into the connection's outbox; entries in the
+channel's ledger of unacked deliveries.
+Rules: 1. Credit is what prefetch leaves, of the consumer and of the channel, and nothing while the channel's flow is
+stopped or the connection's outbox is full. 2. Delivery tags are the channel's.
+Not here: who is served next (`queues/queue.py`), settling (`channels.py`).
+
+Source: AMQP 0-9-1 section 1.8; https://www.rabbitmq.com/docs/consumer-prefetch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from amqpd.kernel import Run, encode_deliveries
+from amqpd.queues.consumer import CREDIT_UNLIMITED
+from amqpd.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+
+
+class Consumer:
+    """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
+
+    __slots__ = ("channel", "exclusive", "no_ack", "prefetch", "queue", "tag", "tag_bytes", "unacked")
+
+    def __init__(self, channel: Channel, queue: Queue, tag: str, no_ack: bool, exclusive: bool) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        encoded = tag.encode()
+        self.tag_bytes = bytes((len(encoded),)) + encoded
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = channel.prefetch
+        self.unacked = 0
+
+    def credit(self) -> int:
+        channel = self.channel
+        if not channel.flow_active or channel.connection.outbox_full:
+            return 0
+        credit = CREDIT_UNLIMITED
+        if not self.no_ack:
+            if self.prefetch:
+                credit = self.prefetch - self.unacked
+            if channel.prefetch_shared:
+                credit = min(credit, channel.prefetch_shared - channel.consumed)
+        return credit
+
+    def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
+        channel = self.channel
+        connection = channel.connection
+        tag, count = channel.next_tag, high - low
+        channel.next_tag = tag + count
+        connection.write(
+            encode_deliveries(run, low, high, channel.id, self.tag_bytes, tag, redelivered, connection.frame_max)
+        )
+        if not self.no_ack:
+            channel.unacked.add(tag, count, seq, self.queue, self)
+            self.unacked += count
+            channel.consumed += count
+
+    def cancelled(self) -> None:
+        channel = self.channel
+        channel.consumers.pop(self.tag, None)
+        if channel.connection.capabilities.get("consumer_cancel_notify"):
+            channel.send(commands.Basic.Cancel(consumer_tag=self.tag, nowait=True))

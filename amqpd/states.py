@@ -1,0 +1,30 @@
+"""What a connection is waiting for, and who is at its other end.
+
+Not here: what happens in each state (`connection.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class State(Enum):
+    """What is waited for. HEADER -> HANDSHAKE -> RUNNING -> CLOSING -> CLOSED; each may go to CLOSED at once."""
+
+    HEADER = "protocol header"
+    HANDSHAKE = "handshake"
+    RUNNING = "running"
+    CLOSING = "close-ok"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end: `name` as RabbitMQ writes it ("127.0.0.1:4711 -> 127.0.0.1:5672")."""
+
+    name: str
+    loopback: bool
+    tls: bool = False
+    certificate_user: str | None = None
+    """the user that a verified client certificate names"""
