@@ -179,7 +179,9 @@ class Backlog:
             low, high = max(first, segment.first), min(last, segment.last)
             if low > high:
                 break
-            discarded += segment.discard(low, high)
+            fresh = segment.live_in(low, high)
+            for part in fresh:
+                discarded += segment.discard(*part)
             if segment.left == 0:
                 self._finish(segment)
                 if finished_to != index:
@@ -187,7 +189,9 @@ class Backlog:
                 finished_to = index + 1
             else:
                 if segment.stored:
-                    journal.settle(self.queue_id, low, high)
+                    # What was settled before is not told again: the journal's ranges never overlap.
+                    for part in fresh:
+                        journal.settle(self.queue_id, *part)
                 if segment.stored or segment.index == 0:
                     # What waits for the journal is written as it is.
                     self.memory_bytes -= segment.compact()

@@ -139,6 +139,21 @@ class Segment:
                 return low, (min(low + limit, end) if high < 0 else high)
         return index, max(index, min(index + limit, end))
 
+    def live_in(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The unsettled messages among first..last, as (first, last) stretches of sequence numbers."""
+        index, end = first - self.first, last - self.first + 1
+        if self.gone is None and index >= self.head:
+            return [(first, last)]
+        found: list[tuple[int, int]] = []
+        while index < end:
+            low, high = self.next_live(index, end - index)
+            if low >= end or low >= high:
+                break
+            high = min(high, end)
+            found.append((self.first + low, self.first + high - 1))
+            index = high
+        return found
+
     def piece(self, low: int, high: int) -> tuple[Run, int, int]:
         """The run that holds offset `low`, and the part of it up to `high`: (run, from, to)."""
         assert self.runs is not None
