@@ -85,7 +85,7 @@ def test_a_journal_of_a_newer_amqpd_is_refused_untouched(data):
 @pytest.mark.parametrize("bytes_", [b"", b"hello", b"SQLite format 3", bytes(8192)])
 def test_a_file_that_is_no_database_is_refused_untouched(tmp_path, bytes_):
     (tmp_path / JOURNAL).write_bytes(bytes_)
-    with pytest.raises(NotAJournal, match="is not a journal of amqpd .*give another data directory"):
+    with pytest.raises(NotAJournal, match=r"is not a journal of amqpd .*give another data directory"):
         SqliteDrive(tmp_path).open()
     assert contents(tmp_path) == {JOURNAL: bytes_}
 
