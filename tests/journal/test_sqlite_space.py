@@ -82,6 +82,21 @@ def test_commits_take_pieces_along_when_there_is_never_an_idle_moment(disk, monk
     assert stored(disk, "discard") == 0
 
 
+def test_discards_leave_faster_than_the_busiest_writer_begins_them(disk, monkeypatch):
+    monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 0)
+    monkeypatch.setattr(intake, "INLINE_RANGES_PER_ROW", 0)
+    monkeypatch.setattr(discards, "PIECE_DISCARDS_MAX", 1)
+    monkeypatch.setattr(discards, "PIECE_ROWS_MAX", 1)
+    monkeypatch.setattr(discards, "PIECE_BYTES_MAX", 1)
+    for index in range(1, 30):
+        first = index * 100
+        gone = [Range(1, first - 100 + 4 * n, first - 100 + 4 * n) for n in range(20 * (index > 1))]
+        rows = [row(1, first + 4 * n, first + 4 * n, nbytes=1000) for n in range(20)]
+        disk.commit(transaction(index, *rows, deletes=gone))
+        assert stored(disk) <= 60
+        assert stored(disk, "discard") <= 40
+
+
 def test_thousands_of_small_dropped_queues(disk):
     disk.commit(transaction(1, *(row(queue_id, 0, 0) for queue_id in range(1000))))
     disk.commit(transaction(2, dropped=list(range(1, 1000))))
