@@ -27,6 +27,9 @@ PIECE_SETTLED_MAX = 2048
 """Settled records of one discard that a piece deletes, same time."""
 PIECE_DISCARDS_MAX = 64
 """Dropped queues that are empty or small, many at a time."""
+OUTFLOW = 2
+"""A piece that goes with a commit is larger by this many times what the commit itself brings, so that discards leave
+faster than they can gather, however busy the writer is."""
 
 
 class Discard(NamedTuple):
@@ -64,16 +67,18 @@ class Discards:
             self._pending.extend(discards)
             self._next_id = discards[-1].discard_id + 1
 
-    def piece(self, connection: sqlite3.Connection) -> Piece:
-        """What can go next. Reads the index only."""
+    def piece(self, connection: sqlite3.Connection, rows: int = 0, nbytes: int = 0, begun: int = 0) -> Piece:
+        """What can go next, with a commit that writes so many rows and bytes and begins so many discards. Reads the
+        index only."""
         piece = Piece()
-        rows_left = PIECE_ROWS_MAX
-        for discard in islice(self._pending, PIECE_DISCARDS_MAX):
+        rows_left = PIECE_ROWS_MAX + OUTFLOW * rows
+        bytes_max = PIECE_BYTES_MAX + OUTFLOW * nbytes
+        for discard in islice(self._pending, PIECE_DISCARDS_MAX + OUTFLOW * begun):
             given = {**discard._asdict(), "count_max": rows_left}
-            rows = connection.execute(statements.ROWS_TO_DISCARD, given).fetchall()
-            if not self._take_rows(piece, discard, rows, whole=len(rows) < rows_left):
+            found = connection.execute(statements.ROWS_TO_DISCARD, given).fetchall()
+            if not _take_rows(piece, discard, found, bytes_max, whole=len(found) < rows_left):
                 break
-            rows_left -= len(rows)
+            rows_left -= len(found)
             given["count_max"] = PIECE_SETTLED_MAX
             beyond = connection.execute(statements.SETTLED_TO_DISCARD, given).fetchone()
             until = discard.last_seq if beyond is None else beyond[0]
@@ -89,16 +94,16 @@ class Discards:
             assert self._pending[0].discard_id == discard_id, (self._pending[0], discard_id)
             self._pending.popleft()
 
-    @staticmethod
-    def _take_rows(piece: Piece, discard: Discard, rows: list[tuple[int, int]], *, whole: bool) -> bool:
-        """Add what fits to the piece; True when no row of the discard is left after it."""
-        until = None
-        for last_seq, nbytes in rows:
-            if piece.nbytes and piece.nbytes + nbytes > PIECE_BYTES_MAX:
-                whole = False
-                break
-            piece.nbytes += nbytes
-            until = last_seq
-        if until is not None:
-            piece.row_deletes.append((discard.queue_id, discard.first_seq, until, discard.idx))
-        return whole
+
+def _take_rows(piece: Piece, discard: Discard, rows: list[tuple[int, int]], bytes_max: int, *, whole: bool) -> bool:
+    """Add what fits to the piece; True when no row of the discard is left after it (`whole`: these are all)."""
+    until = None
+    for last_seq, nbytes in rows:
+        if piece.nbytes and piece.nbytes + nbytes > bytes_max:
+            whole = False
+            break
+        piece.nbytes += nbytes
+        until = last_seq
+    if until is not None:
+        piece.row_deletes.append((discard.queue_id, discard.first_seq, until, discard.idx))
+    return whole

@@ -19,7 +19,7 @@ from amqpd.journal import statements
 from amqpd.journal.database import JOURNAL, meaning, open_journal
 from amqpd.journal.discards import Discard, Discards, Piece
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.intake import Chunk, checksum, chunks, listed, split
+from amqpd.journal.intake import NO_ROWS, Chunk, checksum, chunks, listed, split
 from amqpd.journal.records import JournalDamaged, Recovered, Row, Transaction
 from amqpd.journal.recovery import Found, find
 from amqpd.journal.reserve import RESERVE_BYTES, Reserve
@@ -92,14 +92,15 @@ class SqliteDisk:
         if self._index is None or transaction.index != self._index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {self._index}")
         index = transaction.index
-        now, later = split(transaction.deletes)
+        rows = chunks(transaction.rows)
+        now, later = split(transaction.deletes, len(transaction.rows))
         marks = [(queue_id, 0, below) for queue_id, below in transaction.delivered.items()]
         marks += [(item.queue_id, item.last_seq + 1, 0) for item in (*now, *later)]
         begun = self._discards.numbered(
             [(item.queue_id, item.first_seq, item.last_seq, index) for item in later]
             + [(queue_id, 0, SEQ_MAX, index) for queue_id in transaction.dropped]
         )
-        piece = self._piece()
+        piece = self._piece(rows, begun)
         piece.row_deletes += [(item.queue_id, item.first_seq, item.last_seq, index) for item in now]
         piece.settled_deletes += [
             (item.queue_id, item.first_seq, item.last_seq, item.last_seq, index) for item in now
@@ -109,7 +110,7 @@ class SqliteDisk:
             "marks": marks,
             "dropped": [(queue_id,) for queue_id in transaction.dropped],
         }
-        self._write(index, chunks(transaction.rows), piece, begun, lists, counts=1)
+        self._write(index, rows, piece, begun, lists, counts=1)
         self._index = index
         if self._wal_bytes >= self._checkpoint_at:
             self._checkpoint()
@@ -144,7 +145,7 @@ class SqliteDisk:
         if self._index is None:
             raise ValueError("the journal is not recovered yet")
         if self._discards:
-            self._write(self._index, [([], b"")], self._piece(), [], {}, counts=0)
+            self._write(self._index, [NO_ROWS], self._piece([NO_ROWS], []), [], {}, counts=0)
             more = True
         else:
             more = self._shrink()
@@ -211,12 +212,17 @@ class SqliteDisk:
         dirty += len(piece.row_deletes) + piece.nbytes // (100 * PAGE_BYTES)
         self._wal_bytes += dirty * PAGE_BYTES + sum(len(data) for _, data in rows)
 
-    def _piece(self) -> Piece:
+    def _piece(self, rows: list[Chunk], begun: list[Discard]) -> Piece:
         """What of the discards goes with the next transaction."""
         if not self._discards:
             return Piece()
         try:
-            return self._discards.piece(self._writer)
+            return self._discards.piece(
+                self._writer,
+                rows=sum(len(items) for items, _ in rows),
+                nbytes=sum(len(data) for _, data in rows),
+                begun=len(begun),
+            )
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
@@ -246,7 +252,7 @@ class SqliteDisk:
         begun = self._discards.numbered([(*item, index) for item in found.dead])
         orphans = [(queue_id, first, first, last, index) for queue_id, first, last in found.orphans]
         marks = [(queue_id, last + 1, 0) for queue_id, _, last in found.dead]
-        self._write(index, [([], b"")], Piece(settled_deletes=orphans), begun, {"marks": marks}, counts=0)
+        self._write(index, [NO_ROWS], Piece(settled_deletes=orphans), begun, {"marks": marks}, counts=0)
 
     # --- housekeeping
 

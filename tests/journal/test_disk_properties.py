@@ -101,6 +101,7 @@ def test_recovery_equals_the_model(kind, data):
         patch.setattr(discards, "PIECE_SETTLED_MAX", 2)
         patch.setattr(discards, "PIECE_DISCARDS_MAX", 2)
         patch.setattr("amqpd.journal.intake.INLINE_RANGES_MAX", data.draw(st.integers(0, 3)))
+        patch.setattr("amqpd.journal.intake.INLINE_RANGES_PER_ROW", data.draw(st.integers(0, 1)))
         patch.setattr("amqpd.journal.sqlite.RECOVERY_STEPS_MAX", data.draw(st.integers(0, 2)))
         drive = SqliteDrive(Path(directory)) if kind == "sqlite" else MemoryDrive()
         model = Model()

@@ -95,8 +95,9 @@ def test_a_wal_cut_anywhere_recovers_to_a_prefix(tmp_path):
     assert set(found) == set(range(9))
 
 
-@pytest.mark.parametrize("call", ["sync", "pwrite64"])
-@pytest.mark.parametrize("nth_call", [1, 4, 20])
+@pytest.mark.parametrize(
+    ("call", "nth_call"), [("sync", 1), ("sync", 4), ("sync", 20), ("pwrite64", 1), ("pwrite64", 4), ("pwrite64", 99)]
+)
 def test_an_io_error_stops_the_journal(tmp_path, call, nth_call):
     """The failed commit is not reported, nothing is written after it, and a restart finds all that was reported."""
     try:
