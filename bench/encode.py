@@ -20,12 +20,12 @@ STAMP_BYTES = STAMP.size
 
 SEQUENCE_BITS = 48
 RING_MESSAGES_MAX = 65_536
-"""A ring is at most this long, so that only the two lowest bytes of the stamp differ inside it."""
+"""Bounds the buffer: at 64 bytes of overhead a message, 4 MB and the bodies."""
 
 _ACK = struct.Struct(">BHIHHQBB")
 ACK_BYTES = _ACK.size
 ACK_CLASS_AND_METHOD = (60, 80)
-_LOW_BYTES = bytes(range(256)) * 3
+_LOW_BYTES = bytes(range(256))
 
 
 def stamp(stream: int, sequence: int) -> int:
@@ -63,18 +63,18 @@ def encode_publish(
 class PublishRing:
     """`messages` publishes of one size in one buffer, stamped with consecutive sequence numbers.
 
-    `messages` is a power of two up to 65,536. Message `i` of the ring is `ones[i % len(ones)]`, all of one
-    length with the body at `body_at`. `data` is the buffer and `stride` the bytes of one publish; message
-    number `n` of the stream is at `(n % messages) * stride` once `stamp_lap(n // messages)` was called.
-    Raises ValueError for a ring or a body that cannot carry stamps.
+    Message `i` of the ring is `ones[i % len(ones)]`, all of one length with the body at `body_at`. `data` is
+    the buffer and `stride` the bytes of one publish; message number `n` of the stream is at `(n % messages) *
+    stride` once `stamp_lap(n // messages)` was called. Raises ValueError for a ring or a body that cannot
+    carry stamps.
 
-    Stamping costs a few strided slice assignments a lap, not one step per message: the lowest byte of the
-    sequence number is the same in every lap (rings of 256 and more), the second is a run of constants, the
-    others change rarely."""
+    Stamping costs a few strided slice assignments a lap, not one step per message: byte j of all stamps is a
+    column, and a column is a few runs of constants, or for the lowest byte a piece of 0, 1, 2 .. 255
+    repeated."""
 
     def __init__(self, ones: list[bytes], body_at: int, messages: int, *, stream: int = 0) -> None:
-        if messages & (messages - 1) or not 1 <= messages <= RING_MESSAGES_MAX:
-            raise ValueError(f"a ring holds a power of two of messages up to {RING_MESSAGES_MAX}, not {messages}")
+        if not 1 <= messages <= RING_MESSAGES_MAX:
+            raise ValueError(f"a ring holds 1 to {RING_MESSAGES_MAX} messages, not {messages}")
         one = ones[0]
         if any(len(other) != len(one) for other in ones):
             raise ValueError("all publishes of a ring have one size")
@@ -86,23 +86,36 @@ class PublishRing:
         self._body_at = body_at
         self._stream = stream
         self._columns: list[bytes] = [b""] * STAMP_BYTES
+        self._low_bytes = _LOW_BYTES * (messages // 256 + 2)
         self.stamp_lap(0)
 
     def stamp_lap(self, lap: int) -> None:
         """Write the stamps of messages `lap * messages` and following. The whole ring must have been sent."""
-        first = lap * self.messages
-        high = STAMP.pack(stamp(self._stream, first))
+        first = stamp(self._stream, lap * self.messages)
         for at in range(STAMP_BYTES):
-            column = self._column(at, first, high[at])
+            column = self._column(first, STAMP_BYTES - 1 - at)
             if column != self._columns[at]:
                 self.data[self._body_at + at :: self.stride] = column
                 self._columns[at] = column
 
-    def _column(self, at: int, first: int, high: int) -> bytes:
-        if at == STAMP_BYTES - 1:
+    def _column(self, first: int, place: int) -> bytes:
+        """Byte `place` (0 is the lowest) of `first`, `first + 1`, and so on round the ring."""
+        if place == 0:
             low = first & 255
-            return (_LOW_BYTES[low : low + 256] * (self.messages // 256 + 1))[: self.messages]
-        if at == STAMP_BYTES - 2 and self.messages > 256:
-            middle = first >> 8
-            return b"".join(bytes([middle + run & 255]) * 256 for run in range(self.messages // 256))
-        return bytes([high]) * self.messages
+            return self._low_bytes[low : low + self.messages]
+        run = 1 << 8 * place
+        runs, at, left = [], first, self.messages
+        while left > 0:
+            length = min(left, run - at % run)
+            runs.append(bytes([at >> 8 * place & 255]) * length)
+            at += length
+            left -= length
+        return b"".join(runs)
+
+    def offset(self, position: int) -> int:
+        """Where message `position` of the ring begins; `position` may be `messages`, the end of the ring."""
+        return position * self.stride
+
+    def whole_until(self, offset: int) -> int:
+        """How many messages of the ring end at or before `offset`."""
+        return offset // self.stride

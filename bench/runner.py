@@ -39,6 +39,9 @@ def run_all(
             for broker in turns:
                 number += 1
                 progress(f"[{number}/{total}] round {round_}  {scenario.name}  {broker.name} ...")
+                if scenario.needs_pid and broker.pid is None:
+                    progress("    left out: it needs the broker's process id (--pid NAME=PID)")
+                    continue
                 setting = Setting(broker.url, broker.pid, warmup_s, seconds, scale)
                 outcome = _run_one(scenario, broker, round_, setting)
                 progress(f"    {describe(outcome)}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.roles.closed import closed
 from bench.roles.consume import consume
+from bench.roles.control import churn, declare, idle
 from bench.roles.paced import paced_consume, paced_publish
 from bench.roles.publish import publish
 
@@ -21,6 +22,9 @@ ROLES: dict[str, Callable[..., dict[str, Any]]] = {
     "closed": closed,
     "paced_publish": paced_publish,
     "paced_consume": paced_consume,
+    "churn": churn,
+    "declare": declare,
+    "idle": idle,
 }
 
 __all__ = ["ROLES"]

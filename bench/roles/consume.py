@@ -24,6 +24,7 @@ from bench.encode import encode_ack
 from bench.errors import BenchError
 from bench.ledger import Ledger
 from bench.link import Link
+from bench.mixed import MixedCounter
 from bench.wire import Wire
 
 WAKE_SECONDS = 0.05
@@ -35,15 +36,32 @@ DRAIN_SECONDS_MAX = 180.0
 QUIET_SECONDS = 0.1
 """How long nothing more may come after the last message: catches a message that is delivered twice."""
 
+Counter = StrideCounter | Ledger | MixedCounter
+
+
+def consumer_tag(number: int) -> str:
+    """All tags have one length, so that all deliveries have one size."""
+    return f"c{number:04}"
+
+
+def make_counter(kind: str = "stride", **arguments: Any) -> Counter:
+    if kind == "ledger":
+        return Ledger(**arguments)
+    if kind == "mixed":
+        return MixedCounter(consumer_tag=consumer_tag(0), **arguments)
+    return StrideCounter(**arguments)
+
 
 class Tap:
     """One consuming connection; `count` deliveries so far."""
 
-    def __init__(self, url: str, queues: list[str], *, prefetch: int, ack_every: int, ledger: bool) -> None:
+    def __init__(
+        self, url: str, queues: list[str], counter: Counter, *, prefetch: int, ack_every: int
+    ) -> None:
         self.wire = Wire(url)
         self.socket = self.wire.socket
         self.count = 0
-        self.counter = Ledger() if ledger else StrideCounter()
+        self.counter = counter
         self._ack_every = ack_every
         self._acked = 0
         self._unsent = b""
@@ -53,8 +71,9 @@ class Tap:
 
     def subscribe(self, buffer: bytearray) -> None:
         for number, queue in enumerate(self._queues):
-            # All tags have one length, so that all deliveries have one size.
-            consume = commands.Basic.Consume(queue=queue, consumer_tag=f"c{number:04}", no_ack=not self._ack_every)
+            consume = commands.Basic.Consume(
+                queue=queue, consumer_tag=consumer_tag(number), no_ack=not self._ack_every
+            )
             self.wire.call(consume, commands.Basic.ConsumeOk)
         self.wire.set_wake_seconds(WAKE_SECONDS)
         self.wire.set_receive_bytes_min(RECEIVE_BYTES_MIN)
@@ -112,12 +131,16 @@ def consume(
     queues: list[list[str]],
     prefetch: int = 0,
     ack_every: int = 0,
-    ledger: bool = False,
+    counter: dict[str, Any] | None = None,
     subscribe_on_go: bool = False,
 ) -> dict[str, Any]:
-    """`queues` holds, per connection, the queues it consumes from."""
+    """`queues` holds, per connection, the queues it consumes from; `counter` the `kind` ("stride", "ledger",
+    "mixed") and its arguments."""
     buffer = bytearray(CHUNK_BYTES)
-    taps = [Tap(url, names, prefetch=prefetch, ack_every=ack_every, ledger=ledger) for names in queues]
+    taps = [
+        Tap(url, names, make_counter(**(counter or {})), prefetch=prefetch, ack_every=ack_every)
+        for names in queues
+    ]
     if not subscribe_on_go:
         for tap in taps:
             tap.subscribe(buffer)
@@ -132,7 +155,7 @@ def consume(
     _receive_all(link, taps, step, watch)
     ended, ended_cpu = now(), time.process_time()
     _check_quiet(taps, buffer)
-    streams = _streams(taps) if ledger else None
+    streams = _streams(taps)
     for tap in taps:
         tap.finish()
     return {
@@ -206,11 +229,13 @@ def _check_quiet(taps: list[Tap], buffer: bytearray) -> None:
         raise BenchError(f"after the last message came {after - before} more: something was delivered twice")
 
 
-def _streams(taps: list[Tap]) -> dict[str, int]:
-    """Per stream the number of messages received, over all connections."""
+def _streams(taps: list[Tap]) -> dict[str, int] | None:
+    """Per stream the number of messages received, over all connections; None where they were not told
+    apart."""
     totals: dict[str, int] = {}
     for tap in taps:
-        assert isinstance(tap.counter, Ledger)
+        if not isinstance(tap.counter, Ledger):
+            return None
         for stream, due in tap.counter.next_of.items():
             totals[str(stream)] = totals.get(str(stream), 0) + due
     return totals

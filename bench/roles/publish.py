@@ -20,6 +20,7 @@ from bench.confirms import Confirms
 from bench.encode import PublishRing, encode_publish
 from bench.errors import BenchError, name_of_frame
 from bench.link import Link
+from bench.mixed import MixedRing
 from bench.wire import Wire
 
 WAKE_SECONDS = 0.1
@@ -31,7 +32,7 @@ RECEIVE_BYTES = 65_536
 class Outflow:
     """Sends a ring over a blocking socket; `published` counts the messages sent whole."""
 
-    def __init__(self, sock: socket.socket, ring: PublishRing) -> None:
+    def __init__(self, sock: socket.socket, ring: PublishRing | MixedRing) -> None:
         self.published = 0
         self._socket = sock
         self._ring = ring
@@ -43,13 +44,13 @@ class Outflow:
         """One send call towards `limit` messages in all. Returns the bytes taken, 0 if the broker takes
         none."""
         ring = self._ring
-        end = min(limit - self._lap * ring.messages, ring.messages) * ring.stride
+        end = ring.offset(min(limit - self._lap * ring.messages, ring.messages))
         try:
             sent = self._socket.send(self._view[self._at : end])
         except BlockingIOError:
             return 0
         self._at += sent
-        self.published = self._lap * ring.messages + self._at // ring.stride
+        self.published = self._lap * ring.messages + ring.whole_until(self._at)
         if self._at == len(self._view):
             self._lap += 1
             self._at = 0
@@ -58,7 +59,8 @@ class Outflow:
 
     def finish_message(self, deadline: float) -> None:
         """Complete a message that was sent in part, so that the stream stays well formed."""
-        while self._at % self._ring.stride:
+        ring = self._ring
+        while self._at != ring.offset(self.published - self._lap * ring.messages):
             if now() > deadline:
                 raise BenchError("the broker takes no more bytes, in the middle of a message")
             self.send(self.published + 1)
@@ -70,23 +72,22 @@ def publish(
     url: str,
     keys: list[str],
     exchange: str = "",
-    body_bytes: int,
+    body_bytes: int = 0,
     persistent: bool = False,
     window: int = 0,
     messages: int = 0,
     stream: int = 0,
-    ring_messages: int,
+    ring_messages: int = 0,
+    mixed_messages: int = 0,
 ) -> dict[str, Any]:
     with Wire(url) as wire:
         if window:
             wire.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
-        ones = [
-            encode_publish(
-                exchange, key, bytes(body_bytes), persistent=persistent, frame_bytes_max=wire.frame_bytes_max
-            )
-            for key in keys
-        ]
-        ring = PublishRing([one for one, _ in ones], ones[0][1], ring_messages, stream=stream)
+        ring: PublishRing | MixedRing
+        if mixed_messages:
+            ring = MixedRing(exchange, mixed_messages)
+        else:
+            ring = _ring(exchange, keys, body_bytes, persistent, wire.frame_bytes_max, ring_messages, stream)
         wire.set_wake_seconds(WAKE_SECONDS)
         out = Outflow(wire.socket, ring)
         link.say("ready")
@@ -108,6 +109,24 @@ def publish(
         link.hear("finish", GO_SECONDS_MAX)
         _check_silence(wire.socket)
         return {**report, "window": watch.report()}
+
+
+def _ring(
+    exchange: str,
+    keys: list[str],
+    body_bytes: int,
+    persistent: bool,
+    frame_bytes_max: int,
+    messages: int,
+    stream: int,
+) -> PublishRing:
+    pairs = [
+        encode_publish(
+            exchange, key, bytes(body_bytes), persistent=persistent, frame_bytes_max=frame_bytes_max
+        )
+        for key in keys
+    ]
+    return PublishRing([one for one, _ in pairs], pairs[0][1], messages, stream=stream)
 
 
 def _publish_freely(sock: socket.socket, out: Outflow, watch: Stopwatch, last: int) -> None:

@@ -7,11 +7,13 @@ Not here: how they are run in turns (`bench/runner.py`).
 
 from __future__ import annotations
 
-from bench.scenarios import backlog, closed, fanout, paced, stream
+from bench.scenarios import backlog, closed, control, fanout, paced, routing, stream
 from bench.scenarios.base import Figure, Result, Scenario, Setting
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario for family in (stream, closed, paced, fanout, backlog) for scenario in family.SCENARIOS
+    scenario.name: scenario
+    for family in (stream, closed, paced, fanout, routing, backlog, control)
+    for scenario in family.SCENARIOS
 }
 
 __all__ = ["SCENARIOS", "Figure", "Result", "Scenario", "Setting"]

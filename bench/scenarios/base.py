@@ -53,3 +53,4 @@ class Scenario:
     name: str
     summary: str
     run: Callable[[Setting], Result]
+    needs_pid: bool = False

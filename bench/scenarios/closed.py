@@ -26,7 +26,9 @@ class Closed:
         with Topology(setting.url) as topology:
             queue = topology.queue()
             publisher = {"role": "closed", "key": queue, "connections": connections, "body_bytes": BODY_BYTES}
-            flow = run_flow(setting, publisher, {"role": "consume", "queues": [[queue]], "ledger": True})
+            flow = run_flow(
+                setting, publisher, {"role": "consume", "queues": [[queue]], "counter": {"kind": "ledger"}}
+            )
         figures = [Figure("rate", flow.rate(), "msg/s")]
         latency_ms = flow.published["latency_ms"]
         figures += [Figure(name, latency_ms[name], "ms", False) for name in latency_ms]

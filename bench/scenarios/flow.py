@@ -10,6 +10,7 @@ Not here: what the workers do (`roles/`), the topology (`topology.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,11 +59,10 @@ def run_flow(
     publisher: dict[str, Any],
     consumer: dict[str, Any],
     *,
-    shares: list[float] | None = None,
+    totals_of: Callable[[int], list[int]] = lambda published: [published],
 ) -> Flow:
-    """`publisher` and `consumer` are jobs (`role` and arguments, without the url). The consumer's connections
-    must each receive their share of what is published: all of it (1.0) where `shares` does not say."""
-    shares = shares or [1.0]
+    """`publisher` and `consumer` are jobs (`role` and arguments, without the url). `totals_of` says what
+    each of the consumer's connections must receive of so many published messages."""
     with Crew() as crew:
         eater = crew.start(url=setting.url, **consumer)
         feeder = crew.start(url=setting.url, **publisher)
@@ -74,22 +74,22 @@ def run_flow(
         crew.watch_until(stop)
         last = look(setting.pid)
         (stopped,) = crew.expect("stopped", [feeder], STOPPED_SECONDS_MAX)
-        eater.tell("total", totals=stopped.get("totals") or [round(stopped["published"] * s) for s in shares])
+        totals = totals_of(stopped["published"])
+        eater.tell("total", totals=totals)
         (consumed,) = crew.expect("done", [eater], DONE_SECONDS_MAX)
         drained = now()
         feeder.tell("finish")
         (published,) = crew.expect("done", [feeder], DONE_SECONDS_MAX)
     flow = Flow(stopped, published, consumed, drained - last.at, first, last)
-    check_counts(flow, sum(shares))
+    check_counts(flow, sum(totals))
     return flow
 
 
-def check_counts(flow: Flow, copies: float) -> None:
-    """Raises BenchError unless everything published was confirmed (where asked) and received `copies`
-    times."""
+def check_counts(flow: Flow, total: int) -> None:
+    """Raises BenchError unless everything published was confirmed (where asked) and `total` were received."""
     published, received = flow.stopped["published"], flow.consumed["received"]
-    if received != round(published * copies):
-        raise BenchError(f"published {published}, to be received {copies:g} times, received {received}")
+    if received != total:
+        raise BenchError(f"published {published}, to be received {total}, received {received}")
     confirmed = flow.stopped.get("confirmed")
     if confirmed and confirmed != published:
         raise BenchError(f"published {published}, confirmed {confirmed}")

@@ -46,7 +46,9 @@ def test_ack_is_what_pamqp_encodes():
     assert ack == frame.marshal(commands.Basic.Ack(2**40 + 5, True), 7)
 
 
-@pytest.mark.parametrize(("messages", "laps"), [(1, 300), (16, 40), (256, 300), (1024, 70), (65_536, 2)])
+@pytest.mark.parametrize(
+    ("messages", "laps"), [(1, 300), (16, 40), (256, 300), (1000, 140), (1024, 70), (65_536, 2)]
+)
 def test_every_message_of_a_ring_has_its_own_number(messages, laps):
     one, body_at = encode_publish("", "q", bytes(20))
     ring = PublishRing([one], body_at, messages, stream=9)
@@ -82,10 +84,10 @@ def test_ring_of_several_keys():
     assert keys == ["aa", "bb", "cc", "aa"]
 
 
-@pytest.mark.parametrize("messages", [0, 3, 131_072])
+@pytest.mark.parametrize("messages", [0, 131_072])
 def test_ring_of_another_length_is_refused(messages):
     one, body_at = encode_publish("", "q", bytes(8))
-    with pytest.raises(ValueError, match="power of two"):
+    with pytest.raises(ValueError, match="a ring holds"):
         PublishRing([one], body_at, messages)
 
 
