@@ -97,10 +97,10 @@ CASES = [
     ),
     Case(
         "queue declared otherwise: argument",
-        [Queue.Declare(queue=":queue:", arguments={"x-message-ttl": 1000})],
+        [Queue.Declare(queue=":queue:", arguments={"x-message-ttl": 100_000})],
         406,
         "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue ':queue:' in vhost '/': received "
-        "the value '1000' of type 'short' but current is none",
+        "the value '100000' of type 'signedint' but current is none",
     ),
     Case(
         "exchange declared otherwise: type",

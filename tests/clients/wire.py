@@ -43,7 +43,7 @@ class ClosedByBroker(ConnectionError):
 
 
 class Wire:
-    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 30.0) -> None:
+    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 20.0) -> None:
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = bytearray()
