@@ -20,8 +20,9 @@ from amqpd.properties import PropertiesReader
 from amqpd.queues.backlog import Piece
 from amqpd.queues.queue import Queue
 from amqpd.security.access import Access
-from amqpd.topology import plans
-from amqpd.topology.records import Change, Delete, Key, Put, QueueRecord
+from amqpd.states import State
+from amqpd.topology.order import ChangeOrder, Removable
+from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Node:
         self.confirm_waiters: dict[Channel, None] = {}
         self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
         self._recovered: Recovered | None = None
+        self._order = ChangeOrder(topology, self.submit)
 
     # Start
 
@@ -120,22 +122,33 @@ class Node:
     # The topology
 
     def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
-        """See `Services.submit`."""
-        self.services.submit(changes, resume, requires)
+        """See `Services.submit`. What is put into a virtual host requires that it still exists."""
+        vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
+        self.services.submit(changes, resume, [*requires, *(("vhost", name) for name in vhosts)])
 
-    def applied(self, changes: Iterable[Change]) -> None:
+    def bind(self, binding: BindingRecord, resume: Resume) -> None:
+        """See `ChangeOrder.bind`."""
+        self._order.bind(binding, resume)
+
+    def remove(self, record: Removable, resume: Resume, condition: Callable[[], bool] = lambda: True) -> None:
+        """See `ChangeOrder.remove`."""
+        self._order.remove(record, resume, condition)
+
+    def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""
+        for change in changes:
+            # First of all: nothing that waits in a connection may go on in a virtual host that is gone.
+            if isinstance(change, Delete) and change.key[0] in ("vhost", "user"):
+                for connection in list(self.connections.values()):
+                    connection.removed(change.key[0], change.key[1])
         for change in changes:
             if isinstance(change, Put):
                 if isinstance(change.record, QueueRecord):
                     self._put_queue(change.record)
             elif change.key[0] == "queue":
                 self._remove_queue(change.key)
-            elif change.key[0] in ("vhost", "user"):
-                if change.key[0] == "vhost":
-                    self._empty_vhost(change.key[1])
-                for connection in list(self.connections.values()):
-                    connection.removed(change.key[0], change.key[1])
+            elif change.key[0] == "vhost":
+                self._empty_vhost(change.key[1])
 
     def _put_queue(self, record: QueueRecord) -> None:
         key = (record.vhost, record.name)
@@ -149,7 +162,8 @@ class Node:
             queue.backlog.recover(found)
         if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
-            if record.owner not in self.connections:
+            owner = self.connections.get(record.owner)
+            if owner is None or owner.state is not State.RUNNING:
                 # The connection went while its declaration was on the way.
                 self.delete_queue(queue, lambda _: None)
 
@@ -168,18 +182,14 @@ class Node:
             queue.delete()
 
     def _empty_vhost(self, name: str) -> None:
-        """Who deletes a vhost deletes what it can see in it; the transient queues here it cannot."""
-        left: list[Change] = [Delete(queue.record.key) for (vhost, _), queue in self.queues.items() if vhost == name]
+        """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
+        left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name)]
         if left:
             self.submit(left, lambda _: None)
 
     def delete_queue(self, queue: Queue, resume: Resume) -> None:
-        record = queue.record
-        vhost = self.topology.vhosts.get(record.vhost)
-        if vhost is None or self.queues.get((record.vhost, record.name)) is not queue:
-            resume(True)
-        else:
-            self.submit(plans.delete_queue(vhost, record.name), resume)
+        """Remove the queue, if it is not gone yet; see `ChangeOrder.remove`."""
+        self.remove(queue.record, resume)
 
     def consumer_gone(self, queue: Queue) -> None:
         """A consumer left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
