@@ -142,7 +142,7 @@ def test_what_commit_has_returned_for_is_there_after_a_power_cut(tmp_path, cutta
     """FS_IOC_SHUTDOWN with NOLOGFLUSH: what was not synced is lost, as when the machine loses its power.
 
     Only what was reported before the cut counts: the call takes some milliseconds, and Linux lets an fdatasync that
-    runs beside it return 0 although nothing reaches the disk any more (seen with strace; 3 of 30 runs). When the power
+    runs beside it return 0 although nothing reaches the disk any more (strace, 3 of 30 runs). When the power
     is really gone nobody is left to be told."""
     process = committer(cuttable / "data", 10_000)
     lines = lines_until(process, 1 + commits)
