@@ -151,7 +151,7 @@ class Node:
             self._owned.setdefault(record.owner, {})[queue] = None
             if record.owner not in self.connections:
                 # The connection went while its declaration was on the way.
-                self.delete_queue(queue, lambda _: None)
+                self.end_queue(queue)
 
     def owned_queues(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))
@@ -181,11 +181,18 @@ class Node:
         else:
             self.submit(plans.delete_queue(vhost, record.name), resume)
 
+    def end_queue(self, queue: Queue) -> None:
+        """The queue's time is over by its own rules (auto-delete, exclusive): for clients it is gone at once, and its
+        record follows. Whoever declares the name anew comes behind that in the store."""
+        if not queue.deleted:
+            self.delete_queue(queue, lambda _: None)
+            self._remove_queue(queue.record.key)
+
     def consumer_gone(self, queue: Queue) -> None:
         """A consumer left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
         self.dirty[queue] = None
-        if queue.record.auto_delete and not queue.consumers and not queue.deleted:
-            self.delete_queue(queue, lambda _: None)
+        if queue.record.auto_delete and not queue.consumers:
+            self.end_queue(queue)
 
     def route(self, vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any]) -> tuple[Queue, ...]:
         names = self.topology.vhosts[vhost].route(exchange, routing_key, headers)

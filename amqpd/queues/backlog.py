@@ -191,7 +191,7 @@ class Backlog:
                 if segment.stored:
                     # What was settled before is not told again: the journal's ranges never overlap.
                     for part in fresh:
-                        journal.settle(self.queue_id, *part)
+                        journal.settle(self.queue_id, segment, *part)
                 if segment.stored or segment.index == 0:
                     # What waits for the journal is written as it is.
                     self.memory_bytes -= segment.compact()
