@@ -187,10 +187,10 @@ class Broker:
 
     def _read(self, wishes: list[tuple[Queue, int, int]]) -> None:
         for queue, first, last in wishes:
-            self._reader.read(queue.record.id, first, last, partial(self._loaded, queue))
+            self._reader.read(queue.record.id, first, last, partial(self._loaded, queue, first))
 
-    def _loaded(self, queue: Queue, rows: list[Any]) -> None:
-        self.node.loaded(queue, rows)
+    def _loaded(self, queue: Queue, first: int, rows: list[Any]) -> None:
+        self.node.loaded(queue, first, rows)
         self.pump.settle()
 
     def _alarm(self, kind: str, on: bool) -> None:
@@ -222,7 +222,8 @@ class Broker:
 
 
 def limits_of(settings: Settings) -> Limits:
-    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__})
+    """Those of the limits that are settings."""
+    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__ if hasattr(settings, name)})
 
 
 def server_properties() -> Mapping[str, Any]:

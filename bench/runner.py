@@ -41,9 +41,7 @@ def run_all(
                 number += 1
                 progress(f"[{number}/{total}] round {round_}  {scenario.name}  {broker.name} ...")
                 if scenario.needs_fresh and broker.again is None:
-                    progress(
-                        "    left out: it needs a fresh process of the broker, which only a private one has"
-                    )
+                    progress("    left out: it needs a fresh process of the broker, which only a private one has")
                     continue
                 setting = Setting(broker.url, broker.pid, warmup_s, seconds, scale)
                 outcome = _run_one(scenario, broker, round_, setting)
