@@ -27,8 +27,8 @@ QUEUES = [f"durable{number}" for number in range(5)]
 CONSUMED = QUEUES[:2]
 ROUNDS = 3
 ROUNDS_HEAVY = 20
-CONFIRMS_MAX = 6000
-"""Of all publishers together, before the kill of a round; the window of 2,000 each comes on top."""
+CONFIRMS_MAX = 30_000
+"""Of all publishers together, before the kill of a round; the window of 1,000 each comes on top."""
 ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyone", "")}
 
 
