@@ -153,7 +153,7 @@ def test_a_recovery_that_was_killed_recovers_the_same(
     killed.start()
     found = look(killed.port, QUEUES)
     assert found == expected, f"seed {seed}\n{history.text()}"
-    assert all(found.values()), "there was nothing to compare"
+    assert any(found.values()), "there was nothing to compare"  # consumers may have emptied theirs
 
     killed.kill()
     killed.start()
