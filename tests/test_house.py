@@ -31,6 +31,7 @@ PURE = (
     "amqpd.unacked",
     "amqpd.wire",
     "amqpd.properties",
+    "amqpd.tables",
     "amqpd.limits",
     "amqpd.methods",
     "amqpd.exchanges",
