@@ -35,6 +35,7 @@ from amqpd.consumers import Consumer
 from amqpd.content import Content
 from amqpd.kernel import Run, encode_content
 from amqpd.queues.queue import Queue
+from amqpd.states import State
 from amqpd.transaction import Transaction
 from amqpd.unacked import Delivered, Unacked
 from amqpd.wire import ack_frame, method_frame, read_method, reply_text
@@ -52,6 +53,7 @@ BODY_BYTES_MAX = 512 * 1024 * 1024
 EXPIRATION = re.compile("[0-9]{1,18}")
 
 _PUBLISH_ID = b"\x00\x3c\x00\x28"
+_CLOSE_ID, _CLOSE_OK_ID = b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
 
 
 class Route:
@@ -133,9 +135,11 @@ class Channel:
         handler(self, method)
 
     def _handle_closing(self, kind: int, payload: bytes) -> None:
-        if kind == 1 and payload[:4] in (b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"):
-            if payload[3] == 40:
-                self.send(commands.Channel.CloseOk())
+        """A client's close that crossed ours is answered, but only its close-ok ends the channel: both sides send
+        both (section 1.5.2.5)."""
+        if kind == 1 and payload[:4] == _CLOSE_ID:
+            self.send(commands.Channel.CloseOk())
+        elif kind == 1 and payload[:4] == _CLOSE_OK_ID:
             self.connection.forget_channel(self)
 
     def _add_content(self, kind: int, payload: bytes) -> None:
@@ -165,16 +169,21 @@ class Channel:
         return resume
 
     def _continue(self, continuation: Callable[..., None], results: tuple[Any, ...]) -> None:
+        connection, held = self.connection, self.held
+        connection.current = self._current
         try:
             continuation(*results)
         except AMQPSoftError as error:
             self.fail(error, self._current)
         self._set_plain()
-        while self.held and not self.suspended and not self.closed:
-            kind, payload = self.held.popleft()
-            self.held_bytes -= len(payload)
-            self.connection.held_bytes -= len(payload)
-            self.frame(kind, payload)
+        # Behind channel.close the number may be opened again: what is left then is for that channel.
+        while held and not self.suspended and connection.state is State.RUNNING:
+            kind, payload = held.popleft()
+            if not self.closed:
+                self.held_bytes -= len(payload)
+                connection.held_bytes -= len(payload)
+            connection.frame(kind, self.id, payload)
+        connection.channel_went_on()
 
     def send(self, method: base.Frame) -> None:
         self.connection.write(method_frame(self.id, method))
@@ -186,6 +195,8 @@ class Channel:
         self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)
         self.release()
         self.closing = True
+        # The step that failed may have meant to wait.
+        self.suspended = False
         self.plain = False
         self.content = None
         self.send(

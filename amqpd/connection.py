@@ -76,6 +76,8 @@ class Connection:
         """what the suspended channels hold"""
         self.current = b"\x00\x00\x00\x00"
         """class and method id of what is being handled, for the close that it may cause"""
+        self._close_wanted = False
+        """connection.close came; what comes behind it is not read"""
         self._deaf = False
         """framing is lost: nothing that comes in can be understood any more"""
         self._rest = b""
@@ -107,10 +109,10 @@ class Connection:
         try:
             step()
         except AMQPHardError as error:
-            self.fail(error)
+            self.fail(error, self.current)
         except Exception as error:  # noqa: BLE001 - the promise of rule 2; services.bug reports it
             self.node.services.bug(error)
-            self.fail(AMQPInternalError())
+            self.fail(AMQPInternalError(), self.current)
 
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
@@ -145,7 +147,7 @@ class Connection:
                         channel.ack(first, last, multiple)
                         pos = stop
                         continue
-                self._frame(kind, number, data[pos + 7 : stop - 1])
+                self.frame(kind, number, data[pos + 7 : stop - 1])
             except AMQPHardError as error:
                 self.fail(error, self.current)
             except Exception as error:  # noqa: BLE001 - the promise of rule 2; services.bug reports it
@@ -155,7 +157,8 @@ class Connection:
         if self.state is not State.CLOSED:
             self._rest = data[pos:] if pos else data
 
-    def _frame(self, kind: int, number: int, payload: bytes) -> None:
+    def frame(self, kind: int, number: int, payload: bytes) -> None:
+        """One frame, from `receive` or from a channel that held it. Raises AMQPHardError."""
         if kind == 1:
             self.current = payload[:4]
         if kind == 8:
@@ -190,9 +193,8 @@ class Connection:
             raise AMQPChannelError("method of another class than connection on channel 0")
         method = read_method(payload)
         if isinstance(method, commands.Connection.Close):
-            self._release()
-            self.send(commands.Connection.CloseOk())
-            self._set_closed()
+            self._close_wanted = self.suspended = True
+            self.channel_went_on()
         elif self.state is State.HANDSHAKE:
             self._handshake.method(method)
         elif isinstance(method, commands.Connection.UpdateSecret):
@@ -208,6 +210,13 @@ class Connection:
         read_method(payload)
         self.channels[number] = Channel(self, number)
         self.channels[number].send(commands.Channel.OpenOk())
+
+    def channel_went_on(self) -> None:
+        """A channel is not suspended any more. connection.close takes effect when all that was sent before it has."""
+        if self._close_wanted and not any(channel.suspended for channel in self.channels.values()):
+            self._release()
+            self.send(commands.Connection.CloseOk())
+            self._set_closed()
 
     # The handshake's results
 
@@ -285,6 +294,8 @@ class Connection:
     def reading_paused(self) -> bool:
         """The pump must not read this connection now: it is blocked by an alarm, or has sent more than can be taken
         in at once."""
+        if self.state is State.CLOSING:
+            return False  # for its close-ok; all else is thrown away
         if self.blocked or (self.publishing and self.node.journal_full):
             return True
         if self.suspended:
@@ -329,7 +340,7 @@ class Connection:
             self._set_closed()
             return
         self.state = State.CLOSING
-        self.suspended = False
+        self.suspended = self._close_wanted = False
         self.send(
             commands.Connection.Close(
                 reply_code=code,

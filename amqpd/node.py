@@ -20,8 +20,9 @@ from amqpd.properties import PropertiesReader
 from amqpd.queues.backlog import Piece
 from amqpd.queues.queue import Queue
 from amqpd.security.access import Access
-from amqpd.topology import plans
-from amqpd.topology.records import Change, Delete, Key, Put, QueueRecord
+from amqpd.states import State
+from amqpd.topology.order import ChangeOrder, Removable
+from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Node:
         """queues with more in memory than they may: part of it leaves with the next commit"""
         self._share: int | None = None
         """what a large queue may keep in memory; worked out at most once a tick"""
+        self._order = ChangeOrder(topology, self.submit)
 
     # Start
 
@@ -122,22 +124,33 @@ class Node:
     # The topology
 
     def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
-        """See `Services.submit`."""
-        self.services.submit(changes, resume, requires)
+        """See `Services.submit`. What is put into a virtual host requires that it still exists."""
+        vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
+        self.services.submit(changes, resume, [*requires, *(("vhost", name) for name in vhosts)])
 
-    def applied(self, changes: Iterable[Change]) -> None:
+    def bind(self, binding: BindingRecord, resume: Resume) -> None:
+        """See `ChangeOrder.bind`."""
+        self._order.bind(binding, resume)
+
+    def remove(self, record: Removable, resume: Resume, condition: Callable[[], bool] = lambda: True) -> None:
+        """See `ChangeOrder.remove`."""
+        self._order.remove(record, resume, condition)
+
+    def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""
+        for change in changes:
+            # First of all: nothing that waits in a connection may go on in a virtual host that is gone.
+            if isinstance(change, Delete) and change.key[0] in ("vhost", "user"):
+                for connection in list(self.connections.values()):
+                    connection.removed(change.key[0], change.key[1])
         for change in changes:
             if isinstance(change, Put):
                 if isinstance(change.record, QueueRecord):
                     self._put_queue(change.record)
             elif change.key[0] == "queue":
                 self._remove_queue(change.key)
-            elif change.key[0] in ("vhost", "user"):
-                if change.key[0] == "vhost":
-                    self._empty_vhost(change.key[1])
-                for connection in list(self.connections.values()):
-                    connection.removed(change.key[0], change.key[1])
+            elif change.key[0] == "vhost":
+                self._empty_vhost(change.key[1])
 
     def _put_queue(self, record: QueueRecord) -> None:
         key = (record.vhost, record.name)
@@ -151,7 +164,8 @@ class Node:
             queue.backlog.recover(found)
         if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
-            if record.owner not in self.connections:
+            owner = self.connections.get(record.owner)
+            if owner is None or owner.state is not State.RUNNING:
                 # The connection went while its declaration was on the way.
                 self.end_queue(queue)
 
@@ -171,18 +185,14 @@ class Node:
             queue.delete()
 
     def _empty_vhost(self, name: str) -> None:
-        """Who deletes a vhost deletes what it can see in it; the transient queues here it cannot."""
-        left: list[Change] = [Delete(queue.record.key) for (vhost, _), queue in self.queues.items() if vhost == name]
+        """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
+        left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name)]
         if left:
             self.submit(left, lambda _: None)
 
     def delete_queue(self, queue: Queue, resume: Resume) -> None:
-        record = queue.record
-        vhost = self.topology.vhosts.get(record.vhost)
-        if vhost is None or self.queues.get((record.vhost, record.name)) is not queue:
-            resume(True)
-        else:
-            self.submit(plans.delete_queue(vhost, record.name), resume)
+        """Remove the queue, if it is not gone yet; see `ChangeOrder.remove`."""
+        self.remove(queue.record, resume)
 
     def end_queue(self, queue: Queue) -> None:
         """The queue's time is over by its own rules (auto-delete, exclusive): for clients it is gone at once, and its
@@ -282,7 +292,7 @@ class Node:
     # Memory
 
     def _memory_limit(self, queue: Queue) -> int:
-        """What the queue may keep in memory: its limit, or its share when the large ones fill what there is for all."""
+        """What the queue may keep in memory: its limit, or its share when large ones fill what there is for all."""
         limits = self.limits
         if (
             queue.backlog.memory_bytes <= limits.small_queue_bytes

@@ -14,7 +14,7 @@ from pamqp.exceptions import AMQPNotFound
 
 from amqpd.methods.names import refuse_default_exchange, refuse_locked
 from amqpd.topology import plans
-from amqpd.topology.records import DestinationType, Put
+from amqpd.topology.records import DestinationType
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -33,19 +33,19 @@ def bind_to(
     _require_ends(channel, source, destination, destination_type)
     node = channel.node
     vhost = node.topology.vhosts[channel.connection.vhost]
-    binding = plans.new_binding(vhost, source, destination, destination_type, routing_key, arguments or {})
-    vhost.exchanges[source].matcher.validate(binding)
-    if any(existing.key == binding.key for existing in vhost.bindings_from(source)):
+    binding = plans.new_binding(vhost, source, destination, destination_type, routing_key, arguments)
+    if plans.find_binding(vhost, source, destination, destination_type, routing_key, arguments) is not None:
         bound()
         return
 
-    def done(_: bool) -> None:
-        # An end may have been deleted while the change was on its way.
-        _require_ends(channel, source, destination, destination_type)
-        bound()
+    def done(made: bool) -> None:
+        if made:
+            bound()
+        else:
+            # An end was deleted while the binding was on its way; another one may have its name by now.
+            bind_to(channel, source, destination, destination_type, routing_key, arguments, bound)
 
-    ends = [("exchange", vhost.name, source), (destination_type, vhost.name, destination)]
-    node.submit([Put(binding)], channel.suspend(done), ends)
+    node.bind(binding, channel.suspend(done))
 
 
 def unbind_from(
@@ -57,15 +57,14 @@ def unbind_from(
     arguments: dict[str, Any] | None,
     unbound: Callable[[], None],
 ) -> None:
-    """Removing what is not there succeeds, as in RabbitMQ since 3.2."""
+    """Removing what is not there succeeds, also when an end is not there, as in RabbitMQ since 3.2."""
     _check(channel, source, destination, destination_type, routing_key)
-    node = channel.node
-    vhost = node.topology.vhosts[channel.connection.vhost]
-    binding = plans.new_binding(vhost, source, destination, destination_type, routing_key, arguments or {})
-    if not any(existing.key == binding.key for existing in vhost.bindings_from(source)):
+    vhost = channel.node.topology.vhosts[channel.connection.vhost]
+    binding = plans.find_binding(vhost, source, destination, destination_type, routing_key, arguments)
+    if binding is None:
         unbound()
-        return
-    node.submit(plans.unbind(vhost, binding), channel.suspend(lambda _: unbound()))
+    else:
+        channel.node.remove(binding, channel.suspend(lambda _: unbound()))
 
 
 def _check(

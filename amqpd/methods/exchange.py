@@ -16,7 +16,6 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
-from amqpd.topology import plans
 from amqpd.topology.records import ExchangeRecord, Put
 
 if TYPE_CHECKING:
@@ -100,16 +99,21 @@ def delete(channel: Channel, method: commands.Exchange.Delete) -> None:
     node.access.require(connection.user, connection.vhost, "configure", "exchange", name)
     vhost = node.topology.vhosts[connection.vhost]
 
-    def deleted(_: bool = True) -> None:
+    def deleted(unused: bool = True) -> None:
+        if not unused:
+            raise AMQPPreconditionFailed(f"exchange '{name}' in vhost '{connection.vhost}' in use")
         if not method.nowait:
             channel.send(commands.Exchange.DeleteOk())
 
+    def may_go() -> bool:
+        return not (method.if_unused and vhost.bindings_from(name))
+
     if name not in vhost.exchanges:
         deleted()
-        return
-    if method.if_unused and vhost.bindings_from(name):
-        raise AMQPPreconditionFailed(f"exchange '{name}' in vhost '{connection.vhost}' in use")
-    node.submit(plans.delete_exchange(vhost, name), channel.suspend(deleted))
+    elif not may_go():
+        deleted(False)
+    else:
+        node.remove(vhost.exchanges[name].record, channel.suspend(deleted), may_go)
 
 
 def bind(channel: Channel, method: commands.Exchange.Bind) -> None:

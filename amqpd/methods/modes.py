@@ -40,7 +40,8 @@ def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
     transaction = _required(channel)
     channel.tx = Transaction()
     for run, queues, persistent, mandatory in transaction.publishes:
-        channel.accept(run, queues, persistent, mandatory)
+        # A queue may have been deleted since.
+        channel.accept(run, tuple(queue for queue in queues if not queue.deleted), persistent, mandatory)
     for entries, requeue in transaction.settled:
         if requeue:
             channel.requeue(entries)

@@ -168,12 +168,21 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         deleted(0)  # deleting what is not there succeeds, in RabbitMQ since 3.2
         return
     refuse_locked(channel, queue.record)
-    resource = f"queue '{name}' in vhost '{connection.vhost}'"
-    if method.if_unused and queue.consumers:
-        raise AMQPPreconditionFailed(f"{resource} in use")
-    if method.if_empty and queue.backlog.ready:
-        raise AMQPPreconditionFailed(f"{resource} not empty")
-    node.delete_queue(queue, channel.suspend(lambda _: deleted(queue.backlog.ready)))
+
+    def obstacle() -> str | None:
+        if method.if_unused and queue.consumers:
+            return "in use"
+        return "not empty" if method.if_empty and queue.backlog.ready else None
+
+    def done(gone: bool) -> None:
+        if not gone:
+            raise AMQPPreconditionFailed(f"queue '{name}' in vhost '{connection.vhost}' {obstacle() or 'in use'}")
+        deleted(queue.backlog.ready)
+
+    if obstacle() is not None:
+        done(False)
+    else:
+        node.remove(queue.record, channel.suspend(done), lambda: obstacle() is None)
 
 
 METHODS: Handlers = {

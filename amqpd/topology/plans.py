@@ -14,6 +14,7 @@ ask).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed
@@ -28,6 +29,7 @@ from amqpd.topology.records import (
     ExchangeRecord,
     Key,
     Put,
+    QueueRecord,
     VhostRecord,
 )
 from amqpd.topology.state import Topology, VhostTopology
@@ -88,39 +90,31 @@ def delete_user(topology: Topology, name: str) -> list[Change]:
     return changes
 
 
-def delete_queue(vhost: VhostTopology, name: str) -> list[Change]:
-    """A queue, the bindings to it, and the auto-delete exchanges that these were the last bindings of."""
+def remove(vhost: VhostTopology, records: Iterable[QueueRecord | ExchangeRecord | BindingRecord]) -> list[Change]:
+    """What was found in this virtual host, all in one step: with a queue or an exchange the bindings at both of its
+    ends, and with the last binding from an auto-delete exchange that exchange. A record that is gone by now is passed
+    over, and so is a queue when another one has its name."""
     removal = _Removal(vhost)
-    removal.take_bindings_to("queue", name)
-    if name in vhost.queues:
-        removal.changes.append(Delete(vhost.queues[name].key))
+    for record in records:
+        removal.take(record)
     removal.take_exchanges_let_go()
     return removal.changes
 
 
-def delete_exchange(vhost: VhostTopology, name: str) -> list[Change]:
-    """An exchange, the bindings from it and to it, and the auto-delete exchanges that lose their last by
-    this."""
-    removal = _Removal(vhost)
-    removal.take_exchange(name)
-    removal.take_exchanges_let_go()
-    return removal.changes
-
-
-def unbind(vhost: VhostTopology, binding: BindingRecord) -> list[Change]:
-    """A binding, found by its key, and its source if that is an auto-delete exchange without another one."""
-    removal = _Removal(vhost)
-    found = vhost.find_binding(
-        binding.source,
-        binding.destination_type,
-        binding.destination,
-        binding.routing_key,
-        binding.arguments_key,
-    )
-    if found is not None:
-        removal.take_binding(found)
-        removal.take_exchanges_let_go()
-    return removal.changes
+def find_binding(
+    vhost: VhostTopology,
+    source: str,
+    destination: str,
+    destination_type: DestinationType,
+    routing_key: str,
+    arguments: Arguments | None = None,
+) -> BindingRecord | None:
+    """The binding that a bind with these arguments has made, if there is one."""
+    try:
+        key = arguments_key(dict(arguments or {}))
+    except NestedTooDeep:
+        return None  # it could not be made
+    return vhost.find_binding(source, destination_type, destination, routing_key, key)
 
 
 def new_binding(
@@ -183,6 +177,27 @@ class _Removal:
         self._taken_from: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._let_go: list[str] = []
+
+    def take(self, record: QueueRecord | ExchangeRecord | BindingRecord) -> None:
+        if isinstance(record, QueueRecord):
+            self.take_queue(record)
+        elif isinstance(record, ExchangeRecord):
+            self.take_exchange(record.name)
+        else:
+            found = self._vhost.find_binding(
+                record.source, record.destination_type, record.destination, record.routing_key, record.arguments_key
+            )
+            if found is not None:
+                self.take_binding(found)
+
+    def take_queue(self, record: QueueRecord) -> None:
+        found = self._vhost.queues.get(record.name)
+        if record.key in self._taken or (found is not None and found.id != record.id):
+            return
+        self._taken.add(record.key)
+        self.take_bindings_to("queue", record.name)
+        if found is not None:
+            self.changes.append(Delete(record.key))
 
     def take_binding(self, binding: BindingRecord) -> None:
         if binding.key in self._taken:

@@ -269,6 +269,14 @@ class Topology:
                 self._delete(change)
         self.version += 1
 
+    def leftovers(self, vhost: str) -> list[Record]:
+        """What belongs to a virtual host that has no record (any more)."""
+        contents = self._waiting.get(vhost)
+        if contents is None:
+            return []
+        exchanges = (state.record for state in contents.exchanges.values())
+        return [*contents.bindings(), *exchanges, *contents.queues.values()]
+
     def _put(self, record: Record) -> None:
         match record:
             case BindingRecord():

@@ -99,7 +99,9 @@ class Harness:
     def exists(self, key: Key) -> bool:
         vhost = self.topology.vhosts.get(key[1])
         return vhost is not None and (
-            (key[0] == "queue" and key[2] in vhost.queues) or (key[0] == "exchange" and key[2] in vhost.exchanges)
+            key[0] == "vhost"
+            or (key[0] == "queue" and key[2] in vhost.queues)
+            or (key[0] == "exchange" and key[2] in vhost.exchanges)
         )
 
     def answer(self) -> None:

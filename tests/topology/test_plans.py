@@ -12,12 +12,10 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFa
 
 from amqpd.topology.plans import (
     create_vhost,
-    delete_exchange,
-    delete_queue,
     delete_user,
     delete_vhost,
     new_binding,
-    unbind,
+    remove,
 )
 from amqpd.topology.records import (
     BindingRecord,
@@ -125,9 +123,9 @@ def test_wishing_away_what_is_absent_gives_no_changes() -> None:
     topology, vhost = topology_of()
     assert delete_vhost(topology, "none") == []
     assert delete_user(topology, "none") == []
-    assert delete_queue(vhost, "none") == []
-    assert delete_exchange(vhost, "none") == []
-    assert unbind(vhost, bound("a", "q")) == []
+    assert remove(vhost, [queue("none")]) == []
+    assert remove(vhost, [exchange("none")]) == []
+    assert remove(vhost, [bound("a", "q")]) == []
 
 
 # -- queues, exchanges, bindings
@@ -137,7 +135,7 @@ def test_a_queue_goes_with_the_bindings_to_it() -> None:
     _, vhost = topology_of(
         exchange("a"), queue("q"), queue("r"), bound("a", "q"), bound("a", "q", key="2"), bound("a", "r")
     )
-    assert deleted(delete_queue(vhost, "q")) == {
+    assert deleted(remove(vhost, [queue("q")])) == {
         queue("q").key,
         bound("a", "q").key,
         bound("a", "q", key="2").key,
@@ -148,16 +146,16 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding_only() -> None:
     topology, vhost = topology_of(
         exchange("a", auto_delete=True), queue("q"), queue("r"), bound("a", "q"), bound("a", "r")
     )
-    first = delete_queue(vhost, "q")
+    first = remove(vhost, [queue("q")])
     assert exchange("a").key not in deleted(first)
     topology.apply(first)
-    assert deleted(delete_queue(vhost, "r")) == {queue("r").key, bound("a", "r").key, exchange("a").key}
+    assert deleted(remove(vhost, [queue("r")])) == {queue("r").key, bound("a", "r").key, exchange("a").key}
 
 
 def test_an_auto_delete_exchange_that_was_never_a_source_stays() -> None:
     _, vhost = topology_of(exchange("a"), exchange("b", auto_delete=True), bound("a", "b", "exchange"))
-    assert deleted(unbind(vhost, bound("a", "b", "exchange"))) == {bound("a", "b", "exchange").key}
-    assert deleted(delete_exchange(vhost, "a")) == {exchange("a").key, bound("a", "b", "exchange").key}
+    assert deleted(remove(vhost, [bound("a", "b", "exchange")])) == {bound("a", "b", "exchange").key}
+    assert deleted(remove(vhost, [exchange("a")])) == {exchange("a").key, bound("a", "b", "exchange").key}
 
 
 def test_auto_delete_goes_up_through_exchanges() -> None:
@@ -170,7 +168,7 @@ def test_auto_delete_goes_up_through_exchanges() -> None:
         bound("top", "middle", "exchange"),
         bound("middle", "q"),
     )
-    assert deleted(delete_queue(vhost, "q")) == {
+    assert deleted(remove(vhost, [queue("q")])) == {
         queue("q").key,
         bound("middle", "q").key,
         exchange("middle").key,
@@ -195,8 +193,8 @@ def test_auto_delete_ends_in_cycles() -> None:
         bound("b", "a", "exchange").key,
         bound("a", "a", "exchange").key,
     }
-    assert deleted(delete_exchange(vhost, "a")) == everything
-    assert deleted(delete_exchange(vhost, "b")) == everything - {
+    assert deleted(remove(vhost, [exchange("a")])) == everything
+    assert deleted(remove(vhost, [exchange("b")])) == everything - {
         exchange("a").key,
         bound("a", "a", "exchange").key,
     }
@@ -210,7 +208,7 @@ def test_auto_delete_goes_through_long_chains() -> None:
         queue("q"),
         bound(names[-1], "q"),
     )
-    assert len(deleted(delete_queue(vhost, "q"))) == 3000 + 2999 + 2
+    assert len(deleted(remove(vhost, [queue("q")]))) == 3000 + 2999 + 2
 
 
 def test_an_exchange_goes_with_the_bindings_at_both_ends() -> None:
@@ -224,7 +222,7 @@ def test_an_exchange_goes_with_the_bindings_at_both_ends() -> None:
         bound("a", "q"),
         bound("down", "q"),
     )
-    assert deleted(delete_exchange(vhost, "a")) == {
+    assert deleted(remove(vhost, [exchange("a")])) == {
         exchange("a").key,
         bound("up", "a", "exchange").key,
         bound("a", "down", "exchange").key,
@@ -235,13 +233,34 @@ def test_an_exchange_goes_with_the_bindings_at_both_ends() -> None:
 
 def test_unbinding_the_last_takes_the_auto_delete_source() -> None:
     _, vhost = topology_of(exchange("a", auto_delete=True), queue("q"), bound("a", "q"))
-    assert deleted(unbind(vhost, bound("a", "q"))) == {bound("a", "q").key, exchange("a").key}
-    assert unbind(vhost, bound("a", "q", key="other")) == []
+    assert deleted(remove(vhost, [bound("a", "q")])) == {bound("a", "q").key, exchange("a").key}
+    assert remove(vhost, [bound("a", "q", key="other")]) == []
 
 
 def test_bindings_left_behind_go_with_the_name_of_their_end() -> None:
     _, vhost = topology_of(exchange("a"), bound("a", "gone"))
-    assert deleted(delete_queue(vhost, "gone")) == {bound("a", "gone").key}
+    assert deleted(remove(vhost, [queue("gone")])) == {bound("a", "gone").key}
+
+
+def test_what_is_removed_together_takes_along_what_only_all_of_it_held() -> None:
+    _, vhost = topology_of(
+        exchange("a", auto_delete=True),
+        queue("q"),
+        queue("r"),
+        bound("a", "q"),
+        bound("a", "r"),
+        bound("a", "r", key="2"),
+    )
+    plan = remove(vhost, [queue("q"), bound("a", "r"), queue("r"), queue("q"), bound("a", "r", key="2")])
+    assert deleted(plan) == {change.key for change in remove(vhost, [exchange("a")])} | {
+        queue("q").key,
+        queue("r").key,
+    }
+
+
+def test_a_queue_that_took_the_place_of_another_is_not_meant() -> None:
+    _, vhost = topology_of(exchange("a"), queue("q"), bound("a", "q"))
+    assert remove(vhost, [QueueRecord("/", "q", 2)]) == []
 
 
 names = st.sampled_from("abcd")
@@ -269,7 +288,7 @@ def test_a_removal_leaves_no_binding_without_ends(
         *bindings,
     )
     sources_before = {binding.source for binding in bindings}
-    plan = delete_queue(vhost, victim) if victim in "qr" else delete_exchange(vhost, victim)
+    plan = remove(vhost, [queue(victim) if victim in "qr" else exchange(victim)])
     deleted(plan)
     topology.apply(plan)
     assert victim not in vhost.queues
