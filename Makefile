@@ -17,7 +17,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench conformance clean
+.PHONY: help run test test-heavy lint format bench conformance clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -27,6 +27,9 @@ run: $(RUN_STAMP) ## run a broker on this machine, port 5672 (ARGS: flags of amq
 
 test: $(DEV_STAMP) ## run the tests (ARGS: arguments of pytest)
 	$(PY) -m pytest -q -n $(WORKERS) $(ARGS)
+
+test-heavy: $(DEV_STAMP) ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
+	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
 
 lint: $(DEV_STAMP) ## check style and types
 	$(PY) -m ruff check .

@@ -217,6 +217,7 @@ class Broker:
             "queues": len(self.node.queues),
             "messages_ready": sum(queue.backlog.ready for queue in self.node.queues.values()),
             "messages_unacknowledged": sum(queue.backlog.unacked for queue in self.node.queues.values()),
+            "message_bytes_in_memory": sum(queue.backlog.memory_bytes for queue in self.node.queues.values()),
             "alarms": sorted(self.node.alarms),
         }
 

@@ -99,11 +99,11 @@ class Node:
         self.confirm_waiters: dict[Channel, None] = {}
         self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
         self._recovered: Recovered | None = None
-        self._order = ChangeOrder(topology, self.submit)
         self._crowded: dict[Queue, None] = {}
         """queues with more in memory than they may: part of it leaves with the next commit"""
         self._share: int | None = None
         """what a large queue may keep in memory; worked out at most once a tick"""
+        self._order = ChangeOrder(topology, self.submit)
 
     # Start
 
@@ -295,7 +295,7 @@ class Node:
     # Memory
 
     def _memory_limit(self, queue: Queue) -> int:
-        """What the queue may keep in memory: its limit, or its share when the large ones fill what there is for all."""
+        """What the queue may keep in memory: its limit, or its share when large ones fill what there is for all."""
         limits = self.limits
         if (
             queue.backlog.memory_bytes <= limits.small_queue_bytes

@@ -42,8 +42,9 @@ class Transaction:
 
     `index` grows by one with each transaction of this source. `settled` ranges never cross a row's edge, or
     cover whole rows only. `deletes` are ranges whose settling an earlier transaction has committed: their rows
-    and settled records leave the disk. `delivered` maps queue_id -> every sequence number below it has been
-    delivered to some client at least once. `dropped` are the ids of queues that were deleted."""
+    and settled records leave the disk. `delivered` maps queue_id -> what stands below this sequence number may
+    have been delivered; the last one written counts, also when it is lower. `dropped` are the ids of queues that were
+    deleted."""
 
     index: int
     rows: list[Row] = field(default_factory=list)

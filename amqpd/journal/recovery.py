@@ -39,7 +39,7 @@ def find(connection: sqlite3.Connection, index: int) -> Found:
     """`index` is the last committed one."""
     discards = [Discard(*row) for row in connection.execute(statements.DISCARDS)]
     queues = {
-        queue_id: RecoveredQueue([], max(next_seq, delivered), delivered)
+        queue_id: RecoveredQueue([], max(next_seq, delivered), max(0, delivered))
         for queue_id, next_seq, delivered in connection.execute(statements.QUEUES)
     }
     transient = _rows(connection, index, queues, _Gone(discards))

@@ -101,7 +101,7 @@ class SqliteDisk:
         rows = chunks(transaction.rows)
         now, later = split(transaction.deletes, len(transaction.rows))
         marks = [(queue_id, 0, below) for queue_id, below in transaction.delivered.items()]
-        marks += [(item.queue_id, item.last_seq + 1, 0) for item in (*now, *later)]
+        marks += [(item.queue_id, item.last_seq + 1, -1) for item in (*now, *later)]
         begun = self._discards.numbered(
             [(item.queue_id, item.first_seq, item.last_seq, index) for item in later]
             + [(queue_id, 0, SEQ_MAX, index) for queue_id in transaction.dropped]
@@ -257,7 +257,7 @@ class SqliteDisk:
         index = self._index
         begun = self._discards.numbered([(*item, index) for item in found.dead])
         orphans = [(queue_id, first, first, last, index) for queue_id, first, last in found.orphans]
-        marks = [(queue_id, last + 1, 0) for queue_id, _, last in found.dead]
+        marks = [(queue_id, last + 1, -1) for queue_id, _, last in found.dead]
         self._write(index, [NO_ROWS], Piece(settled_deletes=orphans), begun, {"marks": marks}, counts=0)
 
     # --- housekeeping

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     and_,
+    case,
     column,
     delete,
     exists,
@@ -127,7 +128,9 @@ def _bookkeeping() -> list[Any]:
         index_elements=["queue_id"],
         set_={
             "next_seq": func.max(queue.c.next_seq, raise_marks.excluded.next_seq),
-            "delivered": func.max(queue.c.delivered, raise_marks.excluded.delivered),
+            "delivered": case(
+                (raise_marks.excluded.delivered < 0, queue.c.delivered), else_=raise_marks.excluded.delivered
+            ),
         },
     )
     dropped, (queue_id,) = _each("dropped", Integer)
@@ -163,7 +166,7 @@ COMMIT = str(insert(table("intake", *[column(name) for name in _COLUMNS])).compi
 rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc;
 settled: queue_id, first_seq, last_seq; row_deletes: queue_id, first_seq, last_seq, largest idx;
 settled_deletes: queue_id, smallest and largest first_seq, largest last_seq, largest idx;
-marks: queue_id, next_seq, delivered (both only ever rise); dropped: queue_id;
+marks: queue_id, next_seq (only ever rises), delivered (negative: as it was); dropped: queue_id;
 discards: discard_id, queue_id, first_seq, last_seq, idx; discarded: discard_id.
 `counts` is 1 when idx becomes the last committed index, 0 for housekeeping."""
 

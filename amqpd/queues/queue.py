@@ -22,6 +22,11 @@ from amqpd.topology.records import QueueRecord
 # The portion of one turn grows to this: large enough for batches, small enough that a slow consumer next to a fast
 # one does not hold the others' share.
 PORTION_MESSAGES_MAX = 256
+# Until more than this is ready for each consumer, turns are message by message, as RabbitMQ's always are.
+EXACT_TURNS_MESSAGES = 64
+# How far ahead of the deliveries the journal's mark of what was delivered is set, while there are consumers: the mark
+# must be on disk before a delivery goes out that it should cover, and a commit takes some thousand deliveries' time.
+MARK_AHEAD_MESSAGES = 65_536
 # Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
 READ_AHEAD_SEGMENTS = 3
 
@@ -57,6 +62,7 @@ class Queue:
     def cancel(self, consumer: Subscriber) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
+            self._mark_delivered()
 
     def get(self, no_ack: bool, answer: Getter) -> None:
         """basic.get: `answer` is called with one message, or None when the queue is empty; at once, or when a read
@@ -101,7 +107,7 @@ class Queue:
         count = len(self.consumers)
         if count == 1:
             return self.backlog.ready
-        return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (4 * count)))
+        return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (EXACT_TURNS_MESSAGES * count)))
 
     def _hand_out(self, consumer: Subscriber, piece: Piece) -> None:
         run, low, high, seq, redelivered = piece
@@ -124,11 +130,18 @@ class Queue:
         self._mark_delivered()
 
     def _mark_delivered(self) -> None:
-        """Let the journal know how far deliveries have come, so that a restart can tell `redelivered`."""
+        """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. The
+        mark runs ahead; when there are no consumers any more, also at a shutdown, it is set back to what is true: never
+        below what an earlier run had delivered."""
         backlog = self.backlog
-        if backlog.cursor > self._marked and backlog.journalled:
-            self._marked = backlog.cursor
-            self.journal.delivered(self.record.id, backlog.cursor)
+        if not backlog.journalled:
+            return
+        cursor = backlog.cursor
+        ahead = MARK_AHEAD_MESSAGES if self.consumers else 0
+        mark = max(cursor + ahead, backlog.redelivered_below)
+        if cursor > self._marked - ahead // 2 or (not ahead and mark < self._marked):
+            self._marked = mark
+            self.journal.delivered(self.record.id, self._marked)
 
     def next_read(self, room: bool) -> tuple[int, int] | None:
         """The first and last sequence number of what has to be read now, if anything and if no read is under way.

@@ -14,9 +14,10 @@ from bisect import bisect_right
 
 from amqpd.kernel import Run
 
-# Survivors are copied out of a segment when fewer than one in this many of the messages it holds in memory is
-# left: what an old message pins is then at most so many times its own size.
-COMPACT_SHARE = 4
+# Survivors are copied out of a segment when fewer than one in this many of the messages that it holds in memory is
+# left: what an old message pins is then at most so many times its own size. Less eagerly while messages are settled
+# in order: then the survivors will soon be settled too, and the copy was for nothing.
+COMPACT_SHARE, COMPACT_SHARE_IN_ORDER = 2, 4
 # Below this it is not worth the copy.
 COMPACT_BYTES_MIN = 4096
 
@@ -191,7 +192,8 @@ class Segment:
 
     def compact(self) -> int:
         """Copy the survivors out, when they are few; the number of bytes given back."""
-        if self.runs is None or self.left * COMPACT_SHARE >= self.held or self.nbytes < COMPACT_BYTES_MIN:
+        share = COMPACT_SHARE_IN_ORDER if self.gone is None else COMPACT_SHARE
+        if self.runs is None or self.left * share >= self.held or self.nbytes < COMPACT_BYTES_MIN:
             return 0
         before = self.nbytes
         runs: list[Run] = []

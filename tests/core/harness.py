@@ -178,7 +178,8 @@ class Harness:
                 )
                 if sum(last - first + 1 for first, last in gone) < row.last_seq - row.first_seq + 1:
                     recovered.append(RecoveredRow(row.first_seq, row.last_seq, len(row.data), gone))
-            found[queue_id] = RecoveredQueue(recovered, next_seq, self.delivered.get(queue_id, 0))
+            delivered = self.delivered.get(queue_id, 0)
+            found[queue_id] = RecoveredQueue(recovered, max(next_seq, delivered), delivered)
         index = self.transactions[-1].index if self.transactions else 0
         old = self.topology
         self.topology = Topology()

@@ -82,8 +82,8 @@ def test_a_row_that_is_missing_is_damage_and_never_skipped(harness: Harness) -> 
     (stretch,) = on_disk_only(harness)
     queue = harness.node.queues["/", "q"]
     del harness.rows[queue.record.id][stretch[0]]
+    harness.reads = [(queue, *stretch)]
     with pytest.raises(JournalDamaged, match=f"message {stretch[0]}"):
-        harness.reads = [(queue, *stretch)]
         harness.read()
 
 

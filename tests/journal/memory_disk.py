@@ -156,7 +156,7 @@ class MemoryDisk:
                     queue.settled.difference_update(_numbers(row))
         for queue_id, below in transaction.delivered.items():
             queue = queues.setdefault(queue_id, PlatterQueue())
-            queue.delivered = max(queue.delivered, below)
+            queue.delivered = below
         for queue_id in transaction.dropped:
             queues.pop(queue_id, None)
         self.platter.index = transaction.index

@@ -129,10 +129,13 @@ def test_transient_rows_do_not_outlive_the_process_but_their_numbers_do(drive, d
     assert reopened(drive, disk) == expected
 
 
-def test_the_delivered_mark_only_rises_and_holds_next_seq_up(drive, disk):
-    disk.commit(transaction(1, delivered={1: 7, 2: 3}))
-    disk.commit(transaction(2, delivered={1: 5}))
-    assert reopened(drive, disk) == Recovered(2, {1: RecoveredQueue([], 7, 7), 2: RecoveredQueue([], 3, 3)})
+def test_the_last_delivered_mark_counts_and_holds_next_seq_up(drive, disk):
+    disk.commit(transaction(1, row(3, 0, 9), delivered={1: 7, 2: 3, 3: 8}))
+    disk.commit(transaction(2, Range(3, 0, 9), delivered={1: 5}))
+    disk.commit(transaction(3, deletes=[Range(3, 0, 9)]))
+    assert reopened(drive, disk) == Recovered(
+        3, {1: RecoveredQueue([], 5, 5), 2: RecoveredQueue([], 3, 3), 3: RecoveredQueue([], 10, 8)}
+    )
 
 
 def test_read_gives_the_rows_that_overlap(disk):

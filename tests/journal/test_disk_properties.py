@@ -55,7 +55,7 @@ class Model:
                     cut.settled.append(Range(queue_id, first, last))
                     queue.settled.update(range(first, last + 1))
             if data.draw(st.booleans(), label="deliver"):
-                queue.delivered = data.draw(st.integers(queue.delivered, queue.next_seq))
+                queue.delivered = data.draw(st.integers(0, queue.next_seq))
                 cut.delivered[queue_id] = queue.delivered
             queue.deletable = [each for each in queue.rows if not self._living(queue, each)]
         if self.queues and data.draw(st.integers(0, 5)) == 0:
