@@ -23,8 +23,6 @@ from amqpd.queues.segment import Segment
 
 # A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
 SEGMENT_BYTES_MAX = 256 * 1024
-# Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
-READ_AHEAD_SEGMENTS = 3
 
 Piece = tuple[Run, int, int, int, bool]
 
@@ -49,10 +47,6 @@ class Backlog:
         self.memory_bytes = 0
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before `take` can go on"""
-        self._asked: int | None = None
-        """first sequence number of the segment that is being read: it must still begin there when its rows come"""
-        self._crowded = -1
-        """first sequence number of the cursor's segment when there was no room to read ahead of it"""
 
     def recover(self, found: RecoveredQueue) -> None:
         """Take over what the journal found on disk. Called once, before anything else."""
@@ -249,8 +243,6 @@ class Backlog:
                         segment.sealed = True
                         journal.append(self.queue_id, segment)
                 elif segment.index <= journal.durable and index > self.at:
-                    if index < self.at + READ_AHEAD_SEGMENTS:
-                        self._crowded = segments[self.at].first
                     self.memory_bytes -= segment.nbytes
                     segment.evict()
                     self._merge(index)
@@ -264,34 +256,27 @@ class Backlog:
         segments = self.segments
         if index + 1 < len(segments):
             here, behind = segments[index], segments[index + 1]
-            if behind.first != self._asked and _mergeable(here, behind):
+            if _mergeable(here, behind):
                 here.last = behind.last
                 here.left += behind.left
                 del segments[index + 1]
 
-    def read_ahead(self) -> tuple[int, int] | None:
-        """What to read next: the first and last sequence number of a segment that is on disk only and stands where
-        the cursor is or soon comes; None when there is none. What it answers must be read, and given to `loaded`,
-        before it is asked again."""
+    def read_ahead(self, distance: int) -> tuple[int, int] | None:
+        """What to read next: the first and last sequence number of a segment that is on disk only and stands
+        within `distance` segments of the cursor; None when there is none."""
         if self.wanted is not None:
             wanted, self.wanted = self.wanted, None
-            self._asked = wanted[0]
             return wanted
         segments = self.segments
-        for index in range(self.at, min(self.at + READ_AHEAD_SEGMENTS, len(segments))):
+        for index in range(self.at, min(self.at + distance, len(segments))):
             segment = segments[index]
             if segment.runs is None:
-                self._asked = segment.first
                 return segment.first, segment.last
-            if segment.first == self._crowded:
-                # What is read ahead of it would have to leave at once, to be read again, and so on for ever.
-                return None
         return None
 
     def loaded(self, rows: list[Row]) -> None:
         """Rows that were read back. Those whose messages were settled meanwhile are passed over. Raises
         JournalDamaged when a row does not hold what it should."""
-        self._asked = None
         for row in rows:
             index = self._index_of(row.first_seq)
             if index >= len(self.segments):

@@ -22,6 +22,8 @@ from amqpd.topology.records import QueueRecord
 # The portion of one turn grows to this: large enough for batches, small enough that a slow consumer next to a fast
 # one does not hold the others' share.
 PORTION_MESSAGES_MAX = 256
+# Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
+READ_AHEAD_SEGMENTS = 3
 
 Getter = Callable[[Piece | None], bool]
 """takes one message, or None for an empty queue; False when nobody is there any more to take it"""
@@ -132,7 +134,7 @@ class Queue:
         """The first and last sequence number of what has to be read now, if anything and if no read is under way."""
         if self.reading or self.deleted or not (self.consumers or self.getters):
             return None
-        return self.backlog.read_ahead()
+        return self.backlog.read_ahead(READ_AHEAD_SEGMENTS)
 
     def delete(self) -> None:
         """The queue left the topology: its consumers are told, its messages are gone."""
