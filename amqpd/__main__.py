@@ -73,7 +73,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 Examples:
   amqpd serve                                          a broker on this machine
   amqpd user add alice                                 asks for a password
-  amqpd permission set alice --vhost / --write '.*'    what she may do
+  amqpd permission set / alice '.*' '.*' '.*'           what she may do
   amqpd --data-dir ./data user list                    of another broker
 
 user, vhost and permission work on a running broker and on a stopped one: they find it

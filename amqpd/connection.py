@@ -372,7 +372,7 @@ class Connection:
             channel.release()
             self.forget_channel(channel)
         for queue in self.node.owned_queues(self.id):
-            self.node.delete_queue(queue, lambda _: None)
+            self.node.end_queue(queue)
 
     def _set_closed(self) -> None:
         if self.state is not State.CLOSED:

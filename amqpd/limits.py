@@ -19,3 +19,5 @@ class Limits:
     outbox_bytes_max: int = 4 * 1024 * 1024
     queue_memory_bytes: int = 16 * 1024 * 1024
     backlog_memory_bytes: int = 128 * 1024 * 1024
+    small_queue_bytes: int = 64 * 1024
+    """queues with less than this in memory are no cause of a shortage, and are left alone"""

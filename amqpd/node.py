@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.connection import Connection
 
-# Queues with less than this in memory are no cause of a shortage.
-SMALL_QUEUE_BYTES = 64 * 1024
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
 
@@ -100,6 +98,10 @@ class Node:
         self.confirm_waiters: dict[Channel, None] = {}
         self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
         self._recovered: Recovered | None = None
+        self._crowded: dict[Queue, None] = {}
+        """queues with more in memory than they may: part of it leaves with the next commit"""
+        self._share: int | None = None
+        """what a large queue may keep in memory; worked out at most once a tick"""
 
     # Start
 
@@ -151,7 +153,7 @@ class Node:
             self._owned.setdefault(record.owner, {})[queue] = None
             if record.owner not in self.connections:
                 # The connection went while its declaration was on the way.
-                self.delete_queue(queue, lambda _: None)
+                self.end_queue(queue)
 
     def owned_queues(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))
@@ -165,6 +167,7 @@ class Node:
                 if not owned:
                     del self._owned[queue.record.owner or ""]
             self.dirty.pop(queue, None)
+            self._crowded.pop(queue, None)
             queue.delete()
 
     def _empty_vhost(self, name: str) -> None:
@@ -181,11 +184,18 @@ class Node:
         else:
             self.submit(plans.delete_queue(vhost, record.name), resume)
 
+    def end_queue(self, queue: Queue) -> None:
+        """The queue's time is over by its own rules (auto-delete, exclusive): for clients it is gone at once, and its
+        record follows. Whoever declares the name anew comes behind that in the store."""
+        if not queue.deleted:
+            self.delete_queue(queue, lambda _: None)
+            self._remove_queue(queue.record.key)
+
     def consumer_gone(self, queue: Queue) -> None:
         """A consumer left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
         self.dirty[queue] = None
-        if queue.record.auto_delete and not queue.consumers and not queue.deleted:
-            self.delete_queue(queue, lambda _: None)
+        if queue.record.auto_delete and not queue.consumers:
+            self.end_queue(queue)
 
     def route(self, vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any]) -> tuple[Queue, ...]:
         names = self.topology.vhosts[vhost].route(exchange, routing_key, headers)
@@ -223,6 +233,8 @@ class Node:
 
     def durable(self, index: int) -> None:
         """The journal's transactions up to `index` are on disk."""
+        self.dirty.update(self._crowded)
+        self._crowded.clear()
         waiters, self.confirm_waiters = self.confirm_waiters, {}
         for channel in waiters:
             if channel.confirms is not None:
@@ -232,11 +244,11 @@ class Node:
         while self._durable_waiters and self._durable_waiters[0][0] <= index:
             self._durable_waiters.pop(0)[1]()
 
-    def loaded(self, queue: Queue, rows: list[Row]) -> None:
-        """Rows that were read for the queue. Raises JournalDamaged."""
+    def loaded(self, queue: Queue, first: int, rows: list[Row]) -> None:
+        """Rows that were read for the queue, from the message `first` on. Raises JournalDamaged."""
         queue.reading = False
         if not queue.deleted:
-            queue.backlog.loaded(rows)
+            queue.backlog.loaded(first, rows)
             self.dirty[queue] = None
 
     def flush_confirms(self, channel: Channel) -> None:
@@ -247,16 +259,20 @@ class Node:
         """Everything that the input since the last tick made necessary. What must be read from disk now: (queue,
         first sequence number, last)."""
         reads: list[tuple[Queue, int, int]] = []
+        self._share = None
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             for queue in dirty:
                 queue.dispatch()
-                wanted = queue.next_read()
+                limit = self._memory_limit(queue)
+                wanted = queue.next_read(queue.backlog.memory_bytes < limit // 2)
                 if wanted is not None:
                     queue.reading = True
                     reads.append((queue, *wanted))
-                if queue.backlog.memory_bytes > SMALL_QUEUE_BYTES:
-                    self._shrink(queue)
+                if queue.backlog.memory_bytes > limit:
+                    queue.backlog.shrink(limit // 2)
+                    if queue.backlog.memory_bytes > limit:
+                        self._crowded[queue] = None
         if self.confirms_due:
             due, self.confirms_due = self.confirms_due, {}
             for channel in due:
@@ -265,18 +281,19 @@ class Node:
 
     # Memory
 
-    def _shrink(self, queue: Queue) -> None:
+    def _memory_limit(self, queue: Queue) -> int:
+        """What the queue may keep in memory: its limit, or its share when the large ones fill what there is for all."""
         limits = self.limits
-        if queue.backlog.memory_bytes > min(limits.queue_memory_bytes, self._share):
-            queue.backlog.shrink(min(limits.queue_memory_bytes, self._share) // 2)
-
-    @property
-    def _share(self) -> int:
-        """What one queue may keep in memory, when those that are not small share what there is for all."""
-        if len(self.queues) * self.limits.queue_memory_bytes <= self.limits.backlog_memory_bytes:
-            return self.limits.queue_memory_bytes
-        large = sum(queue.backlog.memory_bytes > SMALL_QUEUE_BYTES for queue in self.queues.values())
-        return max(SMALL_QUEUE_BYTES, self.limits.backlog_memory_bytes // max(1, large))
+        if (
+            queue.backlog.memory_bytes <= limits.small_queue_bytes
+            or len(self.queues) * limits.queue_memory_bytes <= limits.backlog_memory_bytes
+        ):
+            return limits.queue_memory_bytes
+        if self._share is None:
+            large = sum(each.backlog.memory_bytes > limits.small_queue_bytes for each in self.queues.values())
+            share = max(limits.small_queue_bytes, limits.backlog_memory_bytes // max(1, large))
+            self._share = min(limits.queue_memory_bytes, share)
+        return self._share
 
     @property
     def journal_full(self) -> bool:

@@ -10,6 +10,7 @@ Not here: starting brokers (`brokers/`), the table (`report.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from bench.brokers import Broker
 from bench.errors import BenchError
@@ -39,8 +40,8 @@ def run_all(
             for broker in turns:
                 number += 1
                 progress(f"[{number}/{total}] round {round_}  {scenario.name}  {broker.name} ...")
-                if scenario.needs_pid and broker.pid is None:
-                    progress("    left out: it needs the broker's process id (--pid NAME=PID)")
+                if scenario.needs_fresh and broker.again is None:
+                    progress("    left out: it needs a fresh process of the broker, which only a private one has")
                     continue
                 setting = Setting(broker.url, broker.pid, warmup_s, seconds, scale)
                 outcome = _run_one(scenario, broker, round_, setting)
@@ -52,7 +53,12 @@ def run_all(
 
 def _run_one(scenario: Scenario, broker: Broker, round_: int, setting: Setting) -> Outcome:
     try:
-        return Outcome(scenario.name, broker.name, round_, scenario.run(setting))
+        if scenario.needs_fresh and broker.again is not None:
+            with broker.again() as fresh:
+                result = scenario.run(replace(setting, url=fresh.url, pid=fresh.pid))
+        else:
+            result = scenario.run(setting)
+        return Outcome(scenario.name, broker.name, round_, result)
     except (BenchError, OSError) as error:
         return Outcome(scenario.name, broker.name, round_, error=f"{type(error).__name__}: {error}")
 

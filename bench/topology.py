@@ -51,9 +51,7 @@ class Topology:
         run."""
         for begin in range(0, len(routing_keys), BINDINGS_AT_ONCE):
             for key in routing_keys[begin : begin + BINDINGS_AT_ONCE]:
-                self._wire.send(
-                    commands.Queue.Bind(queue=queue, exchange=exchange, routing_key=key, nowait=True)
-                )
+                self._wire.send(commands.Queue.Bind(queue=queue, exchange=exchange, routing_key=key, nowait=True))
             self.messages(queue)
 
     def messages(self, queue: str) -> int:

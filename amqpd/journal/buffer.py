@@ -29,7 +29,8 @@ class JournalBuffer:
         """bytes of bodies handed in and not yet taken; an upper bound, for back-pressure"""
         self._segments: list[tuple[int, Segment]] = []
         self._settled: list[Range] = []
-        self._last_settled: tuple[int, int, int] | None = None
+        self._last_settled: Range | None = None
+        self._last_segment: Segment | None = None
         self._retired: list[Range] = []
         self._deletable: list[Range] = []
         self._delivered: dict[int, int] = {}
@@ -53,15 +54,16 @@ class JournalBuffer:
         segment.index = self.index
         self._segments.append((queue_id, segment))
 
-    def settle(self, queue_id: int, first: int, last: int) -> None:
-        """first..last, inside one stored segment of which something is left, are settled."""
+    def settle(self, queue_id: int, segment: Segment, first: int, last: int) -> None:
+        """first..last, inside the stored segment, of which something is left, are settled."""
         previous = self._last_settled
         if previous is not None:
-            if previous[0] == queue_id and previous[2] + 1 == first:
-                self._last_settled = (queue_id, previous[1], last)
+            # Acks come one by one and in order mostly. A range stays inside one row.
+            if self._last_segment is segment and previous.last_seq + 1 == first:
+                self._last_settled = Range(queue_id, previous.first_seq, last)
                 return
-            self._settled.append(Range(*previous))
-        self._last_settled = (queue_id, first, last)
+            self._settled.append(previous)
+        self._last_settled, self._last_segment = Range(queue_id, first, last), segment
 
     def retire(self, queue_id: int, first: int, last: int) -> None:
         """All of the stored segment first..last is settled: its rows may go, once that is on disk."""
@@ -94,14 +96,15 @@ class JournalBuffer:
             if not segment.whole:
                 transaction.settled += [Range(queue_id, *part) for part in segment.settled_ranges()]
         if self._last_settled is not None:
-            self._settled.append(Range(*self._last_settled))
+            self._settled.append(self._last_settled)
         transaction.settled += self._settled
         transaction.settled += self._retired
         transaction.deletes = self._deletable
         transaction.delivered = self._delivered
         transaction.dropped = self._dropped
         self._deletable = self._retired
-        self._segments, self._settled, self._last_settled, self._retired = [], [], None, []
+        self._segments, self._settled, self._retired = [], [], []
+        self._last_settled = self._last_segment = None
         self._delivered, self._dropped, self._forced = {}, [], False
         self.gathered_bytes = 0
         return transaction

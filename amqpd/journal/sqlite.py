@@ -29,7 +29,8 @@ SOURCE, EPOCH = 0, 1
 """The only source of a single node and its reign (CLUSTER.md 1)."""
 
 CHECKPOINT_BYTES = 8 << 20
-"""WAL bytes after which a commit copies the WAL into the database."""
+"""WAL bytes after which a commit copies the WAL into the database. Measured: with 2 MB a commit of 200 kB costs up to
+twice as much, because a page is copied each time; with 32 MB nothing is won, and recovery would read it all."""
 WAL_BYTES_MAX = 2 * CHECKPOINT_BYTES
 """WAL bytes after which that waits for the reader to finish, instead of leaving pages for the next time; half of
 the reserve, which must be enough for the WAL and a transaction (`reserve.py`)."""
@@ -79,11 +80,16 @@ class SqliteDisk:
         except sqlite3.Error as error:
             raise self._failed(error) from error
         self._discards = Discards(found.discards)
-        self._bury(found)
-        for _ in range(RECOVERY_STEPS_MAX):
-            if not self._discards:
-                break
-            self.vacuum_step()
+        try:
+            self._bury(found)
+            for _ in range(RECOVERY_STEPS_MAX):
+                if not self._discards:
+                    break
+                self.vacuum_step()
+        except DiskFull:
+            # A node has to start on a full disk, to let its consumers empty it. What is dead stays so, and is found
+            # again by the next recovery.
+            pass
         return found.recovered
 
     def commit(self, transaction: Transaction) -> None:

@@ -61,7 +61,8 @@ def _new(name: str) -> Any:
     return literal_column(f"NEW.{name}", Integer)
 
 
-def _trigger_body() -> list[Any]:
+def _messages() -> list[Any]:
+    """Rows and settled ranges, in and out."""
     origin = [_new("source"), _new("epoch"), _new("idx")]
     rows, (queue_id, first, last, persistent, at, nbytes, crc) = _each("rows", *[Integer] * 7)
     insert_rows = insert(batch).from_select(
@@ -113,6 +114,11 @@ def _trigger_body() -> list[Any]:
             select(doomed.c.queue_id, doomed.c.first_seq, doomed.c.last_seq).where(inside)
         )
     )
+    return [insert_rows, insert_settled, delete_rows, delete_settled]
+
+
+def _bookkeeping() -> list[Any]:
+    """Marks of queues, discards, the last committed index."""
     marks, items = _each("marks", *[Integer] * 3)
     raise_marks = upsert(queue).from_select(
         ["queue_id", "next_seq", "delivered"], select(*items).select_from(marks).where(true())
@@ -136,10 +142,7 @@ def _trigger_body() -> list[Any]:
     end_discards = delete(discard).where(discard.c.discard_id.in_(select(discard_id).select_from(ended)))
     count = update(source).where(source.c.source == _new("source"), _new("counts") == 1)
     count = count.values(epoch=_new("epoch"), idx=_new("idx"))
-    return [
-        insert_rows, insert_settled, delete_rows, delete_settled,
-        raise_marks, drop_marks, begin_discards, end_discards, count,
-    ]  # fmt: skip
+    return [raise_marks, drop_marks, begin_discards, end_discards, count]
 
 
 LISTS = (
@@ -151,7 +154,7 @@ _COLUMNS = ("source", "epoch", "idx", "counts", *LISTS, "data")
 CREATE_INTAKE = (
     "CREATE TEMP VIEW intake AS SELECT " + ", ".join(f"NULL AS {name}" for name in _COLUMNS),
     "CREATE TEMP TRIGGER intake_insert INSTEAD OF INSERT ON intake BEGIN "
-    + "; ".join(_text(statement) for statement in _trigger_body())
+    + "; ".join(_text(statement) for statement in _messages() + _bookkeeping())
     + "; END",
 )
 

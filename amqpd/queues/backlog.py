@@ -191,7 +191,7 @@ class Backlog:
                 if segment.stored:
                     # What was settled before is not told again: the journal's ranges never overlap.
                     for part in fresh:
-                        journal.settle(self.queue_id, *part)
+                        journal.settle(self.queue_id, segment, *part)
                 if segment.stored or segment.index == 0:
                     # What waits for the journal is written as it is.
                     self.memory_bytes -= segment.compact()
@@ -228,84 +228,84 @@ class Backlog:
 
     def shrink(self, bytes_max: int) -> None:
         """Let segments leave memory, from the far end on, until at most about `bytes_max` stay. What the journal
-        does not hold yet is given to it, and leaves after its commit: call again then."""
+        does not hold yet is given to it, and leaves after its commit: call again then. The segment at the cursor
+        stays."""
         segments, journal = self.segments, self.journal
         index = len(segments) - 1
         while self.memory_bytes > bytes_max and index >= 0:
             segment = segments[index]
-            if segment.runs is not None and segment.left:
-                if not segment.stored:
-                    if (
-                        segment.index == 0
-                        and not segment.persistent
-                        and segment.held == segment.last - segment.first + 1
-                    ):
-                        segment.sealed = True
-                        journal.append(self.queue_id, segment)
-                elif segment.index <= journal.durable and index > self.at:
+            if segment.runs is not None and segment.left and index != self.at:
+                if segment.stored and segment.index <= journal.durable:
                     self.memory_bytes -= segment.nbytes
                     segment.evict()
                     self._merge(index)
-                elif segment.index <= journal.durable and index < self.at:
-                    self.memory_bytes -= segment.nbytes
-                    segment.evict()
+                    self._merge(index - 1)
+                elif not segment.index and not segment.persistent and segment.held == segment.size:
+                    segment.sealed = True
+                    journal.append(self.queue_id, segment)
             index -= 1
 
     def _merge(self, index: int) -> None:
-        """Make the evicted segment and the evicted one behind it one, when neither was touched."""
+        """Make the segment and the one behind it one, when both are on disk only, were never delivered and have no
+        gap between them."""
         segments = self.segments
-        if index + 1 < len(segments):
+        if 0 <= index < len(segments) - 1 and segments[index].first >= self.cursor:
             here, behind = segments[index], segments[index + 1]
             if _mergeable(here, behind):
                 here.last = behind.last
                 here.left += behind.left
                 del segments[index + 1]
 
-    def read_ahead(self, distance: int) -> tuple[int, int] | None:
-        """What to read next: the first and last sequence number of a segment that is on disk only and stands
-        within `distance` segments of the cursor; None when there is none."""
+    def next_read(self, distance: int) -> tuple[int, int] | None:
+        """What to read now, the first and last sequence number of a segment that is on disk only: the one that `take`
+        stopped at, else one of the next `distance` behind the cursor; None when there is none."""
         if self.wanted is not None:
             wanted, self.wanted = self.wanted, None
             return wanted
-        segments = self.segments
-        for index in range(self.at, min(self.at + distance, len(segments))):
-            segment = segments[index]
+        for segment in self.segments[self.at : self.at + distance]:
             if segment.runs is None:
                 return segment.first, segment.last
         return None
 
-    def loaded(self, rows: list[Row]) -> None:
-        """Rows that were read back. Those whose messages were settled meanwhile are passed over. Raises
-        JournalDamaged when a row does not hold what it should."""
+    def loaded(self, first: int, rows: list[Row]) -> None:
+        """Rows that were read back, from the segment on that began at `first` when they were asked for. Those whose
+        messages are settled or in memory by now are passed over. Raises JournalDamaged when a row is missing, or
+        does not hold what it should."""
+        if self._on_disk_at(first) is not None and not (rows and rows[0].first_seq <= first <= rows[0].last_seq):
+            raise JournalDamaged(f"the row with message {first} of queue {self.queue_id} is missing")
         for row in rows:
-            index = self._index_of(row.first_seq)
-            if index >= len(self.segments):
-                return
-            segment = self.segments[index]
-            if segment.runs is not None or segment.first > row.first_seq:
+            segment = self._on_disk_at(row.first_seq)
+            if segment is None:
                 continue
             if segment.first < row.first_seq:
-                raise JournalDamaged(
-                    f"messages {segment.first} to {row.first_seq - 1} of queue {self.queue_id} are missing"
-                )
+                # While the read was on its way, what stands before the row was evicted too and became one with it.
+                segment = self._split(segment, row.first_seq)
             if segment.last > row.last_seq:
-                segment = self._split(index, row.last_seq)
+                self._split(segment, row.last_seq + 1)
             try:
                 segment.load(parse_row(row.data))
             except ValueError as error:
                 raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
             self.memory_bytes += segment.nbytes
 
-    def _split(self, index: int, last: int) -> Segment:
-        """Cut the untouched segment on disk behind `last`; the front part."""
-        rest = self.segments[index]
-        front = Segment.on_disk(rest.first, last)
-        rest.first = last + 1
-        rest.left -= front.left
-        self.segments.insert(index, front)
-        return front
+    def _on_disk_at(self, seq: int) -> Segment | None:
+        """The segment on disk only that holds `seq`, if there is one."""
+        index = self._index_of(seq)
+        if index < len(self.segments):
+            segment = self.segments[index]
+            if segment.runs is None and segment.first <= seq:
+                return segment
+        return None
+
+    def _split(self, segment: Segment, seq: int) -> Segment:
+        """Cut the untouched segment on disk before `seq`; the part from there on."""
+        rest = Segment.on_disk(seq, segment.last)
+        segment.last = seq - 1
+        segment.left -= rest.left
+        self.segments.insert(self._index_of(segment.first) + 1, rest)
+        return rest
 
 
 def _mergeable(here: Segment, behind: Segment) -> bool:
     """Both are on disk only, untouched, and without a gap between them."""
-    return behind.runs is None and here.whole and behind.whole and here.last + 1 == behind.first
+    return here.runs is None and behind.runs is None and here.whole and behind.whole and here.last + 1 == behind.first

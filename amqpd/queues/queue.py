@@ -130,11 +130,12 @@ class Queue:
             self._marked = backlog.cursor
             self.journal.delivered(self.record.id, backlog.cursor)
 
-    def next_read(self) -> tuple[int, int] | None:
-        """The first and last sequence number of what has to be read now, if anything and if no read is under way."""
+    def next_read(self, room: bool) -> tuple[int, int] | None:
+        """The first and last sequence number of what has to be read now, if anything and if no read is under way.
+        Without `room` in memory nothing is read ahead: it would have to leave again at once."""
         if self.reading or self.deleted or not (self.consumers or self.getters):
             return None
-        return self.backlog.read_ahead(READ_AHEAD_SEGMENTS)
+        return self.backlog.next_read(READ_AHEAD_SEGMENTS if room else 0)
 
     def delete(self) -> None:
         """The queue left the topology: its consumers are told, its messages are gone."""

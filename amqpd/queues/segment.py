@@ -95,6 +95,11 @@ class Segment:
         self.runs, self.offsets, self.nbytes, self.held = None, [], 0, 0
 
     @property
+    def size(self) -> int:
+        """How many messages it was made of."""
+        return self.last - self.first + 1
+
+    @property
     def whole(self) -> bool:
         """Nothing in it is settled."""
         return self.head == 0 and self.gone is None

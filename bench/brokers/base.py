@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
@@ -38,6 +39,8 @@ class Broker:
     url: str
     pid: int | None = None
     version: str = ""
+    again: Callable[[], PrivateBroker] | None = None
+    """Makes another, fresh broker of the same kind; None where the broker is not ours to start."""
 
 
 class PrivateBroker:
@@ -49,12 +52,17 @@ class PrivateBroker:
     def __init__(self, work_dir: str | None = None) -> None:
         """`work_dir`: where the temporary directory is made; its file system is the one whose fsync
         counts."""
+        self._work_dir = work_dir
         self.port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=work_dir))
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
         raise NotImplementedError
+
+    def another(self) -> PrivateBroker:
+        """A new one with ports and a directory of its own, not yet started."""
+        return type(self)(self._work_dir)
 
     def environment(self) -> dict[str, str]:
         return {}
@@ -93,7 +101,7 @@ class PrivateBroker:
             try:
                 with Wire(url, call_seconds_max=10.0) as wire:
                     version = wire.server_properties.get("version", "")
-                return Broker(self.name, url, self._process.pid, str(version))
+                return Broker(self.name, url, self._process.pid, str(version), self.another)
             except (OSError, BenchError) as error:
                 if now() > deadline:
                     why = f"does not accept after {START_SECONDS_MAX:g} s ({error})"

@@ -80,6 +80,9 @@ class PrivateRabbitmq(PrivateBroker):
         self._epmd_port = free_port()
         self._epmd: subprocess.Popen[bytes] | None = None
 
+    def another(self) -> PrivateRabbitmq:
+        return PrivateRabbitmq(self._script, self._work_dir)
+
     def prepare(self) -> None:
         epmd = shutil.which("epmd")
         if epmd is None:

@@ -55,9 +55,7 @@ def make_counter(kind: str = "stride", **arguments: Any) -> Counter:
 class Tap:
     """One consuming connection; `count` deliveries so far."""
 
-    def __init__(
-        self, url: str, queues: list[str], counter: Counter, *, prefetch: int, ack_every: int
-    ) -> None:
+    def __init__(self, url: str, queues: list[str], counter: Counter, *, prefetch: int, ack_every: int) -> None:
         self.wire = Wire(url)
         self.socket = self.wire.socket
         self.count = 0
@@ -138,8 +136,7 @@ def consume(
     "mixed") and its arguments."""
     buffer = bytearray(CHUNK_BYTES)
     taps = [
-        Tap(url, names, make_counter(**(counter or {})), prefetch=prefetch, ack_every=ack_every)
-        for names in queues
+        Tap(url, names, make_counter(**(counter or {})), prefetch=prefetch, ack_every=ack_every) for names in queues
     ]
     if not subscribe_on_go:
         for tap in taps:

@@ -121,9 +121,7 @@ def _ring(
     stream: int,
 ) -> PublishRing:
     pairs = [
-        encode_publish(
-            exchange, key, bytes(body_bytes), persistent=persistent, frame_bytes_max=frame_bytes_max
-        )
+        encode_publish(exchange, key, bytes(body_bytes), persistent=persistent, frame_bytes_max=frame_bytes_max)
         for key in keys
     ]
     return PublishRing([one for one, _ in pairs], pairs[0][1], messages, stream=stream)

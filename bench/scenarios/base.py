@@ -53,4 +53,5 @@ class Scenario:
     name: str
     summary: str
     run: Callable[[Setting], Result]
-    needs_pid: bool = False
+    needs_fresh: bool = False
+    """A broker process that has done nothing yet: one that has served has freed memory to grow into."""

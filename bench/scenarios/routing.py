@@ -95,9 +95,7 @@ def _share(published: int, number: int, queues: int) -> int:
 
 
 SCENARIOS = [
-    Scenario(
-        "topic-10k", "topic exchange, 10,000 patterns, 1,000 keys in turn; confirms, auto-ack", run_topic
-    ),
+    Scenario("topic-10k", "topic exchange, 10,000 patterns, 1,000 keys in turn; confirms, auto-ack", run_topic),
     Scenario(
         "mixed-keys",
         "topic exchange, 16,384 publishes in turn, each with another key and size (40 to 1000 bytes)",

@@ -46,9 +46,7 @@ def test_ack_is_what_pamqp_encodes():
     assert ack == frame.marshal(commands.Basic.Ack(2**40 + 5, True), 7)
 
 
-@pytest.mark.parametrize(
-    ("messages", "laps"), [(1, 300), (16, 40), (256, 300), (1000, 140), (1024, 70), (65_536, 2)]
-)
+@pytest.mark.parametrize(("messages", "laps"), [(1, 300), (16, 40), (256, 300), (1000, 140), (1024, 70), (65_536, 2)])
 def test_every_message_of_a_ring_has_its_own_number(messages, laps):
     one, body_at = encode_publish("", "q", bytes(20))
     ring = PublishRing([one], body_at, messages, stream=9)

@@ -18,7 +18,7 @@ needs_broker = pytest.mark.skipif(not URL, reason="AMQPD_TEST_URL names no broke
 
 
 @needs_broker
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if not SCENARIOS[name].needs_pid])
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if not SCENARIOS[name].needs_fresh])
 def test_scenario_runs_and_its_counts_hold(name):
     result = SCENARIOS[name].run(Setting(URL, None, warmup_s=0.1, seconds=0.3, scale=0.02))
     assert all(figure.value > 0 for figure in result.figures)

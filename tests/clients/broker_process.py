@@ -151,6 +151,14 @@ class BrokerProcess:
         self._join()
         return code
 
+    def exit_code(self, within_s: float) -> int | None:
+        """The exit code if it ends in this time, None if it goes on."""
+        assert self._process is not None
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+
     def restart(self) -> None:
         """Stop with SIGTERM if it runs, and start on the same port and data."""
         if self.running:

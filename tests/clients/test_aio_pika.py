@@ -42,9 +42,7 @@ def test_publish_confirm_and_iterate(broker_url: str, unique: Callable[[str], st
                     if len(got) == 100:
                         break
             assert got == [(number, number, False) for number in range(100)]
-            assert (
-                await channel.declare_queue(queue.name, passive=True)
-            ).declaration_result.message_count == 0
+            assert (await channel.declare_queue(queue.name, passive=True)).declaration_result.message_count == 0
             await queue.delete()
 
     run(program())
@@ -163,9 +161,7 @@ def test_rpc_pattern(broker_url: str, unique: Callable[[str], str]) -> None:
             serving = await RPC.create(await server.channel())
             await serving.register(method, multiply, auto_delete=True)
             asking = await RPC.create(await client.channel())
-            answers = await asyncio.gather(
-                *(asking.call(method, {"x": number, "y": 2}) for number in range(50))
-            )
+            answers = await asyncio.gather(*(asking.call(method, {"x": number, "y": 2}) for number in range(50)))
             assert answers == [number * 2 for number in range(50)]
             with pytest.raises(ValueError, match="negative"):
                 await asking.call(method, {"x": -1, "y": 2})
@@ -200,9 +196,7 @@ def test_master_worker_pattern(broker_url: str, unique: Callable[[str], str]) ->
     run(program())
 
 
-def test_a_robust_connection_comes_back_with_its_consumers(
-    broker_url: str, unique: Callable[[str], str]
-) -> None:
+def test_a_robust_connection_comes_back_with_its_consumers(broker_url: str, unique: Callable[[str], str]) -> None:
     """Its connection is closed by the broker (540 is a connection error); then it reconnects by itself,
     declares its queue again, and its consumer gets what is published after that."""
     name = unique("robust")

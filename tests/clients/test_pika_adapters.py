@@ -34,9 +34,7 @@ class Pipeline:
     def on_channel(self, channel: Any) -> None:
         self.steps.append("channel")
         self.channel = channel
-        channel.add_on_close_callback(
-            lambda _channel, reason: self.steps.append(f"closed {reason.reply_code}")
-        )
+        channel.add_on_close_callback(lambda _channel, reason: self.steps.append(f"closed {reason.reply_code}"))
         channel.queue_declare(self.queue, auto_delete=True, callback=self.on_declared)
 
     def on_declared(self, frame: Any) -> None:

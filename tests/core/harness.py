@@ -148,7 +148,7 @@ class Harness:
             queue, first, last = self.reads.pop(0)
             rows = self.rows.get(queue.record.id, {})
             found = [row for f, row in sorted(rows.items()) if f <= last and row.last_seq >= first]
-            self.node.loaded(queue, found[:1])
+            self.node.loaded(queue, first, found[:2])
             self.reads += self.node.tick()
 
     def step(self) -> None:

@@ -13,7 +13,7 @@ from pamqp import commands
 from amqpd.limits import Limits
 from tests.core.harness import Client, Harness
 
-SMALL = Limits(queue_memory_bytes=2000, backlog_memory_bytes=2000)
+SMALL = Limits(queue_memory_bytes=2000, backlog_memory_bytes=2000, small_queue_bytes=500)
 
 
 class QueueModel(RuleBasedStateMachine):
@@ -32,15 +32,14 @@ class QueueModel(RuleBasedStateMachine):
         self.published: dict[int, list[int]] = {}
         self.persistent: set[int] = set()
         self.prefetch: dict[int, int] = {}
-        self.uncertain_settled: set[int] = set()
+        self.slow_disk = False
+        """reads that were asked for are not answered"""
         self.connect()
 
     def settle_down(self) -> None:
         """Everything that can happen without time passing on the disk."""
         self.harness.answer()
-        for _ in range(50):
-            if not self.harness.reads:
-                break
+        if not self.slow_disk:
             self.harness.read()
         self.harness.answer()
         self.collect()
@@ -104,6 +103,12 @@ class QueueModel(RuleBasedStateMachine):
         self.prefetch[number] = 0
         self.settle_down()
 
+    @rule(slow=st.booleans())
+    def disk(self, slow: bool) -> None:
+        self.slow_disk = slow
+        self.settle_down()
+
+    @precondition(lambda self: not self.slow_disk)
     @rule(number=st.integers(0, 1))
     def get(self, number: int) -> None:
         self.clients[number].send(commands.Basic.Get(queue="q"), 2)
@@ -140,6 +145,8 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
+        self.slow_disk = False
+        self.settle_down()
         if clean:
             while self.harness.node.journal.pending:
                 self.harness.commit()

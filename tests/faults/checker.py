@@ -63,6 +63,7 @@ def check(history: History, *, acks_are_durable: bool = True) -> Verdict:
         verdict.counts["returned"] += len(publisher.returned)
     for queue in history.queues.values():
         verdict.violations += queue.violations
+        verdict.counts["settled_for_sure"] += len(queue.settle_sure)
         _check_queue(history, queue, verdict)
     if not acks_are_durable:
         verdict.counts["resurrected"] = sum(map(len, verdict.resurrected.values()))

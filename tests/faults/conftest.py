@@ -6,11 +6,15 @@ they are skipped. `AMQPD_FAULT_SEED` and `AMQPD_FAULT_ROUNDS` set the random fau
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pika
+import pika.exceptions
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from ..clients.broker_process import BrokerProcess
 from ..clients.conftest import broker_class
@@ -48,3 +52,21 @@ def make_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
 def only_amqpd() -> None:
     if broker_class() is not BrokerProcess:
         pytest.skip("about amqpd's own promises")
+
+
+@contextlib.contextmanager
+def opened(broker: BrokerProcess) -> Iterator[BlockingChannel]:
+    """A channel of a connection of its own; that the broker may be gone at the end is no error."""
+    connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+    try:
+        yield connection.channel()
+    finally:
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            if connection.is_open:
+                connection.close()
+
+
+def settings(*, amqpd: dict[str, str], rabbitmq: list[str]) -> dict[str, object]:
+    """Options for `make_broker` that mean the same to both brokers: environment, or lines of
+    rabbitmq.conf."""
+    return {"environment": amqpd} if broker_class() is BrokerProcess else {"arguments": rabbitmq}

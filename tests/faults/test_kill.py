@@ -27,8 +27,8 @@ QUEUES = [f"durable{number}" for number in range(5)]
 CONSUMED = QUEUES[:2]
 ROUNDS = 3
 ROUNDS_HEAVY = 20
-CONFIRMS_MAX = 6000
-"""Of all publishers together, before the kill of a round; the window of 2,000 each comes on top."""
+CONFIRMS_MAX = 30_000
+"""Of all publishers together, before the kill of a round; the window of 1,000 each comes on top."""
 ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyone", "")}
 
 
@@ -151,7 +151,7 @@ def test_a_recovery_that_was_killed_recovers_the_same(
     killed.start()
     found = look(killed.port, QUEUES)
     assert found == expected, f"seed {seed}\n{history.text()}"
-    assert all(found.values()), "there was nothing to compare"
+    assert any(found.values()), "there was nothing to compare"  # consumers may have emptied theirs
 
     killed.kill()
     killed.start()

@@ -21,7 +21,7 @@ from .history import CONFIRMED, REFUSED, Delivery, History, PublisherHistory, Qu
 
 FRAME_MAX = 8192
 """Small, so that big bodies come in several frames both ways."""
-WINDOW_MESSAGES = 2000
+WINDOW_MESSAGES = 1000
 BATCH_MESSAGES = 100
 UNROUTABLE_EVERY = 101
 BIG_EVERY = 251

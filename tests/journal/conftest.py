@@ -1,3 +1,5 @@
+"""Fixtures of the journal's tests: a drive of each kind, and a disk that is open."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

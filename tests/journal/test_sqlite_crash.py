@@ -139,7 +139,11 @@ def cuttable(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("commits", [1, 40, 300])
 def test_what_commit_has_returned_for_is_there_after_a_power_cut(tmp_path, cuttable, commits):
-    """FS_IOC_SHUTDOWN with NOLOGFLUSH: what was not synced is lost, as when the machine loses its power."""
+    """FS_IOC_SHUTDOWN with NOLOGFLUSH: what was not synced is lost, as when the machine loses its power.
+
+    Only what was reported before the cut counts: the call takes some milliseconds, and Linux lets an fdatasync that
+    runs beside it return 0 although nothing reaches the disk any more (strace, 3 of 30 runs). When the power
+    is really gone nobody is left to be told."""
     process = committer(cuttable / "data", 10_000)
     lines = lines_until(process, 1 + commits)
     directory = os.open(cuttable, os.O_RDONLY)
@@ -152,8 +156,7 @@ def test_what_commit_has_returned_for_is_there_after_a_power_cut(tmp_path, cutta
         os.close(directory)
     lines += rest_of(process)
     assert lines[-2].startswith("failed: ")
-    acknowledged = max(int(line) for line in lines if line.isdigit())
+    reported = max(int(line) for line in lines if line.isdigit())
     subprocess.run(["umount", cuttable], check=True)
     subprocess.run(["mount", "-o", "loop", tmp_path / "image", cuttable], check=True)
-    assert acknowledged >= commits
-    assert recovered_index(cuttable / "data") >= acknowledged
+    assert commits <= recovered_index(cuttable / "data") <= reported + 1

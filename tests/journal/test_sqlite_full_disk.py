@@ -152,6 +152,32 @@ def test_housekeeping_on_a_full_disk_is_refused_and_comes_again(small, monkeypat
     disk.close()
 
 
+def test_a_journal_recovers_on_a_full_disk(small):
+    """Dead rows cannot be deleted then; they are left out all the same, and go when there is space."""
+    disk = SqliteDisk(small / "data", reserve_bytes=4 * MEGABYTE)
+    disk.recover()
+    disk.commit(transaction(1, *(row(1, n, n, nbytes=300_000, persistent=n % 2 == 0) for n in range(10))))
+    disk.commit(transaction(2, Range(1, 0, 0)))
+    disk.close()
+    ballast = use_up(small)
+    disk = SqliteDisk(small / "data", reserve_bytes=4 * MEGABYTE)
+    recovered = disk.recover()
+    assert [each.first_seq for each in recovered.queues[1].rows] == [2, 4, 6, 8]
+    with pytest.raises(DiskFull):
+        disk.commit(transaction(3, row(1, 10, 10, nbytes=300_000)))
+    disk.release_reserve()
+    for index, seq in enumerate((2, 4, 6), 3):
+        disk.commit(transaction(index, Range(1, seq, seq)))
+    disk.close()
+    ballast.unlink()
+    disk = SqliteDisk(small / "data", reserve_bytes=4 * MEGABYTE)
+    assert [each.first_seq for each in disk.recover().queues[1].rows] == [8]
+    while disk.vacuum_step():
+        pass
+    assert disk._writer.execute("SELECT first_seq FROM batch").fetchall() == [(8,)]
+    disk.close()
+
+
 def test_the_reserve_is_real_space_and_is_not_taken_when_that_would_fill_the_disk(small):
     before = free(small)
     disk = SqliteDisk(small, reserve_bytes=5 * MEGABYTE)

@@ -119,7 +119,8 @@ def expected_answers(steps: list[list[Wish] | None]) -> list[object]:
                 {
                     "absent": key not in now,
                     "present": key in now,
-                    "unchanged": key not in touched and (key in now) == (key in before),
+                    # A key that was absent is unchanged when it is absent again, whatever was there between.
+                    "unchanged": (key in now and key not in touched) if key in before else key not in now,
                     "other": False,
                 }[expected]
                 for key, expected in wish.expected

@@ -1,0 +1,74 @@
+"""strace as the disk that fails: attach to a running broker and make its system calls return an error.
+
+What comes in: a process id, the calls, the error. What goes out: a context in which they fail. Rules: 1. The
+context is entered when strace says that it is attached to every thread. 2. When strace is missing or not
+allowed to trace, the test is skipped with that reason.
+Not here: starting a broker under strace (`BrokerProcess(prefix=strace_prefix(...))`).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import threading
+from types import TracebackType
+
+import pytest
+
+ATTACH_DEADLINE_S = 20.0
+
+
+def strace_prefix(calls: str, error: str) -> list[str]:
+    """The command to put in front of a broker: these calls fail from its start on."""
+    require_strace()
+    return ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"inject={calls}:error={error}"]
+
+
+def require_strace() -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+
+
+class FailingCalls:
+    """`with FailingCalls(pid, "fsync,fdatasync", "EIO"):` the calls of that process fail."""
+
+    def __init__(self, pid: int, calls: str, error: str) -> None:
+        require_strace()
+        self.command = ["strace", "-f", "-p", str(pid), "-e", f"inject={calls}:error={error}"]
+        self.lines: list[str] = []
+        self._attached = threading.Event()
+
+    def __enter__(self) -> FailingCalls:
+        self._strace = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if not self._attached.wait(ATTACH_DEADLINE_S) or not self.attached:
+            self.__exit__(None, None, None)
+            pytest.skip(f"strace may not trace here: {' '.join(self.lines)}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._strace.terminate()
+        self._strace.wait()
+        self._reader.join(ATTACH_DEADLINE_S)
+        assert self._strace.stderr is not None
+        self._strace.stderr.close()
+
+    @property
+    def attached(self) -> bool:
+        return any(re.search(r"attached", line) for line in self.lines)
+
+    @property
+    def injected(self) -> int:
+        """How many calls have failed by now."""
+        return sum("(INJECTED)" in line for line in self.lines)
+
+    def _read(self) -> None:
+        assert self._strace.stderr is not None
+        for line in self._strace.stderr:
+            self.lines.append(line.rstrip())
+            self._attached.set()
+        self._attached.set()

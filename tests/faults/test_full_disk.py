@@ -1,0 +1,193 @@
+"""The disk is full: publishers wait or are refused with a reason, consumers and acks go on, and nothing
+breaks.
+
+The data directory is on a tmpfs of its own (needs root). Space is freed as an operator would: by deleting
+some other file there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pamqp import commands
+
+from ..clients.broker_process import BrokerProcess
+from ..clients.conftest import broker_class
+from ..clients.wire import METHOD, Wire, decode_method, publish_bytes
+from .conftest import settings
+from .drain import depth
+
+MakeBroker = Callable[..., BrokerProcess]
+DISK_BYTES, BALLAST_BYTES, ALARM_BYTES = 300 << 20, 120 << 20, 80 << 20
+BODY_BYTES = 100_000
+WINDOW_MESSAGES = 20
+QUEUE = "filled"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(disk)]
+    if os.geteuid() or subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("needs root, to mount a small file system")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+class Filler(threading.Thread):
+    """Publishes big persistent messages with a small window, and notes confirms and blocked/unblocked."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.wire = Wire(port, timeout_s=60)
+        self.sent = self.confirmed = 0
+        self.blocked: str | None = None
+        self.stop = False
+        self.failure: BaseException | None = None
+        self.sending = threading.Lock()
+        self.news = threading.Condition()
+
+    def run(self) -> None:
+        try:
+            self.wire.open()
+            self.wire.open_channel()
+            self.wire.call(commands.Confirm.Select(), channel=1)
+            while not (self.stop and self.confirmed == self.sent):
+                while not self.stop and self.sent - self.confirmed < WINDOW_MESSAGES:
+                    self.publish_one()
+                kind, _, payload = self.wire.read_frame()
+                if kind == METHOD:
+                    with self.news:
+                        self.take(decode_method(payload))
+                        self.news.notify_all()
+            self.wire.close()
+        except BaseException as error:  # noqa: BLE001 - handed to the test, which fails with it
+            with self.news:
+                self.failure = error
+                self.news.notify_all()
+        finally:
+            self.wire.socket.close()
+
+    def publish_one(self) -> None:
+        with self.sending:
+            self.wire.send_bytes(self.message(self.sent))
+            self.sent += 1
+
+    def take(self, method: object) -> None:
+        if isinstance(method, commands.Basic.Ack):
+            # Confirms are in order, or the number of messages would not fit in the end.
+            self.confirmed = max(self.confirmed, method.delivery_tag)
+        elif isinstance(method, commands.Connection.Blocked):
+            self.blocked = method.reason
+        elif isinstance(method, commands.Connection.Unblocked):
+            self.blocked = None
+        else:
+            raise AssertionError(f"not due: {method}")
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        with self.news:
+            done = self.news.wait_for(lambda: condition() or self.failure is not None, 60)
+            assert self.failure is None, f"{what}: {self.failure!r}"
+            assert done, f"{what}; {self.confirmed} confirmed"
+
+    def message(self, number: int) -> bytes:
+        content = (b"%08d" % number) * (BODY_BYTES // 8)
+        return publish_bytes(1, "", QUEUE, content, commands.Basic.Properties(delivery_mode=2))
+
+
+def prepare(broker: BrokerProcess, disk: Path) -> Path:
+    """The broker runs with its queue, and some other file takes space; the path of that file."""
+    ballast = disk / "ballast"
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, BALLAST_BYTES)
+    broker.start()
+    with Wire(broker.port) as wire:
+        wire.open()
+        wire.open_channel()
+        wire.call(commands.Queue.Declare(queue=QUEUE, durable=True), channel=1)
+        wire.close()
+    return ballast
+
+
+def take(broker: BrokerProcess, first: int, count: int, *, after_kill: bool = False) -> None:
+    """Consume and acknowledge the next messages of the queue; they are whole, and the ones that are due.
+    After a kill some before them may come again: their acknowledgements were on the way to the disk."""
+    with Wire(broker.port) as wire:
+        wire.open()
+        wire.open_channel()
+        due = first
+        while due < first + count:
+            wire.send(commands.Basic.Get(queue=QUEUE), channel=1)
+            message = wire.read_message()[1]
+            number = int(message.body[:8])
+            assert message.body == (b"%08d" % number) * (BODY_BYTES // 8)
+            wire.send(commands.Basic.Ack(message.method.delivery_tag), channel=1)
+            if after_kill and due == first and number < first:
+                continue
+            assert number == due
+            due += 1
+        depth(wire, QUEUE)  # its answer comes after the acks were taken
+        wire.close()
+
+
+def check_after_restart(broker: BrokerProcess, filler: Filler, taken: int) -> None:
+    """Kill, start: what was confirmed and not taken is there, whole and in order."""
+    broker.kill()
+    broker.start()
+    take(broker, taken, filler.confirmed - taken, after_kill=True)
+
+
+def test_publishers_are_blocked_and_consumers_go_on(make_broker: MakeBroker, small_disk: Path) -> None:
+    broker = make_broker(
+        small_disk / "data",
+        **settings(
+            amqpd={"AMQPD_DISK_FREE_BYTES_MIN": str(ALARM_BYTES)},
+            rabbitmq=[f"disk_free_limit.absolute = {ALARM_BYTES}"],
+        ),
+    )
+    ballast = prepare(broker, small_disk)
+    filler = Filler(broker.port)
+    filler.start()
+    filler.wait(lambda: filler.blocked is not None, "connection.blocked never came")
+    assert filler.blocked
+    assert "disk" in filler.blocked
+    take(broker, 0, 50)
+
+    at_block = filler.confirmed
+    ballast.unlink()
+    filler.wait(lambda: filler.blocked is None, "connection.unblocked never came")
+    filler.wait(lambda: filler.confirmed > at_block + WINDOW_MESSAGES, "publishing did not go on")
+    filler.stop = True
+    take(broker, 50, 50)
+    filler.join(60)
+    assert filler.failure is None, filler.failure
+    check_after_restart(broker, filler, 100)
+
+
+def test_a_disk_that_is_full_to_the_last_byte(make_broker: MakeBroker, small_disk: Path) -> None:
+    """Without the alarm, or when something else fills the disk faster than it looks."""
+    if broker_class() is not BrokerProcess:
+        pytest.skip("RabbitMQ's nodes crash without the alarm")
+    broker = make_broker(small_disk / "data", environment={"AMQPD_DISK_FREE_BYTES_MIN": "0"})
+    ballast = prepare(broker, small_disk)
+    filler = Filler(broker.port)
+    filler.start()
+    print(broker.wait_log(r"level=error.*disk full"))
+    at_full = filler.confirmed
+    filler.publish_one()  # RabbitMQ's rule: who publishes while there is no room is told
+    filler.wait(lambda: filler.blocked is not None, "nobody told the publisher why it waits")
+    take(broker, 0, 50)
+    ballast.unlink()
+    filler.wait(lambda: filler.confirmed > at_full + 2 * WINDOW_MESSAGES, "publishing did not go on")
+    filler.stop = True
+    filler.join(60)
+    assert filler.failure is None, filler.failure
+    check_after_restart(broker, filler, 50)
