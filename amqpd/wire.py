@@ -52,8 +52,8 @@ def read_method(payload: bytes) -> base.Frame:
     if method_class is None:
         class_id, method_id = payload[0] << 8 | payload[1], payload[2] << 8 | payload[3]
         raise AMQPCommandInvalid(f"unknown method {class_id}.{method_id}")
-    # The mapping's values are the classes of methods; pamqp types them as plain frames. Their constructors set defaults,
-    # and warn of what is deprecated: neither is wanted for what a client sent.
+    # The mapping's values are the classes of methods; pamqp types them as plain frames. Their constructors set
+    # defaults, and warn of what is deprecated: neither is wanted for what a client sent.
     method_type = cast("type[base.Frame]", method_class)
     method = method_type.__new__(method_type)
     try:

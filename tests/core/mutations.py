@@ -105,7 +105,7 @@ def _other_method(random: Random, one: bytes) -> bytes:
 
 
 def _random_method(random: Random, one: bytes) -> bytes:
-    arguments = bytes(random.choice(EDGE_BYTES + (2, 3, 5)) for _ in range(random.choice((0, 1, 5, 20))))
+    arguments = bytes(random.choice((*EDGE_BYTES, 2, 3, 5)) for _ in range(random.choice((0, 1, 5, 20))))
     return b"\x01" + _reframe(one, struct.pack(">I", random.choice(METHOD_IDS)) + arguments)[1:]
 
 

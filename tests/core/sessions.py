@@ -1,12 +1,11 @@
 """Sessions of a client that knows the protocol, made from a seed: what the fuzz tests mutate.
 
-What comes in: a random generator, a name that keeps the session's queues and exchanges apart from those of others, and
-what the broker has delivered so far. What goes out: frames, in the order in which the client sends them, and `made`,
-a count of everything that was made.
-Rules: 1. A polite session is valid: the broker closes neither the connection nor a channel (a test holds the generator
-to that, and to making everything). 2. A rude one makes soft errors too, and answers channel.close as it should (there
-must be a queue "witness" of somebody else). 3.
-Equal seeds and equal deliveries give equal bytes.
+What comes in: a random generator, a name that keeps the session's queues and exchanges apart from those of others,
+and what the broker has delivered so far. What goes out: frames, in the order in which the client sends them, and
+`made`, a count of everything that was made.
+Rules: 1. A polite session is valid: the broker closes neither the connection nor a channel (a test holds the
+generator to that, and to making everything). 2. A rude one makes soft errors too, and answers channel.close as it
+should; there must be a queue "witness" of somebody else. 3. Equal seeds and equal deliveries give equal bytes.
 Not here: mutations (`mutations.py`), feeding and judging (`test_fuzz.py`).
 """
 
