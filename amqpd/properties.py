@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pamqp import decode
 from pamqp.exceptions import AMQPSyntaxError
+
+from amqpd.fieldtable import read_table
 
 # Publishers mostly have a handful of different ones; those with an id in each message gain nothing from more room.
 CACHE_ENTRIES_MAX = 1024
@@ -71,7 +72,7 @@ class PropertiesReader:
         if known is None:
             try:
                 known = _read(raw)
-            except (ValueError, IndexError, TypeError, OverflowError, ArithmeticError, RecursionError) as error:
+            except (ValueError, IndexError) as error:
                 raise AMQPSyntaxError("cannot read the content header's properties") from error
             if len(raw) <= CACHE_ENTRY_BYTES_MAX:
                 if len(self._known) >= CACHE_ENTRIES_MAX:
@@ -102,9 +103,7 @@ def _read(raw: bytes) -> Properties:
         elif kind == _LONGLONG:
             at += 8
         else:
-            size, table = decode.field_table(raw[at:])
-            headers = dict(table or {})
-            at += size
+            headers, at = read_table(raw, at)
     if at != len(raw):
         raise ValueError(f"{len(raw)} bytes of properties where the flags say {at}")
     return Properties(persistent, user_id, expiration, headers)
