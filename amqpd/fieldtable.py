@@ -138,7 +138,7 @@ def _read_entries(data: bytes, at: int, end: int, depth: int) -> dict[str, Any]:
         name_end = at + 1 + data[at]
         if name_end >= end:
             raise ValueError("a name without a value")
-        name = data[at + 1 : name_end].decode()
+        name = data[at + 1 : name_end].decode("utf-8", "surrogateescape")  # RabbitMQ takes any bytes
         table[name], at = _read_value(data, name_end, end, depth)
     if at != end:
         raise ValueError("a value that is longer than its table")

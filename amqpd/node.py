@@ -200,6 +200,7 @@ class Node:
         if not queue.deleted:
             self.delete_queue(queue, lambda _: None)
             self._remove_queue(queue.record.key)
+            self.topology.forget_routes()
 
     def consumer_gone(self, queue: Queue) -> None:
         """A consumer left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
@@ -273,6 +274,8 @@ class Node:
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             for queue in dirty:
+                if queue.deleted:
+                    continue
                 queue.dispatch()
                 limit = self._memory_limit(queue)
                 wanted = queue.next_read(queue.backlog.memory_bytes < limit // 2)

@@ -4,7 +4,7 @@ What comes in: the raw property flags and list of a content header. What goes ou
 the claimed user, expiration, headers.
 Rules: 1. The bytes themselves stay as they are; here they are only read. 2. A list that does not fit its flags is
 a syntax error (502). 3. Equal bytes give the same object: publishers repeat themselves.
-Not here: what a full decode gives (`pamqp.header`), used by `headers` on demand only.
+Not here: field tables (`tables.py`).
 """
 
 from __future__ import annotations

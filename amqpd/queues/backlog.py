@@ -169,6 +169,12 @@ class Backlog:
         self.wanted = None
         return count
 
+    def forget(self) -> None:
+        """The queue is gone; `ready` still says what it had. Clients may hold on to the queue for as long as they do
+        not settle what they have of it, its messages need not stay for that."""
+        self.segments, self.returned, self.wanted = [], [], None
+        self.memory_bytes = 0
+
     def _discard(self, first: int, last: int) -> int:
         segments, journal, discarded = self.segments, self.journal, 0
         index = self._index_of(first)

@@ -152,6 +152,7 @@ class Queue:
         """The queue left the topology: its consumers are told, its messages are gone."""
         self.deleted = True
         self.journal.drop(self.record.id)
+        self.backlog.forget()
         while self.getters:
             self.getters.popleft()[1](None)
         consumers, self.consumers = self.consumers, deque()

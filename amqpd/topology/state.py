@@ -269,6 +269,10 @@ class Topology:
                 self._delete(change)
         self.version += 1
 
+    def forget_routes(self) -> None:
+        """What callers remember under `version` is void: a queue is gone before its record."""
+        self.version += 1
+
     def leftovers(self, vhost: str) -> list[Record]:
         """What belongs to a virtual host that has no record (any more)."""
         contents = self._waiting.get(vhost)

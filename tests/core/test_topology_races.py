@@ -317,3 +317,37 @@ def test_an_exchange_that_is_bound_meanwhile_is_not_deleted_as_unused(harness: H
     assert client.expect(Channel.Close).reply_text == "PRECONDITION_FAILED - exchange 'x' in vhost '/' in use"
     other.publish(exchange="x", key="")
     assert other.declare("q", passive=True).message_count == 1
+
+
+def test_a_queue_that_has_ended_gets_nothing_more_while_its_record_is_being_removed(
+    harness: Harness, client: Client
+) -> None:
+    consumer = harness.client()
+    consumer.declare("q", durable=True, auto_delete=True)
+    consumer.consume("q")
+    client.publish(b"first", mandatory=True, delivery_mode=2)
+    queue = harness.node.queues["/", "q"]
+    harness.automatic = False
+    consumer.send(Basic.Cancel("t"))
+    client.publish(b"too late", mandatory=True, delivery_mode=2)
+    assert client.expect(Message).method.reply_code == 312
+    harness.automatic = True
+    harness.step()
+    assert queue.record.id not in harness.rows
+
+
+def test_a_declaration_behind_a_removal_that_waits_for_a_binding(harness: Harness, client: Client) -> None:
+    other = harness.client()
+    client.declare("q", auto_delete=True)
+    client.consume("q")
+    harness.automatic = False
+    other.send(Queue.Bind(queue="q", exchange="amq.fanout"))
+    client.send(Basic.Cancel("t"))
+    client.expect(Basic.CancelOk)
+    client.send(Queue.Declare(queue="q", durable=True))
+    harness.automatic = True
+    harness.step()
+    client.expect(Queue.DeclareOk)
+    assert harness.node.queues["/", "q"].record.durable
+    assert not list(harness.topology.vhosts["/"].bindings())
+    assert other.take((Queue.BindOk, Channel.Close))
