@@ -13,7 +13,7 @@ from typing import Any
 
 from pamqp.exceptions import AMQPSyntaxError
 
-from amqpd.tables import read_table
+from amqpd.fieldtable import read_table
 
 # Publishers mostly have a handful of different ones; those with an id in each message gain nothing from more room.
 CACHE_ENTRIES_MAX = 1024

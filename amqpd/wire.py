@@ -1,9 +1,9 @@
-"""Methods and tables on the wire, by pamqp.
+"""Methods on the wire, by pamqp.
 
 What comes in: pamqp's method objects to send; payloads of method frames. What goes out: bytes; method objects.
 Rules: 1. Whatever a client sends, reading raises only `AMQPHardError`s. 2. Names that clients chose are sent as they
 are.
-Not here: what is said once per message (`kernel/`).
+Not here: reading their arguments (`fieldtable.py`), what is said once per message (`kernel/`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import cast
 
 from pamqp import base, commands, encode, frame
 from pamqp.exceptions import AMQPCommandInvalid, AMQPError, AMQPSyntaxError
+
+from amqpd.fieldtable import read_arguments
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -50,11 +52,13 @@ def read_method(payload: bytes) -> base.Frame:
     if method_class is None:
         class_id, method_id = payload[0] << 8 | payload[1], payload[2] << 8 | payload[3]
         raise AMQPCommandInvalid(f"unknown method {class_id}.{method_id}")
-    # The mapping's values are the classes of methods; pamqp types them as plain frames.
-    method = cast("type[base.Frame]", method_class)()
+    # The mapping's values are the classes of methods; pamqp types them as plain frames. Their constructors set
+    # defaults, and warn of what is deprecated: neither is wanted for what a client sent.
+    method_type = cast("type[base.Frame]", method_class)
+    method = method_type.__new__(method_type)
     try:
-        method.unmarshal(payload[4:])
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, ArithmeticError, RecursionError) as error:
+        read_arguments(method, payload)
+    except ValueError as error:
         raise AMQPSyntaxError(f"cannot read the arguments of {method.name.lower()}") from error
     return method
 

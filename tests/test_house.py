@@ -31,7 +31,6 @@ PURE = (
     "amqpd.unacked",
     "amqpd.wire",
     "amqpd.properties",
-    "amqpd.tables",
     "amqpd.limits",
     "amqpd.methods",
     "amqpd.exchanges",

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pamqp import decode
+from amqpd.fieldtable import read_entries
 
-# A user name and a password have 255 bytes each in a URI that clients take; decoding a table of many tiny
-# fields costs the square of its length.
+# A user name and a password have 255 bytes each in a URI that clients take.
 RESPONSE_BYTES_MAX = 8_192
 
 MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
@@ -74,18 +73,9 @@ def parse_plain(response: bytes) -> Credentials | Malformed:
 def parse_amqplain(response: bytes) -> Credentials | Malformed:
     """A field table without its length, with the long strings LOGIN and PASSWORD (AMQP 0-8 called it
     PLAIN)."""
-    table: dict[str, object] = {}
-    at = 0
     try:
-        while at < len(response):
-            name_end = at + 1 + response[at]
-            consumed, value = decode.embedded_value(response[name_end:])
-            table[response[at + 1 : name_end].decode()] = value
-            at = name_end + consumed
-    # What pamqp raises for values that it cannot decode; it has no exception of its own for them.
-    except (ValueError, TypeError, KeyError, IndexError, ArithmeticError, OSError, RecursionError):
-        return Malformed("the AMQPLAIN response is not a field table")
-    if at != len(response):
+        table = read_entries(response)
+    except ValueError:
         return Malformed("the AMQPLAIN response is not a field table")
     user, password = table.get("LOGIN"), table.get("PASSWORD")
     if isinstance(password, str):

@@ -220,7 +220,6 @@ def test_any_traffic_counts_as_a_heartbeat(port: int) -> None:
         wire.close()
 
 
-@pytest.mark.xfail(strict=True, reason="amqpd takes it as a heartbeat; 4.2.7 and RabbitMQ 4.x: a frame error")
 def test_heartbeat_on_a_channel_is_a_frame_error(port: int, broker_product: str) -> None:
     if broker_product == "RabbitMQ":
         pytest.skip("3.10 takes it as a heartbeat; 4.x closes with 505, 4.2.7 of the specification asks for 503")

@@ -125,3 +125,30 @@ def test_messages_taken_from_memory_that_left_it_meanwhile_are_read_again_for_a_
     messages = client.messages()
     assert [int(message.body[:3]) for message in messages] == list(range(6))
     assert all(message.redelivered for message in messages)
+
+
+def test_after_a_crash_what_may_have_been_delivered_is_redelivered(harness: Harness) -> None:
+    client = filled(harness, 6)
+    client.send(commands.Basic.Qos(prefetch_count=2))
+    client.send(commands.Basic.Consume(queue="q", consumer_tag="t"))
+    harness.commit()
+    harness.restart()
+    harness.automatic = True
+    again = harness.client()
+    again.consume("q", "again")
+    assert all(message.redelivered for message in again.messages()[:2])
+
+
+def test_after_an_orderly_end_only_what_was_delivered_is_redelivered(harness: Harness) -> None:
+    client = filled(harness, 6)
+    client.send(commands.Basic.Qos(prefetch_count=2))
+    client.send(commands.Basic.Consume(queue="q", consumer_tag="t"))
+    harness.commit()
+    client.lose()
+    while harness.node.journal.pending:
+        harness.commit()
+    harness.restart()
+    harness.automatic = True
+    again = harness.client()
+    again.consume("q", "again")
+    assert [message.redelivered for message in again.messages()] == [True, True, False, False, False, False]

@@ -1,8 +1,8 @@
 """Whatever clients do, a message that is ready and a consumer that has credit do not wait beside each other.
 
 Random commands on two queues and four channels, with an outbox that fills and a queue that pages. After each step
-everything that can happen by itself has happened; then for each queue: nothing ready, or nobody has credit. Also: what
-consumers hold adds up, and no limit of prefetch is passed."""
+everything that can happen by itself has happened; then for each queue: nothing ready, or nobody has credit. Also:
+what consumers hold adds up, and no limit of prefetch is passed."""
 
 from __future__ import annotations
 

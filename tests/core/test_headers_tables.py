@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pamqp import commands, decode, encode, frame
 
 from amqpd.exchanges.values import comparable
-from amqpd.tables import DEPTH_MAX, read_table
+from amqpd.fieldtable import DEPTH_MAX, read_table
 from tests.core.harness import Harness
 
 
@@ -49,7 +49,7 @@ def test_what_pamqp_writes_is_read_as_pamqp_reads_it(wanted: dict[str, object], 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_table_or_a_value_error(raw: bytes) -> None:
     try:
-        _, end = read_table(raw)
+        _, end = read_table(raw, 0)
     except ValueError:
         return
     assert end == 4 + struct.unpack_from(">I", raw)[0] <= len(raw)
@@ -73,11 +73,11 @@ def test_any_bytes_are_a_table_or_a_value_error(raw: bytes) -> None:
     ],
 )
 def test_values_of_other_clients(raw: bytes, value: object) -> None:
-    assert read_table(table(raw)) == ({"k": value}, 4 + len(raw))
+    assert read_table(table(raw), 0) == ({"k": value}, 4 + len(raw))
 
 
 def test_a_name_that_is_not_utf8() -> None:
-    found, _ = read_table(table(field(b"t", b"\1", b"\xff\xfe")))
+    found, _ = read_table(table(field(b"t", b"\1", b"\xff\xfe")), 0)
     assert list(found.values()) == [True]
 
 
@@ -96,15 +96,15 @@ def test_a_name_that_is_not_utf8() -> None:
 )
 def test_what_reaches_beyond_its_table_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        read_table(raw)
+        read_table(raw, 0)
 
 
 def test_a_table_nested_too_deep_is_refused() -> None:
     raw = table()
-    for _ in range(DEPTH_MAX):
+    for _ in range(DEPTH_MAX + 1):
         raw = table(field(b"F", raw))
     with pytest.raises(ValueError, match="nested deeper"):
-        read_table(raw)
+        read_table(raw, 0)
 
 
 def test_a_timestamp_beyond_the_calendar_costs_nobody_the_connection() -> None:

@@ -1,0 +1,181 @@
+"""Arguments of methods and field tables, read off the wire.
+
+What comes in: bytes, and where in them to read. What goes out: Python values, the same as pamqp's for everything that
+pamqp reads.
+Rules: 1. The work is linear in the bytes: pamqp copies the rest of a table for each value in it, so that one frame of
+128 KiB takes it seconds, during which nobody else is served. 2. Whatever the bytes, only ValueError is raised. 3.
+Nothing is read beyond the end that was given, and nothing is left over.
+Not here: which methods there are and what they are called (`wire.py`, by pamqp), writing tables (pamqp).
+
+Source: AMQP 0-9-1 section 4.2.1 and 4.2.5; https://www.rabbitmq.com/amqp-0-9-1-errata for the letters of types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+
+from pamqp import base
+
+# More than a metadata record may have (`topology/codec.py`), so that too deep arguments are refused there with a text
+# that says so; and far from where Python's own recursion ends.
+DEPTH_MAX = 128
+# What is above it is taken for milliseconds, as pamqp does: as seconds it would be after the year 2106.
+_SECONDS_MAX = 0xFFFFFFFF
+
+_Value = tuple[Any, int]
+
+_NUMBERS = {
+    ord(letter): Struct(code)
+    for letter, code in {
+        "t": "?",
+        "b": "b",
+        "B": "B",
+        "s": ">h",
+        "u": ">H",
+        "I": ">i",
+        "i": ">I",
+        "l": ">q",
+        "L": ">q",
+        "f": ">f",
+        "d": ">d",
+    }.items()
+}
+_ARGUMENTS = {"octet": Struct("B"), "short": Struct(">H"), "long": Struct(">I"), "longlong": Struct(">q")}
+_LENGTH = Struct(">I")
+_DECIMAL = Struct(">Bi")
+_TIMESTAMP = Struct(">Q")
+
+
+def read_arguments(method: base.Frame, payload: bytes) -> None:
+    """Set the method's arguments from the payload of its frame, class and method id included. Raises ValueError."""
+    at, end, bit = 4, len(payload), 0
+    try:
+        for name in method.__slots__:
+            kind = method.amqp_type(name)
+            if kind == "bit":
+                # Bits that follow each other share octets (section 4.2.5.2).
+                setattr(method, name, bool(payload[at] & 1 << bit))
+                at, bit = (at, bit + 1) if bit < 7 else (at + 1, 0)
+                continue
+            if bit:
+                at, bit = at + 1, 0
+            value, at = _read_argument(kind, payload, at, end)
+            setattr(method, name, value)
+    except (StructError, IndexError) as error:
+        raise ValueError("it ends early") from error
+    if at + bool(bit) != end:
+        raise ValueError(f"{end} bytes where its arguments take {at + bool(bit)}")
+
+
+def read_table(data: bytes, at: int) -> _Value:
+    """The table whose length stands at data[at], and where it ends. Raises ValueError."""
+    try:
+        return _read_sized(data, at, len(data), _read_entries, 0)
+    except (StructError, IndexError) as error:
+        raise ValueError("it ends early") from error
+
+
+def read_entries(data: bytes) -> dict[str, Any]:
+    """A table without its length, as AMQPLAIN has it. Raises ValueError."""
+    try:
+        return _read_entries(data, 0, len(data), 0)
+    except (StructError, IndexError) as error:
+        raise ValueError("it ends early") from error
+
+
+def _read_argument(kind: str, data: bytes, at: int, end: int) -> _Value:
+    if kind == "shortstr":
+        stop = at + 1 + data[at]
+        if stop > end:
+            raise ValueError("a short string is longer than what is left")
+        return data[at + 1 : stop].decode(), stop
+    if kind == "longstr":
+        return _read_sized(data, at, end, _text, 0)
+    if kind == "table":
+        return _read_sized(data, at, end, _read_entries, 0)
+    number = _ARGUMENTS[kind]
+    return number.unpack_from(data, at)[0], at + number.size
+
+
+def _read_value(data: bytes, at: int, end: int, depth: int) -> _Value:
+    letter = data[at]
+    at += 1
+    number = _NUMBERS.get(letter)
+    if number is not None:
+        return number.unpack_from(data, at)[0], at + number.size
+    sized = _SIZED.get(letter)
+    if sized is not None:
+        return _read_sized(data, at, end, sized, depth)
+    if letter in b"V\0":
+        # The zero octet is in no list, but there are clients that send it.
+        return None, at
+    if letter == 0x44:
+        scale, value = _DECIMAL.unpack_from(data, at)
+        return Decimal(value) * Decimal(10) ** -scale, at + _DECIMAL.size
+    if letter == 0x54:
+        return _time(_TIMESTAMP.unpack_from(data, at)[0]), at + _TIMESTAMP.size
+    raise ValueError(f"unknown type {chr(letter)!r}")
+
+
+def _read_sized(data: bytes, at: int, end: int, read: Callable[[bytes, int, int, int], Any], depth: int) -> _Value:
+    start = at + 4
+    stop = start + _LENGTH.unpack_from(data, at)[0]
+    if stop > end:
+        raise ValueError("a length that is more than what is left")
+    return read(data, start, stop, depth + 1), stop
+
+
+def _read_entries(data: bytes, at: int, end: int, depth: int) -> dict[str, Any]:
+    if depth > DEPTH_MAX:
+        raise ValueError(f"nested deeper than {DEPTH_MAX} levels")
+    table: dict[str, Any] = {}
+    while at < end:
+        name_end = at + 1 + data[at]
+        if name_end >= end:
+            raise ValueError("a name without a value")
+        name = data[at + 1 : name_end].decode("utf-8", "surrogateescape")  # RabbitMQ takes any bytes
+        table[name], at = _read_value(data, name_end, end, depth)
+    if at != end:
+        raise ValueError("a value that is longer than its table")
+    return table
+
+
+def _read_array(data: bytes, at: int, end: int, depth: int) -> list[Any]:
+    if depth > DEPTH_MAX:
+        raise ValueError(f"nested deeper than {DEPTH_MAX} levels")
+    values: list[Any] = []
+    while at < end:
+        value, at = _read_value(data, at, end, depth)
+        values.append(value)
+    if at != end:
+        raise ValueError("a value that is longer than its array")
+    return values
+
+
+def _text(data: bytes, at: int, end: int, _: int) -> str | bytes:
+    """A long string is bytes; where it is UTF-8, clients mean text."""
+    raw = data[at:end]
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def _bytes(data: bytes, at: int, end: int, _: int) -> bytearray:
+    return bytearray(data[at:end])
+
+
+def _time(value: int) -> datetime | int:
+    """A time that no calendar has stays the number that it is: RabbitMQ takes any."""
+    try:
+        return datetime.fromtimestamp(value if value <= _SECONDS_MAX else value / 1000.0, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return value
+
+
+_SIZED = {ord("S"): _text, ord("x"): _bytes, ord("F"): _read_entries, ord("A"): _read_array}

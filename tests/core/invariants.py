@@ -1,0 +1,79 @@
+"""What must hold in a node at every moment, whatever clients send (RELIABILITY 5, 7, 16).
+
+What comes in: a node. What goes out: nothing, or an AssertionError that says what does not add up.
+Not here: whether the right messages went to the right place (`test_queue_model.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from amqpd.connection import WAIT_BYTES_MAX, Connection
+from amqpd.node import Node
+from amqpd.queues.queue import Queue
+from amqpd.states import State
+
+
+def check_node(node: Node) -> None:
+    unacked: Counter[Queue] = Counter()
+    consumers: set[object] = set()
+    for connection in node.connections.values():
+        assert connection.state is not State.CLOSED, f"{connection.name} is closed and still known"
+        check_connection(connection)
+        for channel in connection.channels.values():
+            by_consumer: Counter[object] = Counter()
+            entries = channel.unacked._entries[channel.unacked._start :]
+            assert [entry.tag for entry in entries] == sorted({entry.tag for entry in entries}), "tags out of order"
+            assert channel.unacked.count == sum(entry.size for entry in entries)
+            if channel.tx is not None:
+                entries = entries + channel.tx.settled_entries()
+            for entry in entries:
+                unacked[entry.queue] += entry.size
+                if entry.consumer is not None:
+                    by_consumer[entry.consumer] += entry.size
+            assert channel.consumed == sum(by_consumer.values()), "the channel's prefetch does not add up"
+            for consumer in channel.consumers.values():
+                assert consumer.unacked == by_consumer[consumer], "a consumer's prefetch does not add up"
+            consumers |= set(channel.consumers.values())
+    for key, queue in node.queues.items():
+        assert set(queue.consumers) <= consumers, f"queue {key} has consumers that are gone"
+        check_queue(queue, unacked[queue])
+
+
+def check_connection(connection: Connection) -> None:
+    held = 0
+    for channel in connection.channels.values():
+        assert not channel.closed
+        held += channel.held_bytes
+        assert channel.plain == (not (channel.closing or channel.suspended or channel.content is not None))
+        if not channel.suspended:
+            assert not channel.held, "a channel that waits for nothing holds frames"
+    assert connection.held_bytes == held, "the held bytes do not add up"
+
+
+def check_queue(queue: Queue, unacked: int) -> None:
+    backlog = queue.backlog
+    assert backlog.unacked == unacked, f"{backlog.unacked} unacked in the queue, {unacked} in its channels"
+    assert backlog.ready >= 0
+    left = sum(segment.left for segment in backlog.segments)
+    assert backlog.ready + backlog.unacked == left, f"{backlog.ready} + {backlog.unacked} != {left}"
+    assert backlog.memory_bytes == sum(segment.nbytes for segment in backlog.segments), "memory is not counted right"
+    previous = -1
+    for segment in backlog.segments:
+        assert previous < segment.first <= segment.last, "segments overlap"
+        assert 0 < segment.left <= segment.last - segment.first + 1
+        previous = segment.last
+    previous = -1
+    for first, last in backlog.returned:
+        assert previous < first <= last < backlog.cursor, "returned messages out of order"
+        previous = last
+
+
+def check_bounds(connection: Connection, chunk_bytes: int, answer_bytes_max: int) -> None:
+    """What a connection holds after a receive of `chunk_bytes`, where no answer to one frame is larger than
+    `answer_bytes_max`."""
+    limits = connection.node.limits
+    rest_max = max(limits.frame_max + 8, WAIT_BYTES_MAX) + chunk_bytes
+    assert len(connection._rest) <= rest_max, f"{len(connection._rest)} bytes wait for the rest of a frame"
+    outbox_max = 2 * limits.outbox_bytes_max + answer_bytes_max
+    assert sum(map(len, connection.outbox)) <= outbox_max, f"{connection.outbox_bytes} bytes in the outbox"
