@@ -131,7 +131,7 @@ class Queue:
 
     def _mark_delivered(self) -> None:
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. The
-        mark runs ahead; when there are no consumers any more, also at a shutdown, it is set back to what is true: never
+        mark runs ahead; when there are no consumers any more, also at a shutdown, it goes back to what is true, never
         below what an earlier run had delivered."""
         backlog = self.backlog
         if not backlog.journalled:
