@@ -264,6 +264,8 @@ class Channel:
             if queue.publish(run, persistent):
                 waits = True
             node.dirty[queue] = None
+            if node.congestion.queues and node.congestion.slows(queue):
+                self.connection.congested[queue] = None
         if not queues and mandatory:
             for i in range(run.count):
                 self.connection.write(self._return(run, i))

@@ -38,6 +38,7 @@ from amqpd.wire import PROTOCOL_HEADER, method_frame, read_method, reply_text
 
 if TYPE_CHECKING:
     from amqpd.node import Node
+    from amqpd.queues.queue import Queue
 
 _HEAD = Struct(">BHI")
 _PUBLISH_ID, _ACK_ID = b"\x00\x3c\x00\x28", b"\x00\x3c\x00\x50"
@@ -72,6 +73,8 @@ class Connection:
         self.blocked = False
         self.suspended = False
         """a log-in is under way: what comes in waits"""
+        self.congested: dict[Queue, None] = {}
+        """queues that slow it down"""
         self.held_bytes = 0
         """what the suspended channels hold"""
         self.current = b"\x00\x00\x00\x00"
@@ -298,6 +301,10 @@ class Connection:
             return False  # for its close-ok; all else is thrown away
         if self.blocked or (self.publishing and self.node.journal_full):
             return True
+        if self.congested:
+            self.congested = {queue: None for queue in self.congested if self.node.congestion.slows(queue)}
+            if self.congested:
+                return True
         if self.suspended:
             return len(self._rest) > self.frame_max
         # A client that does not read its answers may not cause more of them.
