@@ -44,8 +44,14 @@ if TYPE_CHECKING:
     from amqpd.connection import Connection
     from amqpd.node import Node
 
-# A publisher with more than this many different (exchange, routing key, flags) at a time resolves them anew.
+# A publisher with more than this many different (exchange, routing key, flags) at a time resolves them anew. Some
+# 1.5 kB each with the longest names, for a whole connection: 6 MB at the worst.
 ROUTES_MAX = 4096
+# What one transaction may hold back, or one message of the largest size: it is in memory until the commit, and no
+# alarm helps, for a publisher that is blocked cannot commit.
+TX_BYTES_MAX = 64 * 1024 * 1024
+# What a held frame costs in memory beside its payload.
+HELD_FRAME_BYTES = 128
 # RabbitMQ's bound on any body, whatever the configuration says (rabbit_command_assembler).
 BODY_BYTES_MAX = 512 * 1024 * 1024
 
@@ -97,17 +103,15 @@ class Channel:
         self.tx: Transaction | None = None
         self._current = b"\x00\x00\x00\x00"
         """class and method id of the last method, for an error in its continuation"""
-        self._routes: dict[bytes, Route] = {}
-        self._routes_version = -1
 
     # Frames, one by one
 
     def frame(self, kind: int, payload: bytes) -> None:
         """One frame of this channel. Soft errors end here; hard ones are the connection's."""
-        if self.suspended:
+        if self.suspended or self.connection.choked:
             self.held.append((kind, payload))
-            self.held_bytes += len(payload)
-            self.connection.held_bytes += len(payload)
+            self.held_bytes += HELD_FRAME_BYTES + len(payload)
+            self.connection.held_bytes += HELD_FRAME_BYTES + len(payload)
             return
         try:
             self._handle(kind, payload)
@@ -126,6 +130,10 @@ class Channel:
             raise AMQPUnexpectedFrame("expected method frame, got non method frame instead")
         if payload[:4] == _PUBLISH_ID:
             self.content = Content(self.id, payload)
+            self.connection.publishing = True
+            if self.node.alarms:
+                # Here and not only when it is complete: what has come of a body takes memory too.
+                self.connection.block()
             return
         self._current = payload[:4]
         method = read_method(payload)
@@ -169,21 +177,29 @@ class Channel:
         return resume
 
     def _continue(self, continuation: Callable[..., None], results: tuple[Any, ...]) -> None:
-        connection, held = self.connection, self.held
+        connection = self.connection
         connection.current = self._current
         try:
             continuation(*results)
         except AMQPSoftError as error:
             self.fail(error, self._current)
         self._set_plain()
+        self.go_on()
+        connection.channel_went_on()
+
+    def go_on(self) -> None:
+        """Take the frames that were held, as far as the channel is not suspended again and the client takes the
+        answers."""
+        connection, held = self.connection, self.held
         # Behind channel.close the number may be opened again: what is left then is for that channel.
         while held and not self.suspended and connection.state is State.RUNNING:
+            if connection.choked and not self.closed:
+                return
             kind, payload = held.popleft()
             if not self.closed:
-                self.held_bytes -= len(payload)
-                connection.held_bytes -= len(payload)
+                self.held_bytes -= HELD_FRAME_BYTES + len(payload)
+                connection.held_bytes -= HELD_FRAME_BYTES + len(payload)
             connection.frame(kind, self.id, payload)
-        connection.channel_went_on()
 
     def send(self, method: base.Frame) -> None:
         self.connection.write(method_frame(self.id, method))
@@ -234,16 +250,17 @@ class Channel:
 
     def _publish(self, run: Run) -> None:
         node = self.node
+        connection = self.connection
         if node.alarms:
-            self.connection.block()
-        self.connection.publishing = True
+            connection.block()
+        connection.publishing = True
         if run.body_size > node.limits.message_bytes_max:
             self._check_size(run.body_size)
-        if self._routes_version != node.topology.version:
-            self._routes.clear()
-            self._routes_version = node.topology.version
+        if connection.routes_version != node.topology.version:
+            connection.routes.clear()
+            connection.routes_version = node.topology.version
         key = run.key
-        route = self._routes.get(key) or self._resolve(key)
+        route = connection.routes.get(key) or self._resolve(key)
         properties = node.properties.read(run.properties)
         if properties.user_id is not None:
             self._check_user_id(properties.user_id)
@@ -251,9 +268,11 @@ class Channel:
             raise AMQPPreconditionFailed(f"invalid expiration '{properties.expiration}'")
         queues = route.queues
         if queues is None:
-            queues = node.route(self.connection.vhost, route.exchange, route.routing_key, properties.headers or {})
+            queues = node.route(connection.vhost, route.exchange, route.routing_key, properties.headers or {})
         if self.tx is not None:
             self.tx.publish(run, queues, properties.persistent, route.mandatory)
+            if self.tx.nbytes > max(TX_BYTES_MAX, node.limits.message_bytes_max):
+                raise AMQPPreconditionFailed(f"transaction of {self.tx.nbytes} bytes is too large")
         else:
             self.accept(run, queues, properties.persistent, route.mandatory)
 
@@ -264,6 +283,8 @@ class Channel:
             if queue.publish(run, persistent):
                 waits = True
             node.dirty[queue] = None
+            if node.congestion.queues and node.congestion.slows(queue):
+                self.connection.congested[queue] = None
         if not queues and mandatory:
             for i in range(run.count):
                 self.connection.write(self._return(run, i))
@@ -299,9 +320,9 @@ class Channel:
         by_headers = vhost.routes_on_headers(exchange)
         queues = None if by_headers else node.route(connection.vhost, exchange, routing_key, {})
         route = Route(exchange, routing_key, bool(flags & 1), queues)
-        if len(self._routes) >= ROUTES_MAX:
-            self._routes.clear()
-        self._routes[key] = route
+        if len(connection.routes) >= ROUTES_MAX:
+            connection.routes.clear()
+        connection.routes[key] = route
         return route
 
     def _check_size(self, body_size: int) -> None:

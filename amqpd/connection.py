@@ -29,8 +29,8 @@ from pamqp.exceptions import (
     AMQPUnexpectedFrame,
 )
 
-from amqpd.channels import Channel
-from amqpd.handshake import Handshake
+from amqpd.channels import Channel, Route
+from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.kernel import scan_acks, scan_publishes
 from amqpd.liveness import Liveness
 from amqpd.states import Peer, State
@@ -38,6 +38,7 @@ from amqpd.wire import PROTOCOL_HEADER, method_frame, read_method, reply_text
 
 if TYPE_CHECKING:
     from amqpd.node import Node
+    from amqpd.queues.queue import Queue
 
 _HEAD = Struct(">BHI")
 _PUBLISH_ID, _ACK_ID = b"\x00\x3c\x00\x28", b"\x00\x3c\x00\x50"
@@ -47,6 +48,9 @@ _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33"
 # A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole; a
 # larger one is assembled frame by frame, so that its beginning is not copied again with every receive.
 WAIT_BYTES_MAX = 131_072
+# So often the rest of a publish is waited for, then what has come is taken frame by frame: who sends an octet at a
+# time would otherwise have all that came before looked through for each.
+WAITS_MAX = 8
 # What suspended channels of one connection may hold before the connection is not read any more.
 HELD_BYTES_MAX = 1024 * 1024
 
@@ -63,15 +67,20 @@ class Connection:
         self.channels: dict[int, Channel] = {}
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
+        self.routes: dict[bytes, Route] = {}
+        """what its publishes lead to, by their method payload; all of one version of the topology"""
+        self.routes_version = -1
         self.user = ""
         self.vhost = ""
         self.may_impersonate = False
-        self.frame_max = node.limits.frame_max
+        self.frame_max = min(node.limits.frame_max, HANDSHAKE_FRAME_BYTES_MAX)
         self.channel_max = node.limits.channel_max
         self.publishing = False
         self.blocked = False
         self.suspended = False
         """a log-in is under way: what comes in waits"""
+        self.congested: dict[Queue, None] = {}
+        """queues that slow it down"""
         self.held_bytes = 0
         """what the suspended channels hold"""
         self.current = b"\x00\x00\x00\x00"
@@ -80,7 +89,12 @@ class Connection:
         """connection.close came; what comes behind it is not read"""
         self._deaf = False
         """framing is lost: nothing that comes in can be understood any more"""
-        self._rest = b""
+        self._rest = bytearray()
+        self._due = 0
+        """so many bytes must be in `_rest` before the frame at its beginning is whole"""
+        self._waits = 0
+        self.choked = False
+        """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
         self.liveness = Liveness(self, now)
         self.outbox_full = False
@@ -93,13 +107,18 @@ class Connection:
         is CLOSED, the caller sends what is left there and closes the socket."""
         if self.state is State.CLOSED or self._deaf:
             return
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
+        rest = self._rest
+        if rest:
+            if len(rest) + len(data) < self._due:
+                rest += data
+                return
+            data = b"".join((rest, data))
+            self._rest = bytearray()
+        self._due = 0
         pos = 0
         if self.state is State.HEADER:
             if not self._handshake.protocol_header(data):
-                self._rest = data
+                self._rest += data
                 return
             pos = len(PROTOCOL_HEADER)
         self._consume(data, pos)
@@ -117,7 +136,7 @@ class Connection:
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
         channels = self.channels
-        while end - pos >= 7 and not self.suspended and self.state is not State.CLOSED:
+        while end - pos >= 7 and not self.suspended and not self.choked and self.state is not State.CLOSED:
             kind, number, size = _HEAD.unpack_from(data, pos)
             stop = pos + 8 + size
             if size > self.frame_max or (stop <= end and data[stop - 1] != 0xCE):
@@ -127,6 +146,7 @@ class Connection:
                 self.fail(AMQPFrameError(f"{text}, type {kind}, channel {number}"))
                 return
             if stop > end:
+                self._due = stop - pos
                 break
             try:
                 channel = channels.get(number)
@@ -139,9 +159,12 @@ class Connection:
                                 stop = pos + run.count * run.stride
                                 channel.publish(run)
                                 pos = stop
+                                self._waits = 0
                                 continue
-                            if end - pos <= WAIT_BYTES_MAX:
+                            self._waits += 1
+                            if end - pos <= WAIT_BYTES_MAX and self._waits <= WAITS_MAX:
                                 break
+                        self._waits = 0
                     elif self.current == _ACK_ID and size == 13:
                         first, last, multiple, stop = scan_acks(data, pos, end)
                         channel.ack(first, last, multiple)
@@ -155,7 +178,7 @@ class Connection:
                 self.fail(AMQPInternalError(), self.current)
             pos = stop
         if self.state is not State.CLOSED:
-            self._rest = data[pos:] if pos else data
+            self._rest += data[pos:] if pos else data
 
     def frame(self, kind: int, number: int, payload: bytes) -> None:
         """One frame, from `receive` or from a channel that held it. Raises AMQPHardError."""
@@ -213,7 +236,7 @@ class Connection:
 
     def channel_went_on(self) -> None:
         """A channel is not suspended any more. connection.close takes effect when all that was sent before it has."""
-        if self._close_wanted and not any(channel.suspended for channel in self.channels.values()):
+        if self._close_wanted and not any(channel.suspended or channel.held for channel in self.channels.values()):
             self._release()
             self.send(commands.Connection.CloseOk())
             self._set_closed()
@@ -246,9 +269,9 @@ class Connection:
 
     def _resume(self) -> None:
         self.suspended = False
-        rest, self._rest = self._rest, b""
+        rest, self._rest = self._rest, bytearray()
         if rest:
-            self.receive(rest)
+            self.receive(bytes(rest))
 
     def _update_secret(self, method: commands.Connection.UpdateSecret) -> None:
         def verified(accepted: bool) -> None:
@@ -278,17 +301,27 @@ class Connection:
         self.outbox_bytes += len(data)
         if self.outbox_bytes > self.node.limits.outbox_bytes_max:
             self.outbox_full = True
+            # What it asks for comes on top of deliveries, but not without end.
+            self.choked = self.outbox_bytes > 2 * self.node.limits.outbox_bytes_max
 
     def send(self, method: base.Frame) -> None:
         self.write(method_frame(0, method))
 
     def sent(self, outbox_bytes: int) -> None:
-        """The pump has sent what it could; so much is left. Deliveries go on when half of the room is free."""
+        """The pump has sent what it could; so much is left. Deliveries go on when half of the room is free, and so
+        does what the client asked for beyond what it took."""
         self.outbox_bytes = outbox_bytes
         if self.outbox_full and outbox_bytes * 2 < self.node.limits.outbox_bytes_max:
             self.outbox_full = False
             for channel in self.channels.values():
                 channel.wake_consumers()
+            if self.choked:
+                self.choked = False
+                for channel in list(self.channels.values()):
+                    self.guard(channel.go_on)
+                self.channel_went_on()
+                if not self.suspended:
+                    self._resume()
 
     @property
     def reading_paused(self) -> bool:
@@ -298,12 +331,13 @@ class Connection:
             return False  # for its close-ok; all else is thrown away
         if self.blocked or (self.publishing and self.node.journal_full):
             return True
+        if self.congested:
+            self.congested = {queue: None for queue in self.congested if self.node.congestion.slows(queue)}
+            if self.congested:
+                return True
         if self.suspended:
             return len(self._rest) > self.frame_max
-        # A client that does not read its answers may not cause more of them.
-        if self.outbox_bytes > 2 * self.node.limits.outbox_bytes_max:
-            return True
-        return self.held_bytes > HELD_BYTES_MAX
+        return self.choked or self.held_bytes > HELD_BYTES_MAX
 
     # Alarms
 
@@ -349,6 +383,8 @@ class Connection:
                 method_id=int.from_bytes(method_id[2:4], "big"),
             )
         )
+        # Its close-ok is read in any case.
+        self.choked = False
 
     def force_close(self, explanation: str) -> None:
         """The operator, or a shutdown, ends it: 320 CONNECTION_FORCED."""
@@ -390,4 +426,4 @@ class Connection:
             self.state = State.CLOSED
             self.node.connections.pop(self.id, None)
             self.node.touched[self] = None
-            self._rest = b""
+            self._rest = bytearray()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from amqpd.connection import Connection
 
 FRAME_BYTES_MIN = 4096
+# Until frame_max is negotiated, that is from anybody (RabbitMQ's initial_frame_max): some kilobytes of client
+# properties, and a token where others have a password.
+HANDSHAKE_FRAME_BYTES_MAX = 8192
 
 
 class Handshake:

@@ -26,6 +26,7 @@ PURE = (
     "amqpd.consumers",
     "amqpd.liveness",
     "amqpd.states",
+    "amqpd.congestion",
     "amqpd.content",
     "amqpd.transaction",
     "amqpd.unacked",

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node import Handlers
 
+# Consumers of one channel; RabbitMQ has such a bound (consumer_max_per_channel), but none by default. Each costs half
+# a kilobyte and a look in every dispatch of its queue: who has more has forgotten to cancel them.
+CONSUMERS_MAX = 10_000
+
 _TAG_REDELIVERED = Struct(">QB")
 _HEAD = Struct(">BHI")
 _COUNT = Struct(">I")
@@ -42,6 +46,8 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     tag = method.consumer_tag or "amq.ctag-" + node.token()
     if tag in channel.consumers:
         raise AMQPNotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if len(channel.consumers) >= CONSUMERS_MAX:
+        raise AMQPNotAllowed(f"reached maximum ({CONSUMERS_MAX}) of consumers per channel")
     if queue.exclusive_consumer or (method.exclusive and queue.consumers):
         raise AMQPAccessRefused(f"queue '{name}' in vhost '{connection.vhost}' in exclusive use")
     consumer = Consumer(channel, queue, tag, bool(method.no_ack), bool(method.exclusive))

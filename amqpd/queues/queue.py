@@ -49,7 +49,8 @@ class Queue:
 
     @property
     def exclusive_consumer(self) -> bool:
-        return any(consumer.exclusive for consumer in self.consumers)
+        # Such a one is alone.
+        return bool(self.consumers) and self.consumers[0].exclusive
 
     def publish(self, run: Run, persistent: bool) -> bool:
         """Accept the run; True when its confirm must wait for the journal."""

@@ -46,7 +46,7 @@ def check_connection(connection: Connection) -> None:
         assert not channel.closed
         held += channel.held_bytes
         assert channel.plain == (not (channel.closing or channel.suspended or channel.content is not None))
-        if not channel.suspended:
+        if not channel.suspended and not connection.choked:
             assert not channel.held, "a channel that waits for nothing holds frames"
     assert connection.held_bytes == held, "the held bytes do not add up"
 
