@@ -28,6 +28,11 @@ class NoStall(RuleBasedStateMachine):
         self.clients: list[Client] = [self.connect(), self.connect()]
         self.tags = 0
         self.declare()
+        # Something is under way from the start: short runs find the most.
+        for number, queue in enumerate(QUEUES):
+            self.consume((number, 1), queue, 2, False)
+            self.publish(number, queue, 12, 60, 2)
+            self.publish(number, queue, 1, 2500, 2)
 
     def connect(self) -> Client:
         client = self.harness.client()
@@ -178,4 +183,53 @@ def vars_of(consumer: object) -> dict[str, object]:
 
 
 TestNoStall = NoStall.TestCase
-TestNoStall.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestNoStall.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+
+
+def filled(limits: Limits | None = None) -> tuple[Harness, Client]:
+    """Twenty messages of 400 bytes in `transient`; the client has declared it and consumes nothing yet."""
+    harness = Harness(limits)
+    client = harness.client()
+    client.declare("transient")
+    for _ in range(20):
+        client.publish(bytes(400), "transient")
+    return harness, client
+
+
+def test_an_outbox_that_is_read_again_goes_on() -> None:
+    harness, client = filled(SMALL)
+    client.connection.receive(frame.marshal(Basic.Consume(queue="transient", consumer_tag="t", no_ack=True), 1))
+    harness.step()
+    queue = harness.node.queues["/", "transient"]
+    left = queue.backlog.ready
+    assert client.connection.outbox_full
+    assert 0 < left < 20
+    client.collect()
+    harness.step()
+    assert queue.backlog.ready < left
+
+
+def test_a_shared_prefetch_that_is_raised_or_lifted_goes_on() -> None:
+    for more in (3, 0):
+        _, client = filled()
+        client.call(Basic.Qos(prefetch_count=1, global_=True), Basic.QosOk)
+        client.consume("transient")
+        assert len(client.messages()) == 1
+        client.call(Basic.Qos(prefetch_count=more, global_=True), Basic.QosOk)
+        assert len(client.messages()) == (more - 1 if more else 19)
+
+
+def test_what_another_connection_gives_back_goes_to_whoever_waits() -> None:
+    harness, client = filled()
+    client.call(Basic.Qos(prefetch_count=20), Basic.QosOk)
+    client.consume("transient")
+    assert len(client.messages()) == 20
+    other = harness.client()
+    other.consume("transient")
+    assert not other.messages()
+    client.send(Basic.Cancel("t"))
+    client.send(Basic.Nack(3, True, True))
+    other.collect()
+    assert len(other.messages()) == 3
+    client.lose()
+    assert len(other.messages()) == 17
