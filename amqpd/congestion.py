@@ -7,7 +7,7 @@ the disk and reading them back at once would cost both sides many times more. 2.
 no consumers or slow ones, takes everything, and its backlog goes to disk. 3. Nobody waits longer than one measurement
 without the queue having drained meanwhile, so a client that publishes and consumes on one connection cannot lock
 itself up.
-Not here: what leaves memory, and how (`queues/backlog.py`); waiting itself (`Connection.reading_paused`).
+Not here: what leaves memory, and how (`queues/backlog.py`); waiting itself (`intake.py`).
 
 Source for the idea: RabbitMQ's credit flow, https://www.rabbitmq.com/docs/flow-control.
 """

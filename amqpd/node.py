@@ -323,7 +323,7 @@ class Node:
             self.alarms.discard(kind)
             if not self.alarms:
                 for connection in list(self.connections.values()):
-                    connection.unblock()
+                    connection.intake.unblock()
 
     def log(self, event: str, **fields: Any) -> None:
         self.services.log(event, fields)

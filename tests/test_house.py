@@ -27,6 +27,7 @@ PURE = (
     "amqpd.liveness",
     "amqpd.states",
     "amqpd.congestion",
+    "amqpd.intake",
     "amqpd.content",
     "amqpd.transaction",
     "amqpd.unacked",
