@@ -27,14 +27,17 @@ _COUNT = Struct(">I")
 
 
 def qos(channel: Channel, method: commands.Basic.Qos) -> None:
-    """Per consumer for those to come, or shared by the channel (https://www.rabbitmq.com/docs/consumer-prefetch)."""
+    """Per consumer for those to come, or shared by the channel (https://www.rabbitmq.com/docs/consumer-prefetch).
+
+    Both hold when the shared one is set last. Setting the other lifts it, in RabbitMQ since 3.7 (seen with 3.10.8)."""
     if method.prefetch_size:
         raise AMQPNotImplemented(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
         channel.prefetch_shared = method.prefetch_count or 0
-        channel.wake_consumers()
     else:
         channel.prefetch = method.prefetch_count or 0
+        channel.prefetch_shared = 0
+    channel.wake_consumers()
     channel.send(commands.Basic.QosOk())
 
 

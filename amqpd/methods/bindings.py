@@ -31,6 +31,7 @@ def bind_to(
 ) -> None:
     _check(channel, source, destination, destination_type, routing_key)
     _require_ends(channel, source, destination, destination_type)
+    _refuse_locked(channel, destination, destination_type)
     node = channel.node
     vhost = node.topology.vhosts[channel.connection.vhost]
     binding = plans.new_binding(vhost, source, destination, destination_type, routing_key, arguments)
@@ -64,6 +65,7 @@ def unbind_from(
     if binding is None:
         unbound()
     else:
+        _refuse_locked(channel, destination, destination_type)
         channel.node.remove(binding, channel.suspend(lambda _: unbound()))
 
 
@@ -81,8 +83,12 @@ def _check(
         access.require_topic(
             connection.user, connection.vhost, "read", source, routing_key, connection.topic_variables
         )
+
+
+def _refuse_locked(channel: Channel, destination: str, destination_type: DestinationType) -> None:
+    """A queue that another connection has for itself: the last check, as in RabbitMQ."""
     if destination_type == "queue":
-        queue = channel.node.queues.get((connection.vhost, destination))
+        queue = channel.node.queues.get((channel.connection.vhost, destination))
         if queue is not None:
             refuse_locked(channel, queue.record)
 

@@ -5,6 +5,7 @@ Source: section 1.9; https://www.rabbitmq.com/docs/confirms, https://www.rabbitm
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pamqp import commands
@@ -16,6 +17,7 @@ from amqpd.transaction import Transaction
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node import Handlers
+    from amqpd.queues.queue import Queue
 
 
 def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
@@ -40,14 +42,22 @@ def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
     transaction = _required(channel)
     channel.tx = Transaction()
     for run, queues, persistent, mandatory in transaction.publishes:
-        # A queue may have been deleted since.
-        channel.accept(run, tuple(queue for queue in queues if not queue.deleted), persistent, mandatory)
+        channel.accept(run, tuple(_of_now(channel, queues)), persistent, mandatory)
     for entries, requeue in transaction.settled:
         if requeue:
             channel.requeue(entries)
         else:
             channel.discard(entries)
     channel.node.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
+
+
+def _of_now(channel: Channel, queues: Iterable[Queue]) -> Iterator[Queue]:
+    """What the publishes were routed to are names: a queue may have been deleted since, or made anew (as RabbitMQ)."""
+    for queue in queues:
+        record = queue.record
+        found = channel.node.queues.get((record.vhost, record.name)) if queue.deleted else queue
+        if found is not None:
+            yield found
 
 
 def tx_rollback(channel: Channel, method: commands.Tx.Rollback) -> None:

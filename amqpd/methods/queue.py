@@ -107,12 +107,10 @@ def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) ->
 
 def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
     resource = f"queue '{current.name}' in vhost '{current.vhost}'"
-    if current.exclusive and received.owner != current.owner:
-        raise locked(current)
+    if received.owner != current.owner:
+        raise locked(current)  # whatever else differs, as RabbitMQ has it
     require_equal(resource, "durable", received.durable, current.durable)
     require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
-    if received.exclusive != current.exclusive:
-        raise locked(current)
     require_equal_arguments(
         resource, EQUIVALENCE_ARGUMENTS, _with_type(received.arguments), _with_type(current.arguments)
     )

@@ -253,12 +253,17 @@ def test_tx_commit_passes_over_queues_that_were_deleted_meanwhile(harness: Harne
     client.declare("kept", durable=True)
     client.call(Tx.Select(), Tx.SelectOk)
     client.publish(b"1", "q", mandatory=True, delivery_mode=2)
-    queue = harness.node.queues["/", "q"]
-    client.call(Queue.Delete(queue="q"), Queue.DeleteOk, 2)
+    client.publish(b"2", "kept", mandatory=True, delivery_mode=2)
+    queues = harness.node.queues["/", "q"], harness.node.queues["/", "kept"]
+    for name in ("q", "kept"):
+        client.call(Queue.Delete(queue=name), Queue.DeleteOk, 2)
+    client.declare("kept", 2, durable=True)
     client.send(Tx.Commit())
-    assert client.expect(Message).method.reply_code == 312
+    returned = client.expect(Message)
+    assert (returned.method.reply_code, returned.body) == (312, b"1")
     client.expect(Tx.CommitOk)
-    assert queue.record.id not in harness.rows
+    assert client.declare("kept", 2, durable=True).message_count == 1, "names count, as in RabbitMQ"
+    assert not any(queue.record.id in harness.rows for queue in queues)
 
 
 def test_an_unknown_exchange_with_confirms_keeps_the_acks_of_before(client: Client) -> None:
