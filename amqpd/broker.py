@@ -139,7 +139,14 @@ class Broker:
         alarms = Alarms(self._settings, self._alarm)
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)
-            for task in (self._sync.run, self._writer.run, self._reader.run, self.pump.run, self.pump.run_timers):
+            for task in (
+                self._sync.run,
+                self._writer.run,
+                self._reader.run,
+                self.pump.run,
+                self.pump.run_timers,
+                self.pump.run_measurements,
+            ):
                 nursery.start_soon(task)
             await nursery.start(alarms.run)
             await nursery.start(control.run)

@@ -111,7 +111,7 @@ class Channel:
         if self.suspended or self.connection.choked:
             self.held.append((kind, payload))
             self.held_bytes += HELD_FRAME_BYTES + len(payload)
-            self.connection.held_bytes += HELD_FRAME_BYTES + len(payload)
+            self.connection.intake.held_bytes += HELD_FRAME_BYTES + len(payload)
             return
         try:
             self._handle(kind, payload)
@@ -133,7 +133,7 @@ class Channel:
             self.connection.publishing = True
             if self.node.alarms:
                 # Here and not only when it is complete: what has come of a body takes memory too.
-                self.connection.block()
+                self.connection.intake.block()
             return
         self._current = payload[:4]
         method = read_method(payload)
@@ -198,7 +198,7 @@ class Channel:
             kind, payload = held.popleft()
             if not self.closed:
                 self.held_bytes -= HELD_FRAME_BYTES + len(payload)
-                connection.held_bytes -= HELD_FRAME_BYTES + len(payload)
+                connection.intake.held_bytes -= HELD_FRAME_BYTES + len(payload)
             connection.frame(kind, self.id, payload)
 
     def send(self, method: base.Frame) -> None:
@@ -252,7 +252,7 @@ class Channel:
         node = self.node
         connection = self.connection
         if node.alarms:
-            connection.block()
+            connection.intake.block()
         connection.publishing = True
         if run.body_size > node.limits.message_bytes_max:
             self._check_size(run.body_size)
@@ -283,6 +283,8 @@ class Channel:
             if queue.publish(run, persistent):
                 waits = True
             node.dirty[queue] = None
+            if node.congestion.queues and node.congestion.slows(queue):
+                self.connection.intake.congested[queue] = None
         if not queues and mandatory:
             for i in range(run.count):
                 self.connection.write(self._return(run, i))

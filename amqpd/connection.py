@@ -6,7 +6,7 @@ Rules: 1. `state` moves only along the table below. 2. A hard error closes the c
 else that is raised is our bug and closes it with 541 INTERNAL_ERROR. 3. Nothing is read while a log-in is under way,
 and what a client may send before is bounded by one frame.
 Not here: the channels' methods (`channels.py`, `methods/`), sockets and TLS (`pump.py`), the handshake's methods
-(`handshake.py`), heartbeats (`liveness.py`).
+(`handshake.py`), heartbeats (`liveness.py`), why it may have to wait (`intake.py`).
 
 Source: AMQP 0-9-1 sections 2.2.4, 4.2.2 and 1.4 of the reference.
 """
@@ -31,6 +31,7 @@ from pamqp.exceptions import (
 
 from amqpd.channels import Channel, Route
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
+from amqpd.intake import Intake
 from amqpd.kernel import scan_acks, scan_publishes
 from amqpd.liveness import Liveness
 from amqpd.states import Peer, State
@@ -50,8 +51,6 @@ WAIT_BYTES_MAX = 131_072
 # So often the rest of a publish is waited for, then what has come is taken frame by frame: who sends an octet at a
 # time would otherwise have all that came before looked through for each.
 WAITS_MAX = 8
-# What suspended channels of one connection may hold before the connection is not read any more.
-HELD_BYTES_MAX = 1024 * 1024
 
 
 class Connection:
@@ -75,11 +74,9 @@ class Connection:
         self.frame_max = min(node.limits.frame_max, HANDSHAKE_FRAME_BYTES_MAX)
         self.channel_max = node.limits.channel_max
         self.publishing = False
-        self.blocked = False
         self.suspended = False
         """a log-in is under way: what comes in waits"""
-        self.held_bytes = 0
-        """what the suspended channels hold"""
+        self.intake = Intake(self)
         self.current = b"\x00\x00\x00\x00"
         """class and method id of what is being handled, for the close that it may cause"""
         self._close_wanted = False
@@ -322,31 +319,12 @@ class Connection:
 
     @property
     def reading_paused(self) -> bool:
-        """The pump must not read this connection now: it is blocked by an alarm, or has sent more than can be taken
-        in at once."""
+        """The pump must not read this connection now."""
         if self.state is State.CLOSING:
             return False  # for its close-ok; all else is thrown away
-        if self.blocked or (self.publishing and self.node.journal_full):
+        if self.intake.paused:
             return True
-        if self.suspended:
-            return len(self._rest) > self.frame_max
-        return self.choked or self.held_bytes > HELD_BYTES_MAX
-
-    # Alarms
-
-    def block(self) -> None:
-        """It published while an alarm is on (https://www.rabbitmq.com/docs/connection-blocked)."""
-        if not self.blocked:
-            self.blocked = True
-            if self.capabilities.get("connection.blocked"):
-                self.send(commands.Connection.Blocked(reason="low on " + " & ".join(sorted(self.node.alarms))))
-
-    def unblock(self) -> None:
-        if self.blocked:
-            self.blocked = False
-            if self.capabilities.get("connection.blocked"):
-                self.send(commands.Connection.Unblocked())
-            self.node.touched[self] = None
+        return len(self._rest) > self.frame_max if self.suspended else self.choked
 
     # The end
 
@@ -399,7 +377,7 @@ class Connection:
 
     def forget_channel(self, channel: Channel) -> None:
         channel.closed = True
-        self.held_bytes -= channel.held_bytes
+        self.intake.held_bytes -= channel.held_bytes
         channel.held_bytes = 0
         channel.plain = False
         self.channels.pop(channel.id, None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from amqpd.congestion import Congestion
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
 from amqpd.limits import Limits
@@ -99,8 +100,7 @@ class Node:
         self.confirm_waiters: dict[Channel, None] = {}
         self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
         self._recovered: Recovered | None = None
-        self._crowded: dict[Queue, None] = {}
-        """queues with more in memory than they may: part of it leaves with the next commit"""
+        self.congestion = Congestion()
         self._share: int | None = None
         """what a large queue may keep in memory; worked out at most once a tick"""
         self._order = ChangeOrder(topology, self.submit)
@@ -181,7 +181,7 @@ class Node:
                 if not owned:
                     del self._owned[queue.record.owner or ""]
             self.dirty.pop(queue, None)
-            self._crowded.pop(queue, None)
+            self.congestion.forget(queue)
             queue.delete()
 
     def _empty_vhost(self, name: str) -> None:
@@ -244,8 +244,7 @@ class Node:
 
     def durable(self, index: int) -> None:
         """The journal's transactions up to `index` are on disk."""
-        self.dirty.update(self._crowded)
-        self._crowded.clear()
+        self.dirty.update(dict.fromkeys(self.congestion.queues))
         waiters, self.confirm_waiters = self.confirm_waiters, {}
         for channel in waiters:
             if channel.confirms is not None:
@@ -282,10 +281,8 @@ class Node:
                 if wanted is not None:
                     queue.reading = True
                     reads.append((queue, *wanted))
-                if queue.backlog.memory_bytes > limit:
+                if self.congestion.update(queue, limit):
                     queue.backlog.shrink(limit // 2)
-                    if queue.backlog.memory_bytes > limit:
-                        self._crowded[queue] = None
         if self.confirms_due:
             due, self.confirms_due = self.confirms_due, {}
             for channel in due:
@@ -308,6 +305,10 @@ class Node:
             self._share = min(limits.queue_memory_bytes, share)
         return self._share
 
+    def measure(self) -> None:
+        """Called every `congestion.MEASURE_S`."""
+        self.dirty.update(dict.fromkeys(self.congestion.measure()))
+
     @property
     def journal_full(self) -> bool:
         return self.journal.gathered_bytes > JOURNAL_BYTES_MAX
@@ -322,7 +323,7 @@ class Node:
             self.alarms.discard(kind)
             if not self.alarms:
                 for connection in list(self.connections.values()):
-                    connection.unblock()
+                    connection.intake.unblock()
 
     def log(self, event: str, **fields: Any) -> None:
         self.services.log(event, fields)

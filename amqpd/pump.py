@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 import structlog
 import trio
 
+from amqpd.congestion import MEASURE_S
 from amqpd.connection import Connection
 from amqpd.node import Node
 from amqpd.queues.queue import Queue
@@ -120,6 +121,14 @@ class Pump:
                 if not events:
                     break
                 self._tick(events)
+
+    async def run_measurements(self) -> None:
+        """Let the node see how fast crowded queues drain, and go on with publishers that need not wait any more."""
+        while True:
+            await trio.sleep(MEASURE_S)
+            if self.node.congestion.queues:
+                self.node.measure()
+                self.settle()
 
     async def run_timers(self) -> None:
         """Once a second: handshake deadlines, heartbeats, lingering sockets, the pause after EMFILE."""

@@ -26,6 +26,8 @@ PURE = (
     "amqpd.consumers",
     "amqpd.liveness",
     "amqpd.states",
+    "amqpd.congestion",
+    "amqpd.intake",
     "amqpd.content",
     "amqpd.transaction",
     "amqpd.unacked",

@@ -53,6 +53,7 @@ class JournalBuffer:
         """The segment will be in the transaction that gathers now, with all that is added to it until then."""
         segment.index = self.index
         self._segments.append((queue_id, segment))
+        self.gathered_bytes += segment.nbytes
 
     def settle(self, queue_id: int, segment: Segment, first: int, last: int) -> None:
         """first..last, inside the stored segment, of which something is left, are settled."""

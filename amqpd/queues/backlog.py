@@ -45,6 +45,8 @@ class Backlog:
         self.redelivered_below = 0
         """what was recovered below this number had been delivered before the restart"""
         self.memory_bytes = 0
+        self.released_bytes = 0
+        """what left memory since the start because it was settled"""
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before `take` can go on"""
 
@@ -200,7 +202,9 @@ class Backlog:
                         journal.settle(self.queue_id, segment, *part)
                 if segment.stored or segment.index == 0:
                     # What waits for the journal is written as it is.
-                    self.memory_bytes -= segment.compact()
+                    freed = segment.compact()
+                    self.memory_bytes -= freed
+                    self.released_bytes += freed
             first = high + 1
             index += 1
         removed = finished_to - finished_from
@@ -214,6 +218,7 @@ class Backlog:
 
     def _finish(self, segment: Segment) -> None:
         self.memory_bytes -= segment.nbytes
+        self.released_bytes += segment.nbytes
         segment.sealed = True
         if segment.stored:
             self.journal.retire(self.queue_id, segment.first, segment.last)

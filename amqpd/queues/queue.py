@@ -132,14 +132,16 @@ class Queue:
 
     def _mark_delivered(self) -> None:
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. The
-        mark runs ahead; when there are no consumers any more, also at a shutdown, it is set back to what is true."""
+        mark runs ahead; when there are no consumers any more, also at a shutdown, it goes back to what is true, never
+        below what an earlier run had delivered."""
         backlog = self.backlog
         if not backlog.journalled:
             return
         cursor = backlog.cursor
         ahead = MARK_AHEAD_MESSAGES if self.consumers else 0
-        if cursor > self._marked - ahead // 2 or (not ahead and cursor < self._marked):
-            self._marked = cursor + ahead
+        mark = max(cursor + ahead, backlog.redelivered_below)
+        if cursor > self._marked - ahead // 2 or (not ahead and mark < self._marked):
+            self._marked = mark
             self.journal.delivered(self.record.id, self._marked)
 
     def next_read(self, room: bool) -> tuple[int, int] | None:

@@ -48,7 +48,7 @@ def check_connection(connection: Connection) -> None:
         assert channel.plain == (not (channel.closing or channel.suspended or channel.content is not None))
         if not channel.suspended and not connection.choked:
             assert not channel.held, "a channel that waits for nothing holds frames"
-    assert connection.held_bytes == held, "the held bytes do not add up"
+    assert connection.intake.held_bytes == held, "the held bytes do not add up"
 
 
 def check_queue(queue: Queue, unacked: int) -> None:

@@ -68,6 +68,7 @@ class FuzzHarness(Harness):
 
     def everything_settles(self) -> None:
         self.automatic = True
+        self.node.measure()
         self.step()
         self.automatic = False
 
@@ -258,7 +259,8 @@ def transcript(number: int, cut: Callable[[Random, bytes], list[bytes]]) -> list
     """What the broker sends in answer to each act of a session, one of which is mutated, when the bytes of each act
     arrive in the pieces that `cut` makes of them."""
     random, cuts = Random(number), Random(number)
-    harness = FuzzHarness(SMALL)
+    # Large outboxes: how far deliveries go beyond a full one depends on how large the runs are.
+    harness = FuzzHarness(Limits(message_bytes_max=200_000))
     stream = Stream(harness, random, f"s{number}")
     session = Session(random, f"s{number}")
     spare = Session(Random(number + 10**9), f"s{number}")

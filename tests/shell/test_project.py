@@ -35,7 +35,11 @@ def test_documents_name_targets_variables_and_files_that_exist(document: str) ->
     commands = set(re.findall(r"(?m)^ +make ([a-z]+)|`make ([a-z]+)", text))
     assert {first or second for first, second in commands} <= makefile_targets()
     known = {*variable_names(), CONFIG_VARIABLE}
-    named = {name for name in re.findall(r"\bAMQPD_[A-Z_]+\b(?!\.\.\.)", text) if not name.startswith(("AMQPD_TEST", "AMQPD_FAULT"))}
+    named = {
+        name
+        for name in re.findall(r"\bAMQPD_[A-Z_]+\b(?!\.\.\.)", text)
+        if not name.startswith(("AMQPD_TEST", "AMQPD_FAULT"))
+    }
     # "AMQPD_TLS_..." and the counterexample of ARCHITECTURE are not names of settings.
     assert {name for name in named if not name.endswith("_")} - {"AMQPD_TLS__PORT"} <= known
 
