@@ -34,6 +34,7 @@ from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.intake import Intake
 from amqpd.kernel import scan_acks, scan_publishes
 from amqpd.liveness import Liveness
+from amqpd.methods.connection import update_secret
 from amqpd.states import Peer, State
 from amqpd.wire import PROTOCOL_HEADER, method_frame, read_method, reply_text
 
@@ -215,7 +216,7 @@ class Connection:
         elif self.state is State.HANDSHAKE:
             self._handshake.method(method)
         elif isinstance(method, commands.Connection.UpdateSecret):
-            self._update_secret(method)
+            update_secret(self, method)
         else:
             raise AMQPChannelError(f"unexpected {method.name.lower()} in the state '{self.state.value}'")
 
@@ -247,40 +248,26 @@ class Connection:
             return
         self.user, self.may_impersonate = user, may_impersonate
         self.guard(self._handshake.authenticated)
-        self._resume()
+        self.resume()
 
     def refused(self, mechanism: str, reason: str) -> None:
         """The log-in was refused. The reason is for the log, never for the client."""
         if self.state is State.HANDSHAKE:
             self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
             self.guard(lambda: self._handshake.refused(mechanism))
-            self._resume()
+            self.resume()
 
     def opened(self) -> None:
         """connection.open was accepted."""
         self.state = State.RUNNING
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Go on with what came while it was suspended."""
         self.suspended = False
         rest, self._rest = self._rest, bytearray()
         if rest:
             self.receive(bytes(rest))
-
-    def _update_secret(self, method: commands.Connection.UpdateSecret) -> None:
-        def verified(accepted: bool) -> None:
-            if self.state is not State.RUNNING:
-                return
-            if accepted:
-                self.send(commands.Connection.UpdateSecretOk())
-            else:
-                self.fail(AMQPNotAllowed("New secret was refused by one of the backends"))
-            self._resume()
-
-        self.suspended = True
-        secret = method.new_secret
-        raw = secret.encode() if isinstance(secret, str) else bytes(secret or b"")
-        self.node.services.verify_secret(self, raw, verified)
 
     @property
     def topic_variables(self) -> dict[str, str]:
@@ -315,7 +302,7 @@ class Connection:
                     self.guard(channel.go_on)
                 self.channel_went_on()
                 if not self.suspended:
-                    self._resume()
+                    self.resume()
 
     @property
     def reading_paused(self) -> bool:

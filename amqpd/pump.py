@@ -13,6 +13,7 @@ Source for the shape: DESIGN 2, measured there against a task per connection.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import select
 import socket
@@ -210,6 +211,9 @@ class Pump:
             data = plain
         if data:
             connection.receive(data)
+        if link.tls is not None and link.tls.ended and connection.state is not State.CLOSED:
+            self._lost(link, "closed by the client")
+            return
         if connection.reading_paused and connection.state is not State.CLOSED:
             self._paused[link] = None
             self._watch(link)
@@ -228,8 +232,6 @@ class Pump:
             user = self._certificate_user(certificate) if certificate else None
             peer = link.connection.peer
             link.connection.peer = Peer(peer.name, peer.loopback, True, user)
-        if plain is None:
-            self._lost(link, "closed by the client")
         return plain
 
     def _lost(self, link: Link, reason: str) -> None:
@@ -362,6 +364,10 @@ class Pump:
         self._by_connection.pop(link.connection, None)
         self._paused.pop(link, None)
         self._lingering.pop(link, None)
+        if link.tls is not None and not link.pending:
+            link.tls.end()
+            with contextlib.suppress(OSError):  # it may be gone, or not take another byte: then it does not matter
+                link.socket.send(link.tls.output())
         link.pending.clear()
         link.socket.close()
         if not self._links:

@@ -2,12 +2,14 @@
 
 What comes in: encrypted bytes from the socket, plain bytes to send. What goes out: plain bytes, and encrypted ones.
 Rules: 1. No socket here: `ssl.MemoryBIO` on both sides, so TLS connections live in the same pump as the others.
-2. Encrypted output may be due after any call, also after `receive` (handshake, key update).
+2. Encrypted output may be due after any call, also after `receive` (handshake, key update). 3. Each side says when it
+is at its end (close_notify, RFC 8446 section 6.1): else the other could not tell the end from a cut.
 Not here: certificates and the context (`tls.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 
 # One TLS record holds 16 kB; larger reads save calls.
@@ -20,9 +22,11 @@ class TlsStream:
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.handshaken = False
+        self.ended = False
+        """the client has said that it sends nothing more"""
 
-    def receive(self, data: bytes) -> bytes | None:
-        """The plain bytes that `data` completes, maybe none; None at the orderly end. Raises ssl.SSLError."""
+    def receive(self, data: bytes) -> bytes:
+        """The plain bytes that `data` completes, maybe none. Raises ssl.SSLError."""
         self._incoming.write(data)
         if not self.handshaken:
             try:
@@ -37,9 +41,10 @@ class TlsStream:
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLZeroReturnError:
-                return b"".join(pieces) or None
+                piece = b""
             if not piece:
-                return b"".join(pieces) or None
+                self.ended = True
+                break
             pieces.append(piece)
         return b"".join(pieces)
 
@@ -47,6 +52,12 @@ class TlsStream:
         """Encrypt; the result is part of `output`."""
         if data:
             self._tls.write(data)
+
+    def end(self) -> None:
+        """Nothing more will be sent: say so; that is part of `output`."""
+        if self.handshaken:
+            with contextlib.suppress(ssl.SSLError):  # "want read": for the client's own end, which nobody waits for
+                self._tls.unwrap()
 
     def output(self) -> bytes:
         """Encrypted bytes that are due to be sent."""

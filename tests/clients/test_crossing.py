@@ -1,4 +1,4 @@
-"""What crosses on the wire, and what is sent without waiting: as with RabbitMQ, which these were tried on."""
+"""What crosses on the wire, and what is sent without waiting: the same as with RabbitMQ; these were tried on both."""
 
 from __future__ import annotations
 

@@ -1,0 +1,161 @@
+"""TLS from the socket to the user: a broker process, certificates of a made-up authority, the EXTERNAL mechanism."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pika.credentials
+import pytest
+import trustme
+from pamqp import commands
+
+from .broker_process import REPOSITORY, BrokerProcess, free_port
+from .wire import PROTOCOL_HEADER, Wire, described, publish_bytes
+
+Connection = commands.Connection
+
+
+class TlsBroker(BrokerProcess):
+    def __init__(self, data_dir: Path, authority: trustme.CA, **options: object) -> None:
+        super().__init__(data_dir, **options)  # type: ignore[arg-type]
+        self.tls_port = free_port()
+        files = data_dir.parent
+        server = authority.issue_cert("localhost", "127.0.0.1")
+        server.private_key_and_cert_chain_pem.write_to_path(str(files / "server.pem"))
+        authority.cert_pem.write_to_path(str(files / "ca.pem"))
+        self.environment |= {
+            "AMQPD_TLS_PORT": str(self.tls_port),
+            "AMQPD_TLS_CERTIFICATE": str(files / "server.pem"),
+            "AMQPD_TLS_CA": str(files / "ca.pem"),
+            "AMQPD_TLS_VERIFY_PEER": "optional",
+            "AMQPD_TLS_LOGIN_FROM": "common_name",
+        }
+
+    def command_line(self, *words: str) -> None:
+        command = [sys.executable, "-m", "amqpd", *words, "--data-dir", str(self.data_dir)]
+        subprocess.run(command, check=True, cwd=REPOSITORY, env=self.child_environment(), capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA) -> Iterator[TlsBroker]:
+    broker = TlsBroker(tmp_path_factory.mktemp("tls") / "data", authority)
+    try:
+        broker.start()
+        broker.command_line("user", "add", "app", "--no-password")
+        broker.command_line("permission", "set", "/", "app", ".*", ".*", ".*")
+        yield broker
+        assert broker.terminate() == 0
+    finally:
+        broker.close()
+
+
+def client_context(authority: trustme.CA, name: str | None = None, files: Path | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if name is not None and files is not None:
+        certificate = authority.issue_cert(common_name=name)
+        path = files / f"{name}.pem"
+        certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+        context.load_cert_chain(path)
+    return context
+
+
+class TlsWire(Wire):
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        super().__init__(port)
+        # Without it a stream that ends without close_notify looks like one that ends with it.
+        self.socket = context.wrap_socket(self.socket, server_hostname="localhost", suppress_ragged_eofs=False)
+
+
+def test_a_certificate_is_who_one_is(broker: TlsBroker, authority: trustme.CA, tmp_path: Path) -> None:
+    context = client_context(authority, "app", tmp_path)
+    parameters = pika.ConnectionParameters(
+        "localhost",
+        broker.tls_port,
+        credentials=pika.credentials.ExternalCredentials(),
+        ssl_options=pika.SSLOptions(context, "localhost"),
+    )
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        channel.basic_publish("", queue, bytes(1_000_000), pika.BasicProperties(user_id="app"))
+        assert channel.basic_get(queue, auto_ack=True)[2] == bytes(1_000_000)
+
+
+@pytest.mark.parametrize("name", [None, "nobody"])
+def test_external_without_a_user_is_refused(
+    broker: TlsBroker, authority: trustme.CA, tmp_path: Path, name: str | None
+) -> None:
+    with TlsWire(broker.tls_port, client_context(authority, name, tmp_path)) as wire:
+        wire.send_bytes(PROTOCOL_HEADER)
+        start = wire.read_method()[1]
+        assert ("EXTERNAL" in start.mechanisms.split()) == (name is not None)
+        capabilities = {"capabilities": {"authentication_failure_close": True}}
+        close = wire.call(Connection.StartOk(capabilities, "EXTERNAL", ""))
+        assert isinstance(close, Connection.Close), described(close)
+        assert close.reply_code == (403 if name else 503)
+
+
+def test_a_password_is_as_good_over_tls(broker: TlsBroker, authority: trustme.CA, tmp_path: Path) -> None:
+    for name in (None, "app"):
+        with TlsWire(broker.tls_port, client_context(authority, name, tmp_path)) as wire:
+            wire.open()
+            wire.close()
+
+
+def test_the_broker_ends_tls_before_the_stream(broker: TlsBroker, authority: trustme.CA) -> None:
+    """close_notify (RFC 8446 6.1): without it the client cannot tell the end from an attack."""
+    with TlsWire(broker.tls_port, client_context(authority)) as wire:
+        wire.open()
+        wire.send(Connection.Close(200, "", 0, 0))
+        assert isinstance(wire.read_method()[1], Connection.CloseOk)
+        assert wire.socket.recv(1) == b"", "an error when the stream just ends"
+
+
+def test_a_client_that_ends_tls_but_not_the_stream_is_gone(broker: TlsBroker, authority: trustme.CA) -> None:
+    with TlsWire(broker.tls_port, client_context(authority)) as wire:
+        wire.open()
+        wire.open_channel()
+        wire.call(commands.Queue.Declare(queue="tls.end", durable=True), channel=1)
+        wire.call(commands.Queue.Purge(queue="tls.end"), channel=1)
+        tls = wire.socket
+        assert isinstance(tls, ssl.SSLSocket)
+        wire.send_bytes(publish_bytes(1, "", "tls.end", b"x"))
+        # Both in one segment as often as not; the broker answers in kind, and closes.
+        tls.unwrap()
+    with Wire(broker.port) as plain:
+        plain.open()
+        plain.open_channel()
+        answer = plain.call(commands.Queue.Declare(queue="tls.end", passive=True, durable=True), channel=1)
+        assert answer.message_count == 1
+
+
+def test_plain_amqp_on_the_tls_port_and_the_reverse(broker: TlsBroker, authority: trustme.CA) -> None:
+    with Wire(broker.tls_port) as wire:
+        wire.send_bytes(PROTOCOL_HEADER + bytes(100))
+        assert wire.at_end()
+    with (
+        pytest.raises((ssl.SSLError, ConnectionError)),
+        socket.create_connection(("127.0.0.1", broker.port)) as plain,
+    ):
+        client_context(authority).wrap_socket(plain, server_hostname="localhost")
+
+
+def test_a_stranger_is_refused(broker: TlsBroker, authority: trustme.CA, tmp_path: Path) -> None:
+    context = client_context(authority)
+    stranger = trustme.CA().issue_cert(common_name="app")
+    stranger.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "stranger.pem"))
+    context.load_cert_chain(tmp_path / "stranger.pem")
+    with pytest.raises((ssl.SSLError, ConnectionError)), TlsWire(broker.tls_port, context) as wire:
+        wire.open()
