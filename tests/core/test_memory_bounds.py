@@ -18,9 +18,9 @@ import pytest
 from pamqp import body, commands, frame, header
 
 from amqpd.channels import ROUTES_MAX, TX_BYTES_MAX
-from amqpd.connection import HELD_BYTES_MAX
 from amqpd.exchanges.sublist import CACHE_ENTRIES_MAX as SUBLIST_ENTRIES_MAX
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX
+from amqpd.intake import HELD_BYTES_MAX
 from amqpd.limits import Limits
 from amqpd.methods import basic
 from amqpd.properties import CACHE_ENTRIES_MAX, PropertiesReader
@@ -285,7 +285,7 @@ def test_answers_of_held_frames_wait_for_the_client_too() -> None:
         check_node(harness.node)
     assert got == 2000
     assert queue_of(harness).backlog.ready == 2, "what was published behind the gets"
-    assert connection.held_bytes == 0
+    assert connection.intake.held_bytes == 0
 
 
 def test_a_close_behind_answers_that_are_not_read_comes_in_its_turn() -> None:
