@@ -87,6 +87,8 @@ class Pump:
         self._paused: dict[Link, None] = {}
         self._lingering: dict[Link, None] = {}
         self._accept_again_at: float | None = None
+        self._refused = 0
+        """connections refused since the timers last looked"""
         self._emptied = trio.Event()
         self._buffer = bytearray(RECEIVE_BYTES_MAX)
         self._view = memoryview(self._buffer)
@@ -141,6 +143,10 @@ class Pump:
             for link in list(self._lingering):
                 if link.linger_until is not None and now > link.linger_until:
                     self._close(link)
+            if self._refused > 1:
+                # Not a line for each: who comes again and again would fill the disk with them.
+                _log.warning("connections_refused", count=self._refused, limit=self._connections_max)
+            self._refused = 0
             if self._accept_again_at is not None and now >= self._accept_again_at:
                 self._accept_again_at = None
                 for fd in self._listeners:
@@ -335,8 +341,10 @@ class Pump:
                     self._epoll.modify(fd, 0)
                 return
             if len(self._links) >= self._connections_max:
-                _log.warning("connection_refused", reason="connections_max", limit=self._connections_max)
                 client.close()
+                self._refused += 1
+                if self._refused == 1:
+                    _log.warning("connection_refused", reason="connections_max", limit=self._connections_max)
                 continue
             self._add(client, address, tls, now)
 
