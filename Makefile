@@ -30,6 +30,7 @@ test: $(DEV_STAMP) ## run the tests (ARGS: arguments of pytest)
 
 test-heavy: $(DEV_STAMP) ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
+	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/core/test_fuzz.py
 
 lint: $(DEV_STAMP) ## check style and types
 	$(PY) -m ruff check .

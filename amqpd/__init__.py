@@ -1,4 +1,23 @@
-"""amqpd: an AMQP 0-9-1 broker."""
+"""amqpd: an AMQP 0-9-1 broker.
+
+The walk, from socket to disk to consumer, one sentence a room (ARCHITECTURE.md has more):
+
+`__main__`, `commands/`  the command line; `config` and `config_sources` are its settings.
+`broker`      builds all rooms, wires them, and ends them in order; `services` answers what the core asks.
+`pump`        is the one task that moves client bytes; `tls_stream` is TLS inside it.
+`connection`  is the protocol from its `handshake` to close; `liveness` is its clock, `intake` says why it waits.
+`kernel/`     takes runs of publishes out of received bytes and encodes deliveries: what runs for each message.
+`channels`    keeps order, tags and routes; `methods/` does what each method says; `content`, `consumers`, `confirms`,
+              `unacked`, `transaction` are its parts.
+`exchanges/`  say which queues a message goes to.
+`queues/`     keep messages in order, in memory and on disk, and hand them out; `congestion` slows who is too fast.
+`journal/`    gathers what must be durable, commits it in groups, and reports one number back.
+`topology/`   is what exists, and the metadata store that it comes back from.
+`security/`   says who someone is and what they may do.
+`node`        is what connections share, and the end of a tick.
+
+Not here: benchmarks (`bench/`), black-box tests (`tests/clients/`), examples (`examples/`).
+"""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ class Alarms:
         self._data_dir = settings.data_dir
         self._on_change = on_change
         self._process = psutil.Process()
+        self._resident_bytes = 0
         self._on: frozenset[AlarmKind] = frozenset()
         self.limits = limits_from(settings)
 
@@ -124,7 +126,14 @@ class Alarms:
     def read(self) -> Readings:
         """Two system calls of microseconds; on a local disk, statfs(2) answers from memory, so it needs no
         thread."""
-        return Readings(self._process.memory_info().rss, shutil.disk_usage(self._data_dir).free)
+        try:
+            self._resident_bytes = self._process.memory_info().rss
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            # It is read from a file in /proc. What was seen last holds while descriptors are short.
+            log.warning("memory not looked at", reason=error.strerror)
+        return Readings(self._resident_bytes, shutil.disk_usage(self._data_dir).free)
 
 
 def limits_from(settings: Settings) -> Limits:

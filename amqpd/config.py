@@ -162,8 +162,6 @@ class Settings(BaseSettings):
     data_dir: Place = Field(default_factory=default_data_dir)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    # The virtual host that exists from the first start on.
-    default_vhost: str = Field("/", min_length=1, max_length=255)
     # These users may log in from loopback only: guest has a password that everyone knows.
     loopback_users: Names = ("guest",)
 

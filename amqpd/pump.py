@@ -39,6 +39,9 @@ ACCEPTS_MAX = 64
 TICKS_MAX = 8
 # Out of descriptors, a listener stays readable all the time; it is left alone for so long.
 ACCEPT_PAUSE_S = 0.5
+# What waits for a slow client in smaller pieces is joined to pieces of this size: a confirm of 21 bytes would take
+# ten times as much in memory.
+PENDING_JOINED_BYTES = 4096
 # A connection that is closed has so long to take what is left for it.
 LINGER_S = 5.0
 
@@ -84,6 +87,8 @@ class Pump:
         self._paused: dict[Link, None] = {}
         self._lingering: dict[Link, None] = {}
         self._accept_again_at: float | None = None
+        self._refused = 0
+        """connections refused since the timers last looked"""
         self._emptied = trio.Event()
         self._buffer = bytearray(RECEIVE_BYTES_MAX)
         self._view = memoryview(self._buffer)
@@ -138,6 +143,10 @@ class Pump:
             for link in list(self._lingering):
                 if link.linger_until is not None and now > link.linger_until:
                     self._close(link)
+            if self._refused > 1:
+                # Not a line for each: who comes again and again would fill the disk with them.
+                _log.warning("connections_refused", count=self._refused, limit=self._connections_max)
+            self._refused = 0
             if self._accept_again_at is not None and now >= self._accept_again_at:
                 self._accept_again_at = None
                 for fd in self._listeners:
@@ -175,8 +184,8 @@ class Pump:
                 link = self._by_connection.get(connection)
                 if link is not None:
                     self._flush(link, now)
-            if node.dirty:
-                # Room in an outbox let consumers go on.
+            if node.dirty or node.confirms_due:
+                # Room in an outbox let consumers go on, or what a choked client had sent.
                 reads = node.tick()
                 if reads:
                     self._want_reads(reads)
@@ -302,8 +311,10 @@ class Pump:
             self._lost(link, error.strerror or str(error))
             return
         if data:
-            pending.append(memoryview(data))
             link.pending_bytes += len(data)
+            if pending and len(pending[-1]) + len(data) <= PENDING_JOINED_BYTES:
+                data = bytes(pending.pop()) + data
+            pending.append(memoryview(data))
 
     def _watch(self, link: Link) -> None:
         events = 0 if link in self._paused or link.connection.state is State.CLOSED else _IN
@@ -330,8 +341,10 @@ class Pump:
                     self._epoll.modify(fd, 0)
                 return
             if len(self._links) >= self._connections_max:
-                _log.warning("connection_refused", reason="connections_max", limit=self._connections_max)
                 client.close()
+                self._refused += 1
+                if self._refused == 1:
+                    _log.warning("connection_refused", reason="connections_max", limit=self._connections_max)
                 continue
             self._add(client, address, tls, now)
 

@@ -30,8 +30,6 @@ _CONTENT = Struct(">HHQ")
 _pack_tag = Struct(">Q").pack
 _unpack_tag = Struct(">Q").unpack_from
 
-PUBLISH = b"\x00\x3c\x00\x28"
-ACK = b"\x00\x3c\x00\x50"
 _DELIVER = b"\x00\x3c\x00\x3c"
 ACK_FRAME_BYTES = 21
 

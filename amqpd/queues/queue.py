@@ -41,7 +41,6 @@ class Queue:
         self.journal = journal
         self.consumers: deque[Subscriber] = deque()
         self.getters: deque[tuple[bool, Getter]] = deque()
-        self.had_consumer = False
         self.deleted = False
         self.reading = False
         """a read of this queue is under way"""
@@ -58,7 +57,6 @@ class Queue:
 
     def consume(self, consumer: Subscriber) -> None:
         self.consumers.append(consumer)
-        self.had_consumer = True
 
     def cancel(self, consumer: Subscriber) -> None:
         if consumer in self.consumers:

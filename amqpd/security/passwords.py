@@ -28,9 +28,3 @@ def verify_password(password_hash: str, password: bytes) -> bool:
         return _HASHER.verify(password_hash, password)
     except (VerificationError, InvalidHashError):
         return False
-
-
-def needs_rehash(password_hash: str) -> bool:
-    """Whether the hash was made with other parameters than today's. Raises InvalidHashError for other
-    texts."""
-    return _HASHER.check_needs_rehash(password_hash)

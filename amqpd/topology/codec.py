@@ -3,7 +3,7 @@
 What comes in: records and keys of records. What goes out: key strings and JSON text.
 Rules: 1. `decode_record(encode_key(r.key), encode_record(r)) == r`, for any names and any field table (but
 a tuple in a table comes back as a list). 2. Keys are ASCII: every part of a key is percent-encoded and ends
-at a slash, so they sort alike everywhere, and `vhost_prefix` finds all of a kind in one virtual host. 3. A
+at a slash, so they sort alike everywhere, and all of a kind in one virtual host stand together. 3. A
 field table's value that JSON lacks is an object with one member, whose name begins with a dollar sign. 4.
 What was not written by this format is damage, and raises.
 Not here: keys that are no records ("system/...", `sync.py`), what the records mean (`records.py`).
@@ -77,11 +77,6 @@ def decode_key(text: str) -> Key:
         if parts[0] in RECORDS:
             return tuple(unquote(part, errors="surrogatepass") for part in parts)
     raise StoreDamaged(f"the metadata has a key that is not a record's: {text!r}")
-
-
-def vhost_prefix(kind: str, vhost: str) -> str:
-    """What the keys of all records of this kind in this virtual host begin with (not for kind "user")."""
-    return encode_key((kind, vhost))
 
 
 def encode_record(record: Record) -> str:

@@ -1,9 +1,8 @@
-"""Every scenario, short, against the broker that AMQPD_TEST_URL names (skipped without it)."""
+"""Every scenario, short, against a broker of the tests' own, or the one that AMQPD_TEST_URL names."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -13,20 +12,15 @@ from bench.errors import BenchError
 from bench.scenarios import SCENARIOS, Setting
 from bench.wire import Address, Wire
 
-URL = os.environ.get("AMQPD_TEST_URL", "")
-needs_broker = pytest.mark.skipif(not URL, reason="AMQPD_TEST_URL names no broker")
 
-
-@needs_broker
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if not SCENARIOS[name].needs_fresh])
-def test_scenario_runs_and_its_counts_hold(name):
-    result = SCENARIOS[name].run(Setting(URL, None, warmup_s=0.1, seconds=0.3, scale=0.02))
+def test_scenario_runs_and_its_counts_hold(name, broker_url):
+    result = SCENARIOS[name].run(Setting(broker_url, None, warmup_s=0.1, seconds=0.3, scale=0.02))
     assert all(figure.value > 0 for figure in result.figures)
     assert result.counts["published"] > 0
 
 
-@needs_broker
-def test_command_line(tmp_path):
+def test_command_line(tmp_path, broker_url):
     file = tmp_path / "out.json"
     command = [
         sys.executable,
@@ -35,9 +29,9 @@ def test_command_line(tmp_path):
         "stream",
         "closed-1",
         "--url",
-        f"one={URL}",
+        f"one={broker_url}",
         "--url",
-        f"two={URL}",
+        f"two={broker_url}",
     ]
     command += [
         "--rounds",
@@ -64,9 +58,8 @@ def test_command_line(tmp_path):
     ]
 
 
-@needs_broker
-def test_wrong_password_is_told():
-    address = Address.parse(URL)
+def test_wrong_password_is_told(broker_url):
+    address = Address.parse(broker_url)
     wrong = f"amqp://guest:wrong@{address.host}:{address.port}/"
     with pytest.raises(BenchError, match=r"ACCESS_REFUSED|closed the connection"):
         Wire(wrong)

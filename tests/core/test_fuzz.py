@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from random import Random
 
@@ -23,14 +23,18 @@ from pamqp import commands
 
 from amqpd.connection import Connection
 from amqpd.limits import Limits
+from amqpd.node import Resume
+from amqpd.security.sasl import parse_response
 from amqpd.states import Peer, State
+from amqpd.topology.records import Change, Key
+from amqpd.topology.sync import transaction_of
 from tests.core.harness import Client, Harness
 from tests.core.invariants import check_bounds, check_node
 from tests.core.mutations import mutated
 from tests.core.output import Event, Output
 from tests.core.sessions import Session
 
-STREAMS = int(os.environ.get("AMQPD_FUZZ_STREAMS", "2000"))
+STREAMS = int(os.environ.get("AMQPD_FUZZ_STREAMS", "1500"))
 FIRST = int(os.environ.get("AMQPD_FUZZ_FIRST", "0"))
 # Streams on one node, one after the other and some at a time: enough for them to meet, few enough to replay.
 STREAMS_A_NODE = 20
@@ -48,6 +52,15 @@ class FuzzHarness(Harness):
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits, automatic=False)
+
+    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+        """What the real store is asked to write must be writable, or refused as the real one refuses."""
+        transaction_of(changes, 1, requires)
+        super().submit(changes, resume, requires)
+
+    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        assert parse_response(mechanism, response) is not None
+        super().authenticate(connection, mechanism, response)
 
     def some_time_passes(self, random: Random) -> None:
         for happen in random.sample((self.answer, self.commit_pending, self.read, self.tick), random.randint(1, 4)):

@@ -19,7 +19,6 @@ from amqpd.topology.codec import (
     decode_record,
     encode_key,
     encode_record,
-    vhost_prefix,
 )
 from amqpd.topology.records import (
     BindingRecord,
@@ -107,14 +106,6 @@ def test_a_record_comes_back_as_it_was(record: Record) -> None:
 @given(RECORDS, RECORDS)
 def test_keys_of_different_records_differ(one: Record, other: Record) -> None:
     assert (encode_key(one.key) == encode_key(other.key)) == (one.key == other.key)
-
-
-@given(RECORDS, NAMES)
-def test_a_virtual_host_s_prefix_finds_its_records_only(record: Record, vhost: str) -> None:
-    if record.key[0] in ("user", "vhost"):
-        return
-    found = encode_key(record.key).startswith(vhost_prefix(record.key[0], vhost))
-    assert found == (record.key[1] == vhost)
 
 
 def test_not_a_number_is_kept() -> None:
