@@ -52,7 +52,7 @@ def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
 
 
 def _of_now(channel: Channel, queues: Iterable[Queue]) -> Iterator[Queue]:
-    """What the publishes were routed to are names: a queue may have been deleted since, or made anew (as RabbitMQ)."""
+    """What the publishes were routed to are names: a queue may be gone since, or made anew (as in RabbitMQ)."""
     for queue in queues:
         record = queue.record
         found = channel.node.queues.get((record.vhost, record.name)) if queue.deleted else queue

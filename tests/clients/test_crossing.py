@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pika
 import pytest
-from pamqp import base, commands, frame
+from pamqp import base, commands, encode, frame
 
-from .wire import Wire, described, publish_bytes
+from .wire import PROTOCOL_HEADER, Wire, described, publish_bytes
 
 Basic, Channel, Connection, Exchange, Queue = (
     commands.Basic,
@@ -148,17 +148,19 @@ def test_exclusive_queues_of_a_lost_connection_can_be_declared_again_at_once(
         wire.close()
 
 
-def test_publishes_right_behind_bind_ok_and_unbind_ok(port: int, make_queue: MakeQueue) -> None:
+def test_publishes_right_behind_bind_ok_and_unbind_ok(
+    port: int, make_queue: MakeQueue, make_exchange: MakeQueue
+) -> None:
     """Routes that are remembered must follow the bindings at once."""
-    queue = make_queue()
+    queue, exchange = make_queue(), make_exchange("topic")
     with Wire(port) as wire:
         wire.open()
         wire.open_channel()
         wire.call(commands.Confirm.Select(), channel=1)
         for bound in (True, False) * 5:
             method = Queue.Bind if bound else Queue.Unbind
-            wire.call(method(queue=queue, exchange="amq.topic", routing_key="a.#"), channel=1)
-            wire.send_bytes(publish_bytes(1, "amq.topic", "a.b", b"x", mandatory=True))
+            wire.call(method(queue=queue, exchange=exchange, routing_key="a.#"), channel=1)
+            wire.send_bytes(publish_bytes(1, exchange, "a.b", b"x", mandatory=True))
             if not bound:
                 wire.read_message()
             expect(wire, Basic.Ack)
@@ -222,3 +224,45 @@ def test_bindings_to_itself_and_in_a_circle_end(port: int, make_queue: MakeQueue
         expect(wire, Basic.Ack)
         wire.close()
     assert count(port, queue) == 1
+
+
+def start_ok(wire: Wire, mechanism: str, response: str | bytes, **capabilities: bool) -> None:
+    wire.send_bytes(PROTOCOL_HEADER)
+    wire.read_method()
+    wire.send(Connection.StartOk({"capabilities": capabilities}, mechanism, response))  # type: ignore[arg-type]
+
+
+def test_amqplain(port: int) -> None:
+    table = encode.field_table({"LOGIN": "guest", "PASSWORD": "guest"})[4:].decode("latin-1")
+    with Wire(port) as wire:
+        start_ok(wire, "AMQPLAIN", table)
+        expect(wire, Connection.Tune)
+
+
+def test_a_refused_log_in_is_told_to_who_understands_it(port: int) -> None:
+    with Wire(port) as wire:
+        start_ok(wire, "PLAIN", "\0guest\0wrong")
+        assert wire.at_end()
+    with Wire(port) as wire:
+        start_ok(wire, "PLAIN", "\0guest\0wrong", authentication_failure_close=True)
+        close = wire.read_method()[1]
+        assert (close.reply_code, close.class_id, close.method_id) == (403, 0, 0), described(close)
+
+
+def test_a_small_frame_max_cuts_deliveries_and_returns(port: int, make_queue: MakeQueue) -> None:
+    queue, body = make_queue(), bytes(range(256)) * 100
+    with Wire(port) as wire:
+        wire.open(frame_max=4096)
+        wire.open_channel()
+        wire.send(Basic.Consume(queue=queue, consumer_tag="c", no_ack=True), channel=1)
+        expect(wire, Basic.ConsumeOk)
+        for key in (queue, "nobody"):
+            wire.send_bytes(publish_bytes(1, "", key, body, mandatory=True, frame_max=4096))
+            message = wire.read_message()[1]
+            assert (message.body, message.body_frames) == (body, -(-len(body) // 4088))
+        with Wire(port) as large:
+            large.open()
+            large.open_channel()
+            large.send_bytes(publish_bytes(1, "", queue, body))
+            assert wire.read_message()[1].body_frames == -(-len(body) // 4088)
+        wire.close()
