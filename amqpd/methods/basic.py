@@ -29,7 +29,7 @@ _COUNT = Struct(">I")
 def qos(channel: Channel, method: commands.Basic.Qos) -> None:
     """Per consumer for those to come, or shared by the channel (https://www.rabbitmq.com/docs/consumer-prefetch).
 
-    Both hold when the shared one is set last. Setting the other lifts it, in RabbitMQ since 3.7 (seen with 3.10.8)."""
+    Both hold when the shared one is set last. Setting the other lifts it, as in RabbitMQ (seen with 3.10.8)."""
     if method.prefetch_size:
         raise AMQPNotImplemented(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
