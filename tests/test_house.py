@@ -22,6 +22,7 @@ PURE = (
     "amqpd.connection",
     "amqpd.handshake",
     "amqpd.channels",
+    "amqpd.publishing",
     "amqpd.confirms",
     "amqpd.consumers",
     "amqpd.liveness",
