@@ -1,9 +1,10 @@
 """Where dead letters go: routed by their exchange, published to the queues that it reaches.
 
-What comes in: messages that die in a queue. What goes out: the same, with their deaths in the headers, in other queues.
+What comes in: messages that die in a queue. What goes out: the same in other queues, their deaths in the headers.
 Rules: 1. The letter enters its queues in the tick in which the message leaves its own: one transaction of the journal
-has both or neither. 2. A missing exchange, no route, or a queue that refuses loses the letter; at-least-once keeps the
-message where it was instead. 3. A letter does not go back into a queue when nobody rejected it since it died there.
+has both or neither. 2. A missing exchange, no route, or a queue that refuses loses the letter; at-least-once keeps
+the message where it was instead. 3. A letter does not go back into a queue when nobody rejected it since it died
+there.
 Not here: what is written into the headers (`queues/deadletters.py`), when a message dies (`queues/queue.py`).
 
 Source: https://www.rabbitmq.com/docs/dlx, https://www.rabbitmq.com/docs/quorum-queues#dead-lettering.

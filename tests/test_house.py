@@ -23,6 +23,8 @@ PURE = (
     "amqpd.handshake",
     "amqpd.channels",
     "amqpd.publishing",
+    "amqpd.dead_lettering",
+    "amqpd.wakes",
     "amqpd.confirms",
     "amqpd.consumers",
     "amqpd.liveness",

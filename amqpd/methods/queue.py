@@ -99,6 +99,8 @@ def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str
 
 def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) -> None:
     channel.last_queue = queue.record.name
+    queue.used()
+    queue.dispatch()
     if not method.nowait:
         channel.connection.write(
             declare_ok_frame(channel.id, queue.record.name, queue.backlog.ready, len(queue.consumers))
@@ -147,7 +149,9 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     connection = channel.connection
     name = last_queue(channel, method.queue)
     channel.node.access.require(connection.user, connection.vhost, "read", "queue", name)
-    count = existing_queue(channel, name).purge()
+    queue = existing_queue(channel, name)
+    queue.dispatch()
+    count = queue.purge()
     if not method.nowait:
         channel.send(commands.Queue.PurgeOk(message_count=count))
 
@@ -166,6 +170,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         deleted(0)  # deleting what is not there succeeds, in RabbitMQ since 3.2
         return
     refuse_locked(channel, queue.record)
+    queue.dispatch()
 
     def obstacle() -> str | None:
         if method.if_unused and queue.consumers:

@@ -1,13 +1,13 @@
 """The messages of one queue, in the order in which they were published: which are ready, which are delivered.
 
-What comes in: runs of publishes, some with a deadline; ranges to settle or to requeue; the time. What goes out: pieces
-of runs to deliver, in order; what expires.
+What comes in: runs of publishes, some with a deadline; ranges to settle or to requeue; the time. What goes out:
+pieces of runs to deliver, in order; what expires.
 Rules: 1. A message is a sequence number. It is *ready* (not yet delivered: at or behind `cursor`; or returned),
 *unacked* (taken, not settled), or settled. ready + unacked + settled = accepted, always. 2. Returned messages have
-smaller numbers than those at the cursor, so they go first: a requeue puts a message back to its place (`fifo_returns`:
-to the end of those that came back, as quorum queues do). 3. A message that is unacked when its time is over expires
-when it comes back.
-Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when somebody looks at the time (`node.py`).
+smaller numbers than those at the cursor, so they go first: a requeue puts a message back to its place; or, with
+`fifo_returns`, to the end of those that came back, as quorum queues do. 3. A message that is unacked when its time is
+over expires when it comes back.
+Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when to look at the time (`node.py`).
 """
 
 from __future__ import annotations
@@ -260,8 +260,7 @@ class Backlog(Segments):
 
     def expire(self, now_ms: int, bury: Bury | None) -> int:
         """What is ready and whose deadline is `now_ms` or earlier leaves the queue, by way of `bury` if there is one.
-        The number of messages. For what is on disk only and has to be buried, the read is `wanted` and the rest waits.
-        """
+        The number of messages. What is on disk only and has to be buried is `wanted`, and the rest waits for it."""
         count = 0
         retry: list[Segment] = []
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:

@@ -99,7 +99,10 @@ class Mortality:
     def _expire(self, now_ms: int) -> None:
         due_ms = self._queue.backlog.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
-            self._queue.facts.expired += self._queue.backlog.expire(now_ms, self._bury(EXPIRED))
+            expired = self._queue.backlog.expire(now_ms, self._bury(EXPIRED))
+            self._queue.facts.expired += expired
+            if expired:
+                self.prune()
 
     def _schedule(self) -> None:
         queue = self._queue
@@ -157,14 +160,14 @@ class Mortality:
             run, low, high, seq, _ = piece
             if settings.dead_letter_exchange is not None:
                 queue.facts.dead_lettered += queue.host.bury(queue, run, low, high, MAXLEN)
-            self.forget_counts(seq, seq + high - low - 1)
+            self.forget(seq, seq + high - low - 1)
             queue.facts.dropped += backlog.settle(seq, seq + high - low - 1)
 
     # Rejected and returned
 
     def reject(self, first: int, last: int) -> None:
         queue = self._queue
-        self.forget_counts(first, last)
+        self.forget(first, last)
         if queue.settings.dead_letter_exchange is None:
             queue.facts.rejected += queue.backlog.settle(first, last)
         else:
@@ -209,11 +212,20 @@ class Mortality:
         counted = with_headers(run.part(low, high), {"x-delivery-count": count})
         return counted, 0, high - low, seq, redelivered
 
-    def forget_counts(self, first: int, last: int) -> None:
+    def forget(self, first: int, last: int) -> None:
+        """The messages first..last are settled: nobody asks for their delivery counts any more."""
         counts = self.counts
-        if counts:
+        if last - first < len(counts):
             for seq in range(first, last + 1):
                 counts.pop(seq, None)
+        elif counts:
+            self.counts = {seq: count for seq, count in counts.items() if not first <= seq <= last}
+
+    def prune(self) -> None:
+        """Forget the delivery counts of what is not there any more."""
+        backlog = self._queue.backlog
+        if self.counts and isinstance(backlog, Backlog):
+            self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
 
     def _bury_dying(self, now_ms: int) -> None:
         queue, backlog, dying = self._queue, self._queue.backlog, self._dying

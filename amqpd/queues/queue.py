@@ -1,11 +1,11 @@
 """A queue: its messages, its consumers, and who gets what.
 
-What comes in: runs of publishes; consumers with credit; settled, returned and rejected ranges; the time. What goes out:
-deliveries, in the order of publication, to the consumers in turn; what dies, to the host.
+What comes in: runs of publishes; consumers with credit; settled, returned and rejected ranges; the time. What goes
+out: deliveries, in the order of publication, to the consumers in turn; what dies, to the host.
 Rules: 1. Round robin among the consumers that have credit; with little ready it goes message by message, with much
-in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish: what
-has expired goes first, then consumers take, and only what they leave counts against the length limit. Who is about to
-look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
+in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish:
+what has expired goes first, then consumers take, and only what they leave counts against the length limit. Who is
+about to look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
 Not here: the messages themselves (`backlog.py`), whose turn it is (`turns.py`), limits and deaths (`mortality.py`),
 declaration and its arguments (`arguments.py`).
 """
@@ -55,6 +55,8 @@ class Queue:
         else:
             self.backlog = Backlog(record.id, host.journal, record.durable)
             self.backlog.fifo_returns = self.settings.quorum
+        self.wake_ms: int | None = None
+        """the host's: when it will look at the queue by itself"""
         self.facts = Facts(host.now_ms)
         self.consumers = Turns(self.settings.single_active_consumer)
         self.getters: deque[tuple[bool, Getter]] = deque()
@@ -124,7 +126,7 @@ class Queue:
     def settle(self, first: int, last: int) -> None:
         if not self.deleted:
             if self.mortality.counts:
-                self.mortality.forget_counts(first, last)
+                self.mortality.forget(first, last)
             self.facts.acked += self.backlog.settle(first, last)
 
     def reject(self, first: int, last: int) -> None:
@@ -139,6 +141,7 @@ class Queue:
     def purge(self) -> int:
         count = self.backlog.purge()
         self.facts.purged += count
+        self.mortality.prune()
         return count
 
     # Consumers
@@ -206,7 +209,7 @@ class Queue:
             run, low, high, seq, redelivered = piece
             consumer.deliver(run, low, high, seq, redelivered)
             if consumer.no_ack:
-                self.facts.acked += backlog.settle(seq, seq + high - low - 1)
+                self.settle(seq, seq + high - low - 1)
         return bool(backlog.ready)
 
     def _portion(self, count: int) -> int:
@@ -215,10 +218,8 @@ class Queue:
         return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (EXACT_TURNS_MESSAGES * count)))
 
     def _take(self, limit: int) -> Piece | None:
-        if self.mortality.counts:
-            piece = self.mortality.take_counted(limit)
-        else:
-            piece = self.backlog.take(limit)
+        counted = bool(self.mortality.counts)
+        piece = self.mortality.take_counted(limit) if counted else self.backlog.take(limit)
         if piece is not None:
             self.facts.handed_out(piece[2] - piece[1], piece[4], self.host.now_ms - self.backlog.arrived_ms)
         return piece
@@ -234,7 +235,7 @@ class Queue:
             if piece is not None and not taken:
                 backlog.requeue(piece[3], piece[3])
             elif piece is not None and no_ack:
-                self.facts.acked += backlog.settle(piece[3], piece[3])
+                self.settle(piece[3], piece[3])
         backlog.mark_delivered(bool(self.consumers))
 
     # Between memory and disk

@@ -122,6 +122,13 @@ class Segments:
             return 0
         return bisect_left(segments, seq, key=_last)
 
+    def holds(self, seq: int) -> bool:
+        """The message is not settled."""
+        index = self.index_of(seq)
+        if index >= len(self.segments) or self.segments[index].first > seq:
+            return False
+        return bool(self.segments[index].live_in(seq, seq))
+
     @property
     def journalled(self) -> bool:
         """Some of the messages are on disk, or will be. Looks at the ends only: enough for a hint."""
