@@ -51,6 +51,8 @@ PURE = (
     "amqpd.topology.policies",
     "amqpd.topology.policy_keys",
     "amqpd.topology.expressions",
+    "amqpd.topology.parameters",
+    "amqpd.limiting",
     "amqpd.topology.order",
     "amqpd.security.access",
     "amqpd.security.sasl",
