@@ -168,6 +168,13 @@ class Settings(BaseSettings):
     # A connection costs a descriptor and some kilobytes. The limit of open files of the process bounds it too,
     # the smaller counts.
     connections_max: Count = Field(65_536, ge=1, le=1_000_000)
+    # What the node may have of each; who asks for one more is refused with RabbitMQ's error, where connections_max
+    # just hangs up. -1: no limit, as in RabbitMQ (connection_max, channel_max_per_node, cluster_queue_limit,
+    # cluster_exchange_limit); memory is the limit then.
+    node_connections_max: Count = Field(-1, ge=-1)
+    node_channels_max: Count = Field(-1, ge=-1)
+    node_queues_max: Count = Field(-1, ge=-1)
+    node_exchanges_max: Count = Field(-1, ge=-1)
     # What RabbitMQ proposes: it is on everyone's tests, and some clients break on 0 ("no limit").
     channel_max: Count = Field(2047, ge=1, le=65_535)
     # 128 KiB as RabbitMQ. At least 4096, AMQP 0-9-1's frame-min-size (RabbitMQ 4.1 asks for 8192, old clients

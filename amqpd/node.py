@@ -18,6 +18,7 @@ from amqpd.congestion import Congestion
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
+from amqpd.limiting.census import Census
 from amqpd.limits import Limits
 from amqpd.properties import PropertiesReader
 from amqpd.queues.backlog import Backlog, Piece
@@ -119,6 +120,7 @@ class Node:
         self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
         self._recovered: Recovered | None = None
         self.congestion = Congestion()
+        self.census = Census(self)
         self._share: int | None = None
         """what a large queue may keep in memory; worked out at most once a tick"""
         self._order = ChangeOrder(topology, self.submit)

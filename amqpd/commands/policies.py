@@ -31,6 +31,7 @@ from amqpd.topology.policy_keys import PolicyInvalid
 from amqpd.topology.records import Delete, PolicyRecord, Put
 from amqpd.topology.state import Topology
 
+KINDS = {False: "policy", True: "operator policy"}
 SET_HELP = """Set the {kind} NAME in VHOST: what matches PATTERN gets DEFINITION, from now on and until the
     {kind} changes; queues and exchanges that exist too.
 
@@ -92,9 +93,8 @@ def operator_policy() -> None:
     """
 
 
-def _commands(group: click.Group, operator: bool, keys: str, examples: str) -> None:
-    """The three commands of a group."""
-    kind = "operator policy" if operator else "policy"
+def _add_set(group: click.Group, operator: bool, keys: str, examples: str) -> None:
+    kind = KINDS[operator]
 
     @group.command("set", help=SET_HELP.format(kind=kind, keys=keys, examples=examples))
     @click.argument("vhost")
@@ -126,6 +126,10 @@ def _commands(group: click.Group, operator: bool, keys: str, examples: str) -> N
         change(data_dir, lambda topology: Plan([Put(record)], [found_vhost(topology, vhost).key]))
         click.echo(f"set the {kind} '{name}' in virtual host '{vhost}'")
 
+
+def _add_clear(group: click.Group, operator: bool) -> None:
+    kind = KINDS[operator]
+
     @group.command(
         "clear",
         help=f"""Take the {kind} NAME out of VHOST. What it applied to falls back to the next one that matches.
@@ -150,6 +154,8 @@ def _commands(group: click.Group, operator: bool, keys: str, examples: str) -> N
         change(data_dir, plan)
         click.echo(f"cleared the {kind} '{name}' in virtual host '{vhost}'")
 
+
+def _add_list(group: click.Group, operator: bool) -> None:
     @group.command(
         "list",
         help=f"""List them: those that go first, first.
@@ -188,16 +194,19 @@ def _row(record: PolicyRecord, as_json: bool) -> dict[str, Any]:
     }
 
 
-_commands(
+_add_set(
     policy,
     operator=False,
     keys=POLICY_KEYS,
     examples="""amqpd policy set / short-lived '^events\\.' '{"message-ttl": 60000}' --apply-to queues
       amqpd policy set / lost '' '{"alternate-exchange": "lost"}' --apply-to exchanges""",
 )
-_commands(
+_add_set(
     operator_policy,
     operator=True,
     keys=OPERATOR_KEYS,
     examples="""amqpd operator-policy set / bounded '.*' '{"max-length": 1000000}' --apply-to queues""",
 )
+for _operator, _group in ((False, policy), (True, operator_policy)):
+    _add_clear(_group, _operator)
+    _add_list(_group, _operator)

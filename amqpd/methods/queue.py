@@ -18,7 +18,7 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
-from amqpd.topology.records import Arguments, Put, QueueRecord
+from amqpd.topology.records import Arguments, QueueRecord
 from amqpd.wire import declare_ok_frame
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         else:
             _declared(channel, method, queue)
 
-    node.submit([Put(record, create=True)], channel.suspend(declared))
+    node.census.declare_queue(record, channel.suspend(declared))
 
 
 def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str) -> None:

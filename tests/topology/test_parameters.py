@@ -16,7 +16,7 @@ from amqpd.topology.records import (
 from amqpd.topology.state import Topology
 
 DEFAULT = ParameterRecord("/", "unroutable", "default", "nack")
-POLICY = PolicyRecord("/", "p", "^o", "exchanges", {"unroutable": "lost"})
+POLICY = PolicyRecord("/", "p", "^orders", "exchanges", {"unroutable": "lost"})
 
 
 def test_a_policy_goes_before_the_virtual_hosts_default() -> None:
