@@ -40,6 +40,8 @@ PURE = (
     "amqpd.kernel",
     "amqpd.node",
     "amqpd.errors",
+    "amqpd.inventory",
+    "amqpd.alarm_board",
     "amqpd.topology.records",
     "amqpd.topology.state",
     "amqpd.topology.plans",

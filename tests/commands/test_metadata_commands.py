@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -392,23 +392,3 @@ def test_what_was_set_during_a_deletion_does_not_stay(data_dir: Path, ok: Callab
     assert set(topology.permissions) == {("/", "guest")}
     assert not topology.topic_permissions
     assert not topology.vhosts["gone"].queues
-
-
-# -- help
-
-
-def commands() -> Iterator[list[str]]:
-    for name, group in GROUPS.items():
-        yield [name]
-        for command, inner in group.commands.items():
-            yield [name, command]
-            for deeper in inner.commands if isinstance(inner, click.Group) else ():
-                yield [name, command, deeper]
-
-
-@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
-def test_every_help_has_an_example_on_a_line_of_its_own(words: list[str]) -> None:
-    result = CliRunner().invoke(GROUPS[words[0]], [*words[1:], "--help"], prog_name=words[0])
-    assert result.exit_code == 0
-    examples = [line for line in result.output.splitlines() if line.startswith("    amqpd ")]
-    assert any(example.split()[1:2] == words[:1] for example in examples), result.output
