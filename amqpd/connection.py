@@ -29,12 +29,13 @@ from pamqp.exceptions import (
     AMQPUnexpectedFrame,
 )
 
-from amqpd.channels import Channel, Route
+from amqpd.channels import Channel
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.intake import Intake
 from amqpd.kernel import scan_acks, scan_publishes
 from amqpd.liveness import Liveness
 from amqpd.methods.connection import update_secret
+from amqpd.publishing import Route
 from amqpd.states import Peer, State
 from amqpd.wire import PROTOCOL_HEADER, method_frame, read_method, reply_text
 

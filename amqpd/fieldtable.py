@@ -88,6 +88,41 @@ def read_entries(data: bytes) -> dict[str, Any]:
         raise ValueError("it ends early") from error
 
 
+def split_entries(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The entries of a table without its length: each name, and its value with the octet of its type, as they stand.
+    Values inside of values are not looked at. Raises ValueError."""
+    entries: list[tuple[bytes, bytes]] = []
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            value_at = at + 1 + data[at]
+            stop = _value_end(data, value_at)
+            if stop > end:
+                raise ValueError("a value that is longer than its table")
+            entries.append((data[at + 1 : value_at], data[value_at:stop]))
+            at = stop
+    except (StructError, IndexError) as error:
+        raise ValueError("it ends early") from error
+    return entries
+
+
+def _value_end(data: bytes, at: int) -> int:
+    letter = data[at]
+    at += 1
+    number = _NUMBERS.get(letter)
+    if number is not None:
+        return at + number.size
+    if letter in _SIZED:
+        return at + 4 + int(_LENGTH.unpack_from(data, at)[0])
+    if letter in b"V\0":
+        return at
+    if letter == 0x44:
+        return at + _DECIMAL.size
+    if letter == 0x54:
+        return at + _TIMESTAMP.size
+    raise ValueError(f"unknown type {chr(letter)!r}")
+
+
 def _read_argument(kind: str, data: bytes, at: int, end: int) -> _Value:
     if kind == "shortstr":
         stop = at + 1 + data[at]

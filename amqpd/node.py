@@ -93,6 +93,8 @@ class Node:
         """exclusive queues by the connection that owns them"""
         self.alarms: set[str] = set()
         self.draining = False
+        self.now_ms = 0
+        """milliseconds since the epoch, as the shell told last; never goes back within a run"""
         # Sets that keep their order: equal input gives equal output.
         self.dirty: dict[Queue, None] = {}
         self.touched: dict[Connection, None] = {}

@@ -28,6 +28,7 @@ from amqpd.topology.records import (
     Change,
     Delete,
     Key,
+    ParameterRecord,
     PermissionRecord,
     Put,
     TopicPermissionRecord,
@@ -166,6 +167,7 @@ async def _sweep(store: MetadataStore) -> None:
         for record in records
         if not isinstance(record, VhostRecord | UserRecord)
         and (record.vhost not in vhosts or (isinstance(record, OfUser) and record.user not in users))
+        and not (isinstance(record, ParameterRecord) and not record.vhost)
     ]
     if orphans:
         await store.transact([], transaction_of(orphans).operations)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
+from amqpd.properties import Properties
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.consumer import Subscriber
 from amqpd.topology.records import QueueRecord
@@ -42,6 +43,8 @@ class Queue:
         self.consumers: deque[Subscriber] = deque()
         self.getters: deque[tuple[bool, Getter]] = deque()
         self.deleted = False
+        self.refuses = False
+        """over a limit it does not take a publish, instead of letting older messages go"""
         self.reading = False
         """a read of this queue is under way"""
         self._marked = 0
@@ -51,9 +54,13 @@ class Queue:
         # Such a one is alone.
         return bool(self.consumers) and self.consumers[0].exclusive
 
-    def publish(self, run: Run, persistent: bool) -> bool:
+    def room(self, run: Run) -> int:
+        """How many of the run's messages may come in now; asked only while `refuses`."""
+        return run.count
+
+    def publish(self, run: Run, properties: Properties) -> bool:
         """Accept the run; True when its confirm must wait for the journal."""
-        return self.backlog.publish(run, persistent)
+        return self.backlog.publish(run, properties.persistent)
 
     def consume(self, consumer: Subscriber) -> None:
         self.consumers.append(consumer)
