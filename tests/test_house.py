@@ -57,6 +57,8 @@ PURE = (
     "amqpd.security.access",
     "amqpd.security.sasl",
     "amqpd.security.external",
+    "amqpd.security.rabbitmq_hashes",
+    "amqpd.definitions",
     "amqpd.journal.records",
     "amqpd.journal.buffer",
 )
