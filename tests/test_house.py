@@ -53,6 +53,8 @@ PURE = (
     "amqpd.topology.policies",
     "amqpd.topology.policy_keys",
     "amqpd.topology.expressions",
+    "amqpd.topology.parameters",
+    "amqpd.limiting",
     "amqpd.topology.order",
     "amqpd.security.access",
     "amqpd.security.sasl",
