@@ -23,6 +23,7 @@ import structlog
 import trio
 
 from amqpd import __version__, kernel
+from amqpd.alarm_board import AlarmBoard
 from amqpd.alarms import Alarms
 from amqpd.config import Settings
 from amqpd.control import ControlServer
@@ -39,6 +40,7 @@ from amqpd.listeners import Listener, close_listeners, connections_possible, ope
 from amqpd.methods import METHODS
 from amqpd.node import Node, Read
 from amqpd.notify import notify_ready, notify_stopping
+from amqpd.operations import Operations
 from amqpd.pump import Pump
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
@@ -96,7 +98,7 @@ class Broker:
         self._topology = Topology()
         self._logins = Logins(self._topology, settings.loopback_users)
         self._services = BrokerServices(self._logins)
-        self._alarm_sources: set[tuple[str, str]] = set()
+        self._board = AlarmBoard(self._alarm_changed)
         self._connection_numbers = itertools.count(1)
 
     async def recover(self) -> None:
@@ -110,7 +112,7 @@ class Broker:
             JournalBuffer(recovered.index),
             limits_of(self._settings),
             METHODS,
-            server_properties(),
+            server_properties(self._settings),
         )
         self._sync = TopologySync(self._store, self._topology, self._applied)
         self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full)
@@ -138,7 +140,12 @@ class Broker:
 
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
-        control = ControlServer(self._settings.data_dir, {"refresh": self._refresh, "status": self._status})
+        operations = Operations(self.node, self.pump.settle, self._board)
+        control = ControlServer(
+            self._settings.data_dir,
+            {"refresh": self._refresh, "status": self._status, **operations.handlers},
+            operations.listings,
+        )
         alarms = Alarms(self._settings, self._alarm)
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)
@@ -205,15 +212,14 @@ class Broker:
         self.pump.settle()
 
     def _alarm(self, kind: str, on: bool) -> None:
-        self._set_alarm(kind, "watch", on)
+        self._board.put(kind, "watch", on, time.time())
 
     def _disk_full(self, full: bool) -> None:
-        self._set_alarm("disk", "journal", full)
+        """A commit found no room; the watch of free space is the disk alarm's other source."""
+        self._board.put("disk", "journal", full, time.time())
 
-    def _set_alarm(self, kind: str, source: str, on: bool) -> None:
-        """The disk alarm has two sources: free space, and a commit that found none. It is on while either is."""
-        (self._alarm_sources.add if on else self._alarm_sources.discard)((kind, source))
-        self.node.set_alarm(kind, any(known == kind for known, _ in self._alarm_sources))
+    def _alarm_changed(self, kind: str, on: bool) -> None:
+        self.node.set_alarm(kind, on)
         self.pump.settle()
 
     # Commands of the control socket
@@ -245,11 +251,11 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(**{name: getattr(settings, name) for name in Limits.__slots__ if hasattr(settings, name)})
 
 
-def server_properties() -> Mapping[str, Any]:
+def server_properties(settings: Settings) -> Mapping[str, Any]:
     """What connection.start says of us. The capabilities are RabbitMQ's names for what we do."""
     return {
-        "product": "amqpd",
-        "version": __version__,
+        "product": settings.server_product,
+        "version": settings.server_version or __version__,
         "platform": f"Python {platform.python_version()}",
         "information": "an AMQP 0-9-1 broker",
         "capabilities": {

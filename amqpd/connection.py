@@ -93,6 +93,9 @@ class Connection:
         """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
         self.liveness = Liveness(self, now)
+        self.connected_at = now
+        self.bytes_in = self.bytes_out = 0
+        """through its socket, counted by the pump"""
         self.outbox_full = False
         node.connections[connection_id] = self
 

@@ -217,6 +217,7 @@ class Pump:
             self._lost(link, "closed by the client")
             return
         connection.liveness.received_at = now
+        connection.bytes_in += size
         data = bytes(self._view[:size])
         if link.tls is not None:
             plain = self._decrypt(link, link.tls, data)
@@ -279,6 +280,7 @@ class Pump:
             else:
                 self._send(link, data)
             connection.liveness.sent_at = now
+            connection.bytes_out += len(data)
         if link.tls is not None:
             self._send(link, link.tls.output())
         if link.pending and not outbox:

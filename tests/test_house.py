@@ -47,6 +47,8 @@ PURE = (
     "amqpd.kernel",
     "amqpd.node",
     "amqpd.errors",
+    "amqpd.inventory",
+    "amqpd.alarm_board",
     "amqpd.topology.records",
     "amqpd.topology.state",
     "amqpd.topology.plans",
@@ -59,6 +61,8 @@ PURE = (
     "amqpd.security.access",
     "amqpd.security.sasl",
     "amqpd.security.external",
+    "amqpd.security.rabbitmq_hashes",
+    "amqpd.definitions",
     "amqpd.journal.records",
     "amqpd.journal.buffer",
 )
