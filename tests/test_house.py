@@ -38,6 +38,7 @@ PURE = (
     "amqpd.properties",
     "amqpd.propertylist",
     "amqpd.fieldtable",
+    "amqpd.fieldtypes",
     "amqpd.fieldwriter",
     "amqpd.rewriting",
     "amqpd.limits",

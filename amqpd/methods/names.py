@@ -7,10 +7,12 @@ Not here: permissions (`security/access.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed, AMQPResourceLocked
 
+from amqpd.exchanges.values import NestedTooDeep, erlang_term
 from amqpd.topology.records import QueueRecord
 
 if TYPE_CHECKING:
@@ -82,24 +84,41 @@ def described(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return f"'{str(value).lower()}'"
-    if isinstance(value, int):
-        return f"the value '{value}' of type '{'signedint' if -(2**31) <= value < 2**31 else 'long'}'"
-    if isinstance(value, str):
-        return f"'{value}'"
-    return f"'{value!r}'"
+    return f"'{value}'"
 
 
-def described_argument(value: Any) -> Any:
-    """As `described`, for values of argument tables, where text has its type too."""
-    return f"the value '{value}' of type 'longstr'" if isinstance(value, str) else described(value)
+def _described_argument(arguments: Mapping[str, Any], name: str, with_type: bool) -> str:
+    """An argument's value in RabbitMQ's way, with its field type or without."""
+    if name not in arguments:
+        return "none"
+    value = arguments[name]
+    try:
+        type_name, plain = erlang_term(value)
+    except NestedTooDeep:
+        type_name, plain = "table", "..."
+    shown = value if isinstance(value, str) else plain
+    return f"the value '{shown}' of type '{type_name}'" if with_type else f"'{shown}'"
 
 
 def require_equal_arguments(resource: str, names: tuple[str, ...], received: Any, current: Any) -> None:
-    """The arguments that matter for equivalence are `names`; the others may differ (rabbitmq-server issue 12346)."""
+    """The arguments that matter for equivalence are `names`; the others may differ (rabbitmq-server issue 12346).
+    Values are compared without their types, and types are told only where one side has none (seen with 3.10.8)."""
     received, current = received or {}, current or {}
     for name in names:
-        if received.get(name) != current.get(name):
+        if not _equal(received, current, name):
+            with_type = name not in received or name not in current
             raise AMQPPreconditionFailed(
-                f"inequivalent arg '{name}' for {resource}: received {described_argument(received.get(name))} but "
-                f"current is {described_argument(current.get(name))}"
+                f"inequivalent arg '{name}' for {resource}: received "
+                f"{_described_argument(received, name, with_type)} but current is "
+                f"{_described_argument(current, name, with_type)}"
             )
+
+
+def _equal(received: Mapping[str, Any], current: Mapping[str, Any], name: str) -> bool:
+    if name not in received or name not in current:
+        # A queue without a type is a classic one.
+        is_default = name == "x-queue-type" and received.get(name, "classic") == current.get(name, "classic")
+        return is_default or (name not in received and name not in current)
+    one, other = received[name], current[name]
+    # 1 and True are two values.
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

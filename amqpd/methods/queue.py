@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPPreconditionFailed
@@ -18,7 +18,7 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
-from amqpd.topology.records import Arguments, QueueRecord
+from amqpd.topology.records import QueueRecord
 from amqpd.wire import declare_ok_frame
 
 if TYPE_CHECKING:
@@ -113,14 +113,7 @@ def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
         raise locked(current)  # whatever else differs, as RabbitMQ has it
     require_equal(resource, "durable", received.durable, current.durable)
     require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
-    require_equal_arguments(
-        resource, EQUIVALENCE_ARGUMENTS, _with_type(received.arguments), _with_type(current.arguments)
-    )
-
-
-def _with_type(arguments: Arguments) -> dict[str, Any]:
-    """A queue without a type is a classic one."""
-    return {"x-queue-type": "classic", **arguments}
+    require_equal_arguments(resource, EQUIVALENCE_ARGUMENTS, received.arguments, current.arguments)
 
 
 def bind(channel: Channel, method: commands.Queue.Bind) -> None:
