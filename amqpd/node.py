@@ -17,6 +17,7 @@ from amqpd.congestion import Congestion
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
 from amqpd.limiting.census import Census
+from amqpd.limiting.quotas import Quotas
 from amqpd.limits import Limits
 from amqpd.properties import PropertiesReader
 from amqpd.queues.backlog import Piece
@@ -105,6 +106,7 @@ class Node:
         self._recovered: Recovered | None = None
         self.congestion = Congestion()
         self.census = Census(self)
+        self.quotas = Quotas(topology)
         self._share: int | None = None
         """what a large queue may keep in memory; worked out at most once a tick"""
         self._order = ChangeOrder(topology, self.submit)
@@ -142,6 +144,7 @@ class Node:
 
     def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""
+        self.quotas.applied(changes, self.now_ms)
         for change in changes:
             # First of all: nothing that waits in a connection may go on in a virtual host that is gone.
             if isinstance(change, Delete) and change.key[0] in ("vhost", "user"):
@@ -274,6 +277,8 @@ class Node:
         first sequence number, last)."""
         reads: list[tuple[Queue, int, int]] = []
         self._share = None
+        if self.quotas.waiting:
+            self.quotas.look(self.now_ms)
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             for queue in dirty:

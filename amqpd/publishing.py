@@ -57,6 +57,8 @@ def publish(channel: Channel, run: Run) -> None:
     node, connection = channel.node, channel.connection
     if node.alarms:
         connection.intake.block()
+    if node.quotas.active:
+        node.quotas.charge(connection, run, node.now_ms)
     connection.publishing = True
     if run.body_size > node.limits.message_bytes_max:
         check_size(channel, run.body_size)
