@@ -131,7 +131,7 @@ class Pump:
         """Let the node see how fast crowded queues drain, and go on with publishers that need not wait any more."""
         while True:
             await trio.sleep(MEASURE_S)
-            if self.node.congestion.queues:
+            if self.node.congestion.queues or self.node.quotas.waiting:
                 self.node.measure()
                 self.settle()
 
