@@ -37,6 +37,7 @@ PURE = (
     "amqpd.properties",
     "amqpd.propertylist",
     "amqpd.fieldtable",
+    "amqpd.fieldtypes",
     "amqpd.fieldwriter",
     "amqpd.rewriting",
     "amqpd.limits",
