@@ -25,6 +25,7 @@ VALUES: list[tuple[dict[str, Any], str, str]] = [
     ({"x-message-ttl": None}, "x-message-ttl", INTEGER.format("void")),
     ({"x-message-ttl": [1]}, "x-message-ttl", INTEGER.format("array")),
     ({"x-message-ttl": {"a": 1}}, "x-message-ttl", INTEGER.format("table")),
+    ({"x-message-ttl": 1.5}, "x-message-ttl", INTEGER.format("float")),
     (
         {"x-message-ttl": datetime(2020, 1, 1, tzinfo=UTC)},
         "x-message-ttl",
