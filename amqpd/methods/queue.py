@@ -42,10 +42,12 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     if method.passive:
         _declare_passive(channel, method, last_queue(channel, name))
         return
-    generated = not name
-    if generated:
+    if not name:
         refuse_server_named(method.arguments or {})
         name = "amq.gen-" + node.token()
+    else:
+        # Even of a queue that is there: only a passive declaration may name one that the broker named.
+        refuse_reserved("queue", name)
     node.access.require(connection.user, connection.vhost, "configure", "queue", name)
     exclusive = bool(method.exclusive)
     record = QueueRecord(
@@ -64,8 +66,6 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         _require_equivalent(record, existing.record)
         _declared(channel, method, existing)
         return
-    if not generated:
-        refuse_reserved("queue", name)
     _check_new(channel, record)
 
     def declared(created: bool) -> None:
