@@ -23,11 +23,10 @@ from amqpd.queues.arguments import (
     check_dead_letter_exchange,
     check_declaration,
     described_queue,
-    queue_type,
     refuse_server_named,
 )
-from amqpd.queues.settings import QUORUM
-from amqpd.topology.records import Arguments, Put, QueueRecord
+from amqpd.queues.settings import type_of
+from amqpd.topology.records import Arguments, QueueRecord
 from amqpd.wire import declare_ok_frame
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         else:
             _declared(channel, method, queue)
 
-    node.submit([Put(record, create=True)], channel.suspend(declared))
+    node.census.declare_queue(record, channel.suspend(declared))
 
 
 def _check_new(channel: Channel, record: QueueRecord) -> None:
@@ -105,6 +104,8 @@ def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str
 
 def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) -> None:
     channel.last_queue = queue.record.name
+    queue.used()
+    queue.dispatch()
     if not method.nowait:
         channel.connection.write(
             declare_ok_frame(channel.id, queue.record.name, queue.backlog.ready, len(queue.consumers))
@@ -117,7 +118,7 @@ def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
         raise locked(current)  # whatever else differs, as RabbitMQ has it
     require_equal(resource, "durable", received.durable, current.durable)
     require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
-    names = DECLARE_ARGUMENTS[queue_type(current.arguments)]
+    names = DECLARE_ARGUMENTS[type_of(current.arguments)]
     require_equal_arguments(resource, names, _with_type(received.arguments), _with_type(current.arguments))
 
 
@@ -152,7 +153,9 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     connection = channel.connection
     name = last_queue(channel, method.queue)
     channel.node.access.require(connection.user, connection.vhost, "read", "queue", name)
-    count = existing_queue(channel, name).purge()
+    queue = existing_queue(channel, name)
+    queue.dispatch()
+    count = queue.purge()
     if not method.nowait:
         channel.send(commands.Queue.PurgeOk(message_count=count))
 
@@ -171,7 +174,8 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         deleted(0)  # deleting what is not there succeeds, in RabbitMQ since 3.2
         return
     refuse_locked(channel, queue.record)
-    if queue_type(queue.record.arguments) == QUORUM:
+    queue.dispatch()
+    if queue.settings.quorum:
         _refuse_conditions(method, queue.record)
 
     def obstacle() -> str | None:
