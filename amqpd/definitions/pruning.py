@@ -53,8 +53,10 @@ class Pruning:
         if "vhosts" in wanted.named:
             for name, vhost in sorted(topology.vhost_records.items()):
                 if vhost.key not in wanted.records["vhosts"]:
-                    contents = topology.vhosts[name]
-                    words = f"with {len(contents.queues)} queues and their messages"
+                    count = len(topology.vhosts[name].queues)
+                    words = (
+                        "with 1 queue and its messages" if count == 1 else f"with {count} queues and their messages"
+                    )
                     self._remove("vhosts", vhost, delete_vhost(topology, name), words)
         if "users" in wanted.named:
             self._prune_users()
