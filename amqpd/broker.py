@@ -14,7 +14,7 @@ import itertools
 import platform
 import sys
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -38,11 +38,10 @@ from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.limits import Limits
 from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
 from amqpd.methods import METHODS
-from amqpd.node import Node
+from amqpd.node import Node, Read
 from amqpd.notify import notify_ready, notify_stopping
 from amqpd.operations import Operations
 from amqpd.pump import Pump
-from amqpd.queues.queue import Queue
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
 from amqpd.security.logins import Logins
@@ -119,6 +118,8 @@ class Broker:
         self._sync = TopologySync(self._store, self._topology, self._applied)
         self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full)
         self._reader = BacklogReader(self._disk)
+        clock_ms = steady_clock_ms()
+        self.node.now_ms = clock_ms()
         self.pump = Pump(
             self.node,
             connections_possible(self._settings),
@@ -126,6 +127,7 @@ class Broker:
             lambda certificate: certificate_user(certificate, self._settings.tls.login_from),
             self._read,
             self._writer.want_commit,
+            clock_ms,
         )
         self.node.recover(recovered)
         await self._sync.start()
@@ -155,6 +157,7 @@ class Broker:
                 self._reader.run,
                 self.pump.run,
                 self.pump.run_timers,
+                self.pump.run_wakes,
                 self.pump.run_measurements,
             ):
                 nursery.start_soon(task)
@@ -202,12 +205,12 @@ class Broker:
         self.node.durable(index)
         self.pump.settle()
 
-    def _read(self, wishes: list[tuple[Queue, int, int]]) -> None:
-        for queue, first, last in wishes:
-            self._reader.read(queue.record.id, first, last, partial(self._loaded, queue, first))
+    def _read(self, wishes: list[Read]) -> None:
+        for wish in wishes:
+            self._reader.read(wish.lane.queue_id, wish.first, wish.last, partial(self._loaded, wish))
 
-    def _loaded(self, queue: Queue, first: int, rows: list[Any]) -> None:
-        self.node.loaded(queue, first, rows)
+    def _loaded(self, wish: Read, rows: list[Any]) -> None:
+        self.node.loaded(wish.queue, wish.lane, wish.first, rows)
         self.pump.settle()
 
     def _alarm(self, kind: str, on: bool) -> None:
@@ -236,6 +239,13 @@ class Broker:
             "message_bytes_in_memory": sum(queue.backlog.memory_bytes for queue in self.node.queues.values()),
             "alarms": sorted(self.node.alarms),
         }
+
+
+def steady_clock_ms() -> Callable[[], int]:
+    """The wall clock as it was at the start, and what the monotonic clock has counted since: deadlines outlive a
+    restart, but a clock that is set while the broker runs must not expire everything, or nothing."""
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    return lambda: (time.monotonic_ns() + offset_ns) // 1_000_000
 
 
 def limits_of(settings: Settings) -> Limits:

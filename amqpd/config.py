@@ -183,6 +183,13 @@ class Settings(BaseSettings):
     # A connection costs a descriptor and some kilobytes. The limit of open files of the process bounds it too,
     # the smaller counts.
     connections_max: Count = Field(65_536, ge=1, le=1_000_000)
+    # What the node may have of each; who asks for one more is refused with RabbitMQ's error, where connections_max
+    # just hangs up. -1: no limit, as in RabbitMQ (connection_max, channel_max_per_node, cluster_queue_limit,
+    # cluster_exchange_limit); memory is the limit then.
+    node_connections_max: Count = Field(-1, ge=-1)
+    node_channels_max: Count = Field(-1, ge=-1)
+    node_queues_max: Count = Field(-1, ge=-1)
+    node_exchanges_max: Count = Field(-1, ge=-1)
     # What RabbitMQ proposes: it is on everyone's tests, and some clients break on 0 ("no limit").
     channel_max: Count = Field(2047, ge=1, le=65_535)
     # 128 KiB as RabbitMQ. At least 4096, AMQP 0-9-1's frame-min-size (RabbitMQ 4.1 asks for 8192, old clients
@@ -193,6 +200,10 @@ class Settings(BaseSettings):
     heartbeat_s: Count = Field(60, ge=0, le=65_535)
     # From accept to connection.open, so that half-open clients do not hold descriptors. 10 s as RabbitMQ.
     handshake_timeout_s: Seconds = Field(10.0, gt=0, le=600)
+    # A delivery that is not acknowledged for so long closes its channel, and comes to another consumer. 30 minutes as
+    # RabbitMQ: who forgets to acknowledge keeps messages from everybody else, and keeps them on the disk. Queues may
+    # have their own (x-consumer-timeout, the policy consumer-timeout). 0: never.
+    consumer_timeout_s: Seconds = Field(1800.0, ge=0, le=31_536_000)
     # The largest body. 128 MiB was RabbitMQ's limit until 4.0; at most 512 MiB, because a message is in
     # memory whole.
     message_bytes_max: Bytes = Field(128 * MIB, ge=1, le=512 * MIB)

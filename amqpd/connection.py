@@ -134,8 +134,10 @@ class Connection:
 
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
-        channels = self.channels
-        while end - pos >= 7 and not self.suspended and not self.choked and self.state is not State.CLOSED:
+        channels, intake, quotas = self.channels, self.intake, self.node.quotas
+        while end - pos >= 7 and not (
+            self.suspended or self.choked or intake.throttled or self.state is State.CLOSED
+        ):
             kind, number, size = _HEAD.unpack_from(data, pos)
             stop = pos + 8 + size
             if size > self.frame_max or (stop <= end and data[stop - 1] != 0xCE):
@@ -153,6 +155,10 @@ class Connection:
                     self.current = data[pos + 7 : pos + 11]
                     if self.current == _PUBLISH_ID:
                         run = scan_publishes(data, pos, end, self.frame_max)
+                        if run is not None and run.count and quotas.active:
+                            run = quotas.cut(self, run, self.node.now_ms)
+                            if run is None:
+                                break
                         if run is not None:
                             if run.count:
                                 stop = pos + run.count * run.stride
@@ -230,6 +236,7 @@ class Connection:
         if number > self.channel_max:
             raise AMQPNotAllowed(f"channel number {number} is above the negotiated channel_max ({self.channel_max})")
         read_method(payload)
+        self.node.census.open_channel(self.user)
         self.channels[number] = Channel(self, number)
         self.channels[number].send(commands.Channel.OpenOk())
 
@@ -264,6 +271,7 @@ class Connection:
     def opened(self) -> None:
         """connection.open was accepted."""
         self.state = State.RUNNING
+        self.node.census.entered(self)
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
 
     def resume(self) -> None:
@@ -272,10 +280,6 @@ class Connection:
         rest, self._rest = self._rest, bytearray()
         if rest:
             self.receive(bytes(rest))
-
-    @property
-    def topic_variables(self) -> dict[str, str]:
-        return {"username": self.user, "vhost": self.vhost}
 
     # Bytes out
 
@@ -346,7 +350,7 @@ class Connection:
             )
         )
         # Its close-ok is read in any case.
-        self.choked = False
+        self.choked = self.intake.throttled = False
 
     def force_close(self, explanation: str) -> None:
         """The operator, or a shutdown, ends it: 320 CONNECTION_FORCED."""
@@ -367,6 +371,7 @@ class Connection:
             self._set_closed()
 
     def forget_channel(self, channel: Channel) -> None:
+        self.node.census.channel_gone(channel)
         channel.closed = True
         self.intake.held_bytes -= channel.held_bytes
         channel.held_bytes = 0
@@ -387,5 +392,6 @@ class Connection:
         if self.state is not State.CLOSED:
             self.state = State.CLOSED
             self.node.connections.pop(self.id, None)
+            self.node.census.left(self)
             self.node.touched[self] = None
             self._rest = bytearray()

@@ -57,6 +57,8 @@ def publish(channel: Channel, run: Run) -> None:
     node, connection = channel.node, channel.connection
     if node.alarms:
         connection.intake.block()
+    if node.quotas.active:
+        node.quotas.charge(connection, run, node.now_ms)
     connection.publishing = True
     if run.body_size > node.limits.message_bytes_max:
         check_size(channel, run.body_size)
@@ -88,9 +90,11 @@ def accept(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Pr
         if queue.refuses:
             room = queue.room(run)
             taken = min(taken, room)
-            if not room:
-                continue
             if room < run.count:
+                queue.turn_away(run.part(room, run.count))
+                node.dirty[queue] = None
+                if not room:
+                    continue
                 part = run.part(0, room)
         if queue.publish(part, properties):
             waits = True
@@ -130,7 +134,12 @@ def _resolve(channel: Channel, key: bytes) -> Route:
             raise AMQPAccessRefused(f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'")
         if state.record.type == "topic":
             node.access.require_topic(
-                connection.user, connection.vhost, "write", exchange, routing_key, connection.topic_variables
+                connection.user,
+                connection.vhost,
+                "write",
+                exchange,
+                routing_key,
+                {"username": connection.user, "vhost": connection.vhost},
             )
     by_headers = vhost.routes_on_headers(exchange)
     queues = None if by_headers else node.route(connection.vhost, exchange, routing_key, {})
