@@ -224,8 +224,14 @@ class Connection:
     def _open_channel(self, kind: int, number: int, payload: bytes) -> None:
         if kind != 1 or payload[:4] != _CHANNEL_OPEN_ID:
             raise AMQPChannelError("expected 'channel.open'")
-        if number > self.channel_max:
-            raise AMQPNotAllowed(f"channel number {number} is above the negotiated channel_max ({self.channel_max})")
+        # As RabbitMQ: channel_max bounds how many channels are open, not their numbers, and one that waits for its
+        # close-ok is not open. Counted at the bound only.
+        if len(self.channels) >= self.channel_max:
+            count = sum(not channel.closing for channel in self.channels.values())
+            if count >= self.channel_max:
+                raise AMQPNotAllowed(
+                    f"number of channels opened ({count}) has reached the negotiated channel_max ({self.channel_max})"
+                )
         read_method(payload)
         self.channels[number] = Channel(self, number)
         self.channels[number].send(commands.Channel.OpenOk())
