@@ -217,7 +217,7 @@ class Connection:
         elif self.state is State.HANDSHAKE:
             self._handshake.method(method)
         elif isinstance(method, commands.Connection.UpdateSecret):
-            update_secret(self, method)
+            update_secret(self)
         else:
             raise AMQPChannelError(f"unexpected {method.name.lower()} in the state '{self.state.value}'")
 
