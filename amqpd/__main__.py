@@ -39,6 +39,13 @@ COMMANDS = {
         "global_parameter",
         "Set values that belong to no virtual host.",
     ),
+    "connection": ("amqpd.commands.connections", "connection", "List and close connections."),
+    "channel": ("amqpd.commands.connections", "channel", "List channels."),
+    "consumer": ("amqpd.commands.connections", "consumer", "List consumers."),
+    "queue": ("amqpd.commands.queues", "queue", "List queues: what is in them, who consumes."),
+    "exchange": ("amqpd.commands.queues", "exchange", "List exchanges."),
+    "binding": ("amqpd.commands.queues", "binding", "List bindings."),
+    "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),
 }
 
 
@@ -89,8 +96,9 @@ Examples:
   amqpd permission set / alice '.*' '.*' '.*'           what she may do
   amqpd --data-dir ./data user list                    of another broker
 
-All but serve work on a running broker and on a stopped one: they find it by its data
-directory, which is the same setting as for serve.""",
+Most commands work on a running broker and on a stopped one; connections, alarms and what is
+in queues need one that runs. They find it by its data directory, which is the same setting
+as for serve.""",
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
 @click.option("--data-dir", metavar="DIR", help="The data directory of the broker that is meant.")

@@ -93,6 +93,9 @@ class Connection:
         """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
         self.liveness = Liveness(self, now)
+        self.connected_at = now
+        self.bytes_in = self.bytes_out = 0
+        """through its socket, counted by the pump"""
         self.outbox_full = False
         node.connections[connection_id] = self
 
@@ -131,10 +134,8 @@ class Connection:
 
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
-        channels, intake, quotas = self.channels, self.intake, self.node.quotas
-        while end - pos >= 7 and not (
-            self.suspended or self.choked or intake.throttled or self.state is State.CLOSED
-        ):
+        channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, State.CLOSED
+        while end - pos >= 7 and not (self.suspended or self.choked or intake.throttled or self.state is closed):
             kind, number, size = _HEAD.unpack_from(data, pos)
             stop = pos + 8 + size
             if size > self.frame_max or (stop <= end and data[stop - 1] != 0xCE):

@@ -1,8 +1,9 @@
 """Field tables, written.
 
 What comes in: Python values. What goes out: a value with the octet of its type in front, or a table with its length.
-Rules: 1. The types are RabbitMQ's: text and bytes 'S', integers 'l', times 'T', lists 'A', tables 'F'. 2. `Encoded`
-is a value that is written already, and stays as it is. 3. What `fieldtable.py` reads comes back equal.
+Rules: 1. The types are RabbitMQ's: text and bytes 'S', integers 'l', times 'T', lists 'A', tables 'F'; a number that
+came with another type keeps it. 2. `Encoded` is a value that is written already, and stays as it is. 3. What
+`fieldtable.py` reads comes back equal.
 Not here: reading (`fieldtable.py`), the property list around a table of headers (`propertylist.py`).
 
 Source: AMQP 0-9-1 section 4.2.5; https://www.rabbitmq.com/amqp-0-9-1-errata for the letters of types.
@@ -14,7 +15,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from struct import Struct
+from struct import error as StructError
 from typing import Any
+
+from amqpd.fieldtypes import Number
 
 _LONG = Struct(">q")
 _DOUBLE = Struct(">d")
@@ -40,6 +44,8 @@ def write_value(value: Any) -> bytes:
             return b"t\x01" if value else b"t\x00"
         case str():
             return _sized(b"S", value.encode("utf-8", "surrogateescape"))
+        case Number():
+            return _number(value)
         case int():
             if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
                 raise ValueError(f"{value} does not fit into 64 bits")
@@ -80,6 +86,13 @@ def join_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The table of these names and written values, with its length in front."""
     joined = b"".join(bytes((len(name),)) + name + value for name, value in entries)
     return _LENGTH.pack(len(joined)) + joined
+
+
+def _number(value: Any) -> bytes:
+    try:
+        return bytes(value.letter + value.struct.pack(value))
+    except (StructError, OverflowError) as error:
+        raise ValueError(f"{value} does not fit into a {value.type_name}") from error
 
 
 def _sized(letter: bytes, data: bytes) -> bytes:

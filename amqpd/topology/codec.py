@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.fieldtypes import BY_LETTER, Number
 from amqpd.topology.records import (
     BindingRecord,
     ExchangeRecord,
@@ -130,6 +131,8 @@ def _plain_table(table: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, Number):
+        return {f"${value.letter.decode()}": repr(value)}
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -178,4 +181,7 @@ def _value(plain: Any) -> Any:
             return datetime.fromisoformat(inner)
         case "$decimal":
             return Decimal(inner)
-    raise ValueError(f"unknown type {wrapper}")
+    number = BY_LETTER.get(wrapper[1:])
+    if number is None:
+        raise ValueError(f"unknown type {wrapper}")
+    return number(inner)

@@ -21,9 +21,13 @@ DestinationType = Literal["queue", "exchange"]
 
 @dataclass(frozen=True, slots=True)
 class VhostRecord:
+    """`metadata` is what RabbitMQ keeps beside the description: tags, default_queue_type,
+    protected_from_deletion."""
+
     name: str
     description: str = ""
     durable: bool = True
+    metadata: Arguments = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -32,8 +36,9 @@ class VhostRecord:
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """`password_hash` is an encoded argon2 hash, or empty: no password is accepted (EXTERNAL only). `limits` are the
-    user's, by RabbitMQ's names and ours (`amqpd/limiting/keys.py`)."""
+    """`password_hash` is an encoded argon2 hash, or one that came from RabbitMQ (`security/rabbitmq_hashes.py`), or
+    empty: no password is accepted (EXTERNAL only). `limits` are the user's, by RabbitMQ's names and ours
+    (`amqpd/limiting/keys.py`)."""
 
     name: str
     password_hash: str = ""

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from amqpd.exchanges import Matcher, Reads, check_type, new_matcher
+from amqpd.exchanges import Message, Reads, check_types, new_matcher
+from amqpd.topology.exchange_state import ExchangeState
 from amqpd.topology.policies import EffectivePolicy, Kind, VhostPolicies
 from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
 from amqpd.topology.records import (
@@ -38,18 +39,6 @@ from amqpd.topology.records import (
 )
 
 
-class ExchangeState:
-    """An exchange's record and the matcher that holds its bindings. `alternate` is the name of its alternate
-    exchange, by argument or policy, or None; an argument that is not a name counts as none."""
-
-    __slots__ = ("alternate", "matcher", "record")
-
-    def __init__(self, record: ExchangeRecord, matcher: Matcher, alternate: str | None) -> None:
-        self.record = record
-        self.matcher = matcher
-        self.alternate = alternate
-
-
 class VhostTopology:
     """What one virtual host holds. Read by everybody, changed by `Topology.apply` only. `version` moves with
     every change of an exchange (its alternate by policy too), queue or binding in it, and with nothing else."""
@@ -65,11 +54,11 @@ class VhostTopology:
         self.version = next(self._versions)
         self._from: dict[str, dict[Key, BindingRecord]] = {}
         self._to: dict[tuple[str, str], dict[Key, BindingRecord]] = {}
-        # Exchanges that an exchange is bound to, with the number of such bindings: `routes_on_headers` walks
+        # Exchanges that an exchange is bound to, with the number of such bindings: `reads` walks
         # these, and must not look through thousands of bindings to queues to find them.
         self._next_exchanges: dict[str, dict[str, int]] = {}
-        self._on_headers: dict[str, bool] = {}
-        self._on_headers_version = 0
+        self._reads: dict[str, Reads] = {}
+        self._reads_version = 0
 
     # -- look-ups
 
@@ -104,6 +93,10 @@ class VhostTopology:
     def route(
         self, exchange_name: str, routing_key: str, headers: Mapping[str, Any] | None = None
     ) -> tuple[str, ...]:
+        """As `route_message`, for one routing key, and headers."""
+        return self.route_message(exchange_name, Message((routing_key,), headers))
+
+    def route_message(self, exchange_name: str, message: Message) -> tuple[str, ...]:
         """The names of the queues that a message goes to, each once, all of them existing.
 
         The walk goes through bindings from exchange to exchange and takes each exchange once, so cycles end.
@@ -111,7 +104,7 @@ class VhostTopology:
         `process_alternate`), if it exists. The default exchange has no alternate and is nobody's: as an
         alternate '' is a missing exchange, also in RabbitMQ (seen with 3.10.8)."""
         if exchange_name == "":
-            return (routing_key,) if routing_key in self.queues else ()
+            return tuple(key for key in dict.fromkeys(message.routing_keys) if key in self.queues)
         reached: dict[str, None] = {}
         walked = [exchange_name]
         seen = {exchange_name}
@@ -120,7 +113,7 @@ class VhostTopology:
             if exchange is None:
                 continue
             matched = False
-            for destination_type, destination in exchange.matcher.match(routing_key, headers):
+            for destination_type, destination in exchange.matcher.match_message(message):
                 if destination_type == "queue":
                     if destination in self.queues:
                         matched = True
@@ -137,26 +130,30 @@ class VhostTopology:
         return tuple(reached)
 
     def routes_on_headers(self, exchange_name: str) -> bool:
-        """Whether `route` from here may depend on more of a message than its routing key, so that its result
-        must not be cached by exchange and routing key alone. Exchanges reached by alternates count, used or
+        """Whether `route_message` from here may depend on more of a message than its routing key, or keeps it, so
+        that its result must not be cached by exchange and routing key alone."""
+        return bool(self.reads(exchange_name) & ~Reads.ROUTING_KEY)
+
+    def reads(self, exchange_name: str) -> Reads:
+        """What of a message `route_message` from here may depend on. Exchanges reached by alternates count, used or
         not."""
-        if self._on_headers_version != self.version:
-            self._on_headers.clear()
-            self._on_headers_version = self.version
-        known = self._on_headers.get(exchange_name)
+        if self._reads_version != self.version:
+            self._reads.clear()
+            self._reads_version = self.version
+        known = self._reads.get(exchange_name)
         if known is None:
-            known = self._on_headers[exchange_name] = self._reaches_headers(exchange_name)
+            known = self._reads[exchange_name] = self._reached_reads(exchange_name)
         return known
 
-    def _reaches_headers(self, exchange_name: str) -> bool:
+    def _reached_reads(self, exchange_name: str) -> Reads:
+        reads = Reads.NOTHING if exchange_name else Reads.ROUTING_KEY
         walked = [exchange_name]
         seen = {exchange_name}
         for name in walked:
             exchange = self.exchanges.get(name)
             if exchange is None:
                 continue
-            if exchange.matcher.reads & ~Reads.ROUTING_KEY:
-                return True
+            reads |= exchange.matcher.reads
             following = list(self._next_exchanges.get(name, ()))
             if exchange.alternate is not None:
                 following.append(exchange.alternate)
@@ -164,7 +161,7 @@ class VhostTopology:
                 if other not in seen:
                     seen.add(other)
                     walked.append(other)
-        return False
+        return reads
 
     # -- changes, called by `Topology.apply`
 
@@ -296,7 +293,7 @@ class Topology:
         batch = list(changes)
         for change in batch:
             if isinstance(change, Put) and isinstance(change.record, ExchangeRecord):
-                check_type(change.record.type)
+                check_types(change.record)
         for change in batch:
             if isinstance(change, Put):
                 self._put(change.record)

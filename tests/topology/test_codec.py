@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.fieldtypes import NUMBERS, NumberType, number_type
 from amqpd.topology.codec import (
     TABLE_DEPTH_MAX,
     decode_key,
@@ -119,6 +120,19 @@ def test_not_a_number_is_kept() -> None:
     assert isinstance(back, ExchangeRecord)
     assert math.isnan(back.arguments["nan"])
     assert back.arguments["inf"] == -math.inf
+
+
+@given(st.sampled_from(NUMBERS), st.integers(0, 127))
+def test_a_number_keeps_the_type_that_a_client_sent(kind: NumberType, value: int) -> None:
+    record = QueueRecord(
+        "/", "q", 1, arguments={"x-message-ttl": kind(value), "in": [{"a": kind(value)}], "l": 2**40}
+    )
+    back = decode_record(encode_key(record.key), encode_record(record))
+    assert back == record
+    assert isinstance(back, QueueRecord)
+    assert number_type(back.arguments["x-message-ttl"]) == kind.type_name
+    assert number_type(back.arguments["in"][0]["a"]) == kind.type_name
+    assert number_type(back.arguments["l"]) == "long"
 
 
 def test_values_are_readable_json() -> None:
