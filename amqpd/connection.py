@@ -279,10 +279,6 @@ class Connection:
         if rest:
             self.receive(bytes(rest))
 
-    @property
-    def topic_variables(self) -> dict[str, str]:
-        return {"username": self.user, "vhost": self.vhost}
-
     # Bytes out
 
     def write(self, data: bytes) -> None:

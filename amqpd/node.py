@@ -11,7 +11,7 @@ Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amqpd import dead_lettering
 from amqpd.congestion import Congestion
@@ -32,6 +32,7 @@ from amqpd.topology.policies import policies_changed
 from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
 from amqpd.wakes import Wakes
+from amqpd.world import Resume, Services
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
-
-Resume = Callable[[bool], None]
 
 
 class Read(NamedTuple):
@@ -53,35 +52,6 @@ class Read(NamedTuple):
 
 
 Handlers = Mapping[type, Callable[["Channel", Any], None]]
-
-
-class Services(Protocol):
-    """What the shell does for the pure rooms. None of it blocks or answers before it returns."""
-
-    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
-        """Make the changes; resume(True) when they are applied, resume(False) when a record to create exists, or one
-        of the keys in `requires` does not."""
-        ...
-
-    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
-        """Ends in `connection.authenticated` or `connection.refused`."""
-        ...
-
-    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None: ...
-
-    def token(self) -> str:
-        """22 random characters of A-Z a-z 0-9 - _."""
-        ...
-
-    def queue_id(self) -> int:
-        """A random number of 63 bits."""
-        ...
-
-    def log(self, event: str, fields: Mapping[str, Any]) -> None: ...
-
-    def bug(self, error: Exception) -> None:
-        """An exception that should not have been: logged with its traceback; tests fail on it."""
-        ...
 
 
 class Node:

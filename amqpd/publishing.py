@@ -134,7 +134,12 @@ def _resolve(channel: Channel, key: bytes) -> Route:
             raise AMQPAccessRefused(f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'")
         if state.record.type == "topic":
             node.access.require_topic(
-                connection.user, connection.vhost, "write", exchange, routing_key, connection.topic_variables
+                connection.user,
+                connection.vhost,
+                "write",
+                exchange,
+                routing_key,
+                {"username": connection.user, "vhost": connection.vhost},
             )
     by_headers = vhost.routes_on_headers(exchange)
     queues = None if by_headers else node.route(connection.vhost, exchange, routing_key, {})

@@ -16,11 +16,11 @@ import structlog
 import trio
 
 from amqpd.connection import Connection
-from amqpd.node import Resume
 from amqpd.security.logins import Accepted, Logins, Refused
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, parse_response
 from amqpd.topology.records import Change, Key
 from amqpd.topology.sync import TopologySync
+from amqpd.world import Resume
 
 # RabbitMQ's tag of users who may publish under other users' names (https://www.rabbitmq.com/docs/validated-user-id).
 IMPERSONATOR = "impersonator"

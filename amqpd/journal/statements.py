@@ -36,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from amqpd.journal.schema import batch, discard, queue, settled, source
+from amqpd.journal.schema import batch, deadline, discard, queue, returned, settled, source
 
 _dialect = sqlite.dialect(paramstyle="named")
 
@@ -62,46 +62,73 @@ def _new(name: str) -> Any:
     return literal_column(f"NEW.{name}", Integer)
 
 
-def _messages() -> list[Any]:
-    """Rows and settled ranges, in and out."""
+def _piece(at: Any, nbytes: Any) -> Any:
+    # coalesce: a piece of length 0 of an empty blob is NULL for SQLite
+    return func.coalesce(
+        func.substr(literal_column("NEW.data"), at, nbytes), literal_column("x''"), type_=LargeBinary
+    )
+
+
+def _rows() -> list[Any]:
+    """Rows with what belongs to them, in and out."""
     origin = [_new("source"), _new("epoch"), _new("idx")]
-    rows, (queue_id, first, last, persistent, at, nbytes, crc) = _each("rows", *[Integer] * 7)
+    rows, items = _each("rows", *[Integer] * 10)
+    queue_id, first, last, persistent, at, nbytes, crc, *facts = items
     insert_rows = insert(batch).from_select(
         [
-            "queue_id",
-            "first_seq",
-            "last_seq",
-            "nbytes",
-            "persistent",
-            "source",
-            "epoch",
-            "idx",
-            "crc",
+            *("queue_id", "first_seq", "last_seq", "nbytes", "persistent"),
+            *("source", "epoch", "idx", "crc"),
+            *("body_bytes", "published_ms", "deadline_bytes"),
             "data",
         ],
         select(
-            *(queue_id, first, last, nbytes, persistent, *origin, crc),
-            # coalesce: a piece of length 0 of an empty blob is NULL for SQLite
-            func.coalesce(
-                func.substr(literal_column("NEW.data"), at, nbytes), literal_column("x''"), type_=LargeBinary
-            ),
+            *(queue_id, first, last, nbytes, persistent, *origin, crc, *facts),
+            _piece(at, nbytes),
         ).select_from(rows),
     )
+    _, (queue_id, first, last, at, nbytes, crc) = _each("deadlines", *[Integer] * 6)
+    this = and_(
+        batch.c.queue_id == queue_id,
+        batch.c.last_seq == last,
+        batch.c.first_seq == first,
+        batch.c.idx == _new("idx"),
+    )
+    insert_deadlines = insert(deadline).from_select(
+        ["batch_id", "source", "epoch", "idx", "crc", "data"],
+        select(batch.c.batch_id, *origin, crc, _piece(at, nbytes)).where(this),
+    )
+    deletes = []
+    for name, owned in (("deadline_deletes", deadline), ("row_deletes", batch)):
+        _, (queue_id, first, last, idx) = _each(name, *[Integer] * 4)
+        doomed = batch.alias("doomed")
+        inside = and_(
+            doomed.c.queue_id == queue_id,
+            doomed.c.last_seq.between(first, last),
+            doomed.c.first_seq >= first,
+            doomed.c.idx <= idx,
+        )
+        deletes.append(delete(owned).where(owned.c.batch_id.in_(select(doomed.c.batch_id).where(inside))))
+    return [insert_rows, insert_deadlines, *deletes]
+
+
+def _records() -> list[Any]:
+    """Settled ranges and counts of returned messages, in and out."""
+    origin = [_new("source"), _new("epoch"), _new("idx")]
     ranges, items = _each("settled", *[Integer] * 3)
     insert_settled = insert(settled).prefix_with("OR IGNORE")
     insert_settled = insert_settled.from_select(
         ["queue_id", "first_seq", "last_seq", "source", "epoch", "idx"],
         select(*items, *origin).select_from(ranges),
     )
-    _, (queue_id, first, last, idx) = _each("row_deletes", *[Integer] * 4)
-    doomed = batch.alias("doomed")
-    inside = and_(
-        doomed.c.queue_id == queue_id,
-        doomed.c.last_seq.between(first, last),
-        doomed.c.first_seq >= first,
-        doomed.c.idx <= idx,
+    counts, items = _each("returned", *[Integer] * 3)
+    raise_counts = upsert(returned).from_select(
+        ["queue_id", "seq", "count", "source", "epoch", "idx"],
+        select(*items, *origin).select_from(counts).where(true()),
     )
-    delete_rows = delete(batch).where(batch.c.batch_id.in_(select(doomed.c.batch_id).where(inside)))
+    raise_counts = raise_counts.on_conflict_do_update(
+        index_elements=["queue_id", "seq"],
+        set_={name: raise_counts.excluded[name] for name in ("count", "source", "epoch", "idx")},
+    )
     _, (queue_id, first, until, last, idx) = _each("settled_deletes", *[Integer] * 5)
     doomed = settled.alias("doomed")
     inside = and_(
@@ -115,7 +142,13 @@ def _messages() -> list[Any]:
             select(doomed.c.queue_id, doomed.c.first_seq, doomed.c.last_seq).where(inside)
         )
     )
-    return [insert_rows, insert_settled, delete_rows, delete_settled]
+    _, (queue_id, first, until, _, idx) = _each("returned_deletes", *[Integer] * 5)
+    gone = returned.alias("gone")
+    inside = and_(gone.c.queue_id == queue_id, gone.c.seq.between(first, until), gone.c.idx <= idx)
+    delete_counts = delete(returned).where(
+        tuple_(returned.c.queue_id, returned.c.seq).in_(select(gone.c.queue_id, gone.c.seq).where(inside))
+    )
+    return [insert_settled, raise_counts, delete_settled, delete_counts]
 
 
 def _bookkeeping() -> list[Any]:
@@ -149,7 +182,8 @@ def _bookkeeping() -> list[Any]:
 
 
 LISTS = (
-    *("rows", "settled", "row_deletes", "settled_deletes"),
+    *("rows", "deadlines", "deadline_deletes", "row_deletes"),
+    *("settled", "returned", "settled_deletes", "returned_deletes"),
     *("marks", "dropped", "discards", "discarded"),
 )
 _COLUMNS = ("source", "epoch", "idx", "counts", *LISTS, "data")
@@ -157,15 +191,19 @@ _COLUMNS = ("source", "epoch", "idx", "counts", *LISTS, "data")
 CREATE_INTAKE = (
     "CREATE TEMP VIEW intake AS SELECT " + ", ".join(f"NULL AS {name}" for name in _COLUMNS),
     "CREATE TEMP TRIGGER intake_insert INSTEAD OF INSERT ON intake BEGIN "
-    + "; ".join(_text(statement) for statement in _messages() + _bookkeeping())
+    + "; ".join(_text(statement) for statement in _rows() + _records() + _bookkeeping())
     + "; END",
 )
 
 COMMIT = str(insert(table("intake", *[column(name) for name in _COLUMNS])).compile(dialect=_dialect))
 """One transaction. Lists are JSON arrays of arrays, or None when empty:
-rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc;
-settled: queue_id, first_seq, last_seq; row_deletes: queue_id, first_seq, last_seq, largest idx;
+rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc, body_bytes,
+published_ms, deadline_bytes;
+deadlines (of the same rows): queue_id, first_seq, last_seq, offset in `data`, bytes, crc;
+row_deletes: queue_id, first_seq, last_seq, largest idx; deadline_deletes: those of row_deletes that may have some;
+settled: queue_id, first_seq, last_seq; returned: queue_id, seq, count;
 settled_deletes: queue_id, smallest and largest first_seq, largest last_seq, largest idx;
+returned_deletes: those of settled_deletes that may have some;
 marks: queue_id, next_seq (only ever rises), delivered (negative: as it was); dropped: queue_id;
 discards: discard_id, queue_id, first_seq, last_seq, idx; discarded: discard_id.
 `counts` is 1 when idx becomes the last committed index, 0 for housekeeping."""
@@ -189,12 +227,22 @@ ROWS = _text(
             batch.c.nbytes,
             batch.c.persistent,
             batch.c.idx,
+            batch.c.body_bytes,
+            batch.c.published_ms,
+            batch.c.deadline_bytes,
+            batch.c.batch_id,
         )
     ).order_by(batch.c.queue_id, batch.c.last_seq)
 )
+DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
 SETTLED = _text(
     select(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq, settled.c.idx).order_by(
         settled.c.queue_id, settled.c.first_seq, settled.c.last_seq
+    )
+)
+RETURNED = _text(
+    select(returned.c.queue_id, returned.c.seq, returned.c.count, returned.c.idx).order_by(
+        returned.c.queue_id, returned.c.seq
     )
 )
 
@@ -224,6 +272,17 @@ SETTLED_TO_DISCARD = _text(
     .limit(1)
     .offset(_given("count_max"))
 )
+RETURNED_TO_DISCARD = _text(
+    select(returned.c.seq)
+    .where(
+        returned.c.queue_id == _of_discard[0],
+        returned.c.seq.between(_of_discard[1], _of_discard[2]),
+        returned.c.idx <= _of_discard[3],
+    )
+    .order_by(returned.c.seq)
+    .limit(1)
+    .offset(_given("count_max"))
+)
 
 # --- reading
 
@@ -235,13 +294,18 @@ _discarded = exists().where(
     discard.c.idx >= batch.c.idx,
 )
 FIND = _text(
-    select(batch.c.first_seq, batch.c.last_seq, batch.c.nbytes)
+    select(
+        *(batch.c.first_seq, batch.c.last_seq, batch.c.nbytes, batch.c.persistent),
+        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes),
+    )
     .where(batch.c.queue_id == _queue_id, batch.c.last_seq >= _first, ~_discarded)
     .order_by(batch.c.last_seq)
 )
-"""The index only. Ends with the queue: the reader stops at the first row that it does not want."""
+"""The index only: what it says is what recovery went by, so the checksum of the body is held against that. Ends with
+the queue: the reader stops at the first row that it does not want."""
 READ = _text(
-    select(batch.c.first_seq, batch.c.last_seq, batch.c.nbytes, batch.c.persistent, batch.c.crc, batch.c.data)
+    select(batch.c.crc, batch.c.data, deadline.c.crc.label("deadline_crc"), deadline.c.data.label("deadline_data"))
+    .select_from(batch.outerjoin(deadline, and_(deadline.c.batch_id == batch.c.batch_id, batch.c.deadline_bytes > 0)))
     .where(batch.c.queue_id == _queue_id, batch.c.last_seq.between(_first, _last), ~_discarded)
     .order_by(batch.c.last_seq)
 )

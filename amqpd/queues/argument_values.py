@@ -23,6 +23,8 @@ EXPIRY_MS_MAX = 315_360_000_000
 
 _LEADER_LOCATORS = ("client-local", "balanced", "random", "least-leaders", "min-masters")
 
+_ESCAPED = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
 Check = Callable[[Any, Arguments], str | None]
 """(value, all arguments) -> what is wrong with the value"""
 
@@ -51,7 +53,7 @@ def type_name(arguments: Arguments) -> str:
 
 def _quoted(text: str) -> str:
     """A reason that is a text in RabbitMQ, printed with ~p."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f'"{text.translate(_ESCAPED)}"'
 
 
 def _integer(value: Any, _: Arguments) -> str | None:

@@ -29,7 +29,7 @@ from amqpd.queues.argument_values import (
     text_of,
     type_name,
 )
-from amqpd.queues.settings import CLASSIC, QUORUM
+from amqpd.queues.settings import CLASSIC, QUORUM, type_of
 from amqpd.topology.records import Arguments, QueueRecord
 
 # What each type knows, in the order in which a redeclaration is compared.
@@ -88,7 +88,7 @@ def check_declaration(record: QueueRecord) -> None:
     arguments = record.arguments
     if "x-queue-type" in arguments:
         _check_value(record, "x-queue-type", check_queue_type, arguments)
-    kind = queue_type(arguments)
+    kind = type_of(arguments)
     known = DECLARE_ARGUMENTS[kind]
     for name, check in DECLARE_CHECKS.items():
         if name in known and name in arguments:
@@ -110,7 +110,7 @@ def check_consumer(record: QueueRecord, arguments: Arguments) -> None:
     for name, check in CONSUME_CHECKS.items():
         if name in arguments:
             _check_value(record, name, check, arguments)
-    _refuse_foreign(record, queue_type(record.arguments), arguments, _STREAM_CONSUME)
+    _refuse_foreign(record, type_of(record.arguments), arguments, _STREAM_CONSUME)
 
 
 def check_dead_letter_exchange(record: QueueRecord) -> str | None:
@@ -131,11 +131,6 @@ def refuse_server_named(arguments: Arguments) -> None:
     module = _MODULES.get(type_name(arguments), _MODULES[CLASSIC])
     if module != _MODULES[CLASSIC]:
         raise AMQPPreconditionFailed(f"Cannot declare a server-named queue for type {module}")
-
-
-def queue_type(arguments: Arguments) -> str:
-    """CLASSIC or QUORUM, for arguments that are checked."""
-    return QUORUM if type_name(arguments) == QUORUM else CLASSIC
 
 
 def described_queue(record: QueueRecord) -> str:

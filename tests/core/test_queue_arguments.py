@@ -170,3 +170,10 @@ def test_quorum_queues_are_deleted(client: Client) -> None:
     client.declare("q", durable=True, arguments=cases.QUORUM)
     client.publish(b"1")
     assert client.call(Queue.Delete(queue="q"), Queue.DeleteOk).message_count == 1
+
+
+def test_a_name_that_the_broker_gave_can_only_be_declared_passively(client: Client) -> None:
+    name = client.declare("", exclusive=True).queue
+    client.declare(name, passive=True)
+    text = text_of_close(client, Queue.Declare(queue=name, exclusive=True), 403)
+    assert text == f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'"
