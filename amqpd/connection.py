@@ -134,10 +134,8 @@ class Connection:
 
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
-        channels, intake, quotas = self.channels, self.intake, self.node.quotas
-        while end - pos >= 7 and not (
-            self.suspended or self.choked or intake.throttled or self.state is State.CLOSED
-        ):
+        channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, State.CLOSED
+        while end - pos >= 7 and not (self.suspended or self.choked or intake.throttled or self.state is closed):
             kind, number, size = _HEAD.unpack_from(data, pos)
             stop = pos + 8 + size
             if size > self.frame_max or (stop <= end and data[stop - 1] != 0xCE):
