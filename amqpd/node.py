@@ -169,9 +169,12 @@ class Node:
     def _put_queue(self, record: QueueRecord) -> None:
         key = (record.vhost, record.name)
         queue = self.queues.get(key)
-        if queue is not None:
+        if queue is not None and queue.record.id == record.id:
             queue.apply(record, self._policy_of(record))
             return
+        if queue is not None:
+            # Another process made a durable queue of this name, which did not know of a transient one here.
+            self._remove_queue(record.key)
         queue = self.queues[key] = Queue(record, self, self._policy_of(record))
         self._recover_queue(queue)
         if record.owner is not None:
