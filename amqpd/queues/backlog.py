@@ -100,7 +100,13 @@ class Backlog(Segments):
         segments = self.segments
         while self.at < len(segments):
             segment = segments[self.at]
-            low, high = segment.next_live(self.cursor - segment.first, limit)
+            low = self.cursor - segment.first
+            if segment.gone is None:
+                if low < segment.head:
+                    low = segment.head
+                high = min(low + limit, segment.last - segment.first + 1)
+            else:
+                low, high = segment.next_live(low, limit)
             if low >= high:
                 if self.at == len(segments) - 1:
                     return None

@@ -197,7 +197,7 @@ class Queue:
 
     def _serve(self, group: deque[Subscriber]) -> bool:
         """Give to these consumers in turn; True when something is left and none of them has credit."""
-        backlog = self.backlog
+        backlog, counts = self.backlog, self.mortality.counts
         without = 0
         while backlog.ready and without < len(group):
             consumer = group[0]
@@ -215,7 +215,9 @@ class Queue:
             run, low, high, seq, redelivered = piece
             consumer.deliver(run, low, high, seq, redelivered)
             if consumer.no_ack:
-                self.settle(seq, seq + high - low - 1)
+                if counts:
+                    self.mortality.forget(seq, seq + high - low - 1)
+                self.facts.acked += backlog.settle(seq, seq + high - low - 1)
         return bool(backlog.ready)
 
     def _portion(self, count: int) -> int:
