@@ -53,8 +53,7 @@ class Queue:
             self._levels = Levels(record.id, host.journal, record.durable, self.settings.max_priority)
             self.backlog = self._levels
         else:
-            self.backlog = Backlog(record.id, host.journal, record.durable)
-            self.backlog.fifo_returns = self.settings.quorum
+            self.backlog = Backlog(record.id, host.journal, record.durable, self.settings.quorum)
         self.wake_ms: int | None = None
         """the host's: when it will look at the queue by itself"""
         self.facts = Facts(host.now_ms)
