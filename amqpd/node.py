@@ -169,9 +169,12 @@ class Node:
     def _put_queue(self, record: QueueRecord) -> None:
         key = (record.vhost, record.name)
         queue = self.queues.get(key)
-        if queue is not None:
+        if queue is not None and queue.record.id == record.id:
             queue.apply(record, self._policy_of(record))
             return
+        if queue is not None:
+            # Another process made a durable queue of this name, which did not know of a transient one here.
+            self._remove_queue(record.key)
         queue = self.queues[key] = Queue(record, self, self._policy_of(record))
         self._recover_queue(queue)
         if record.owner is not None:
@@ -312,8 +315,9 @@ class Node:
         """Everything that the input and the time since the last tick made necessary. What must be read from disk
         now."""
         reads: list[Read] = []
-        self._shares.forget()
-        self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
+        self._shares.share = None
+        if self.wakes.heap:
+            self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
         if self.quotas.waiting:
             self.quotas.look(self.now_ms)
         while self.dirty:

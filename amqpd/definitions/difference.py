@@ -30,6 +30,7 @@ from amqpd.definitions.document import SECTIONS, Definitions
 from amqpd.definitions.pruning import Pruning
 from amqpd.exchanges import new_matcher
 from amqpd.limiting.keys import LIMITS, MAX_QUEUES, VHOST_LIMITS, limit_of
+from amqpd.queues.arguments import check_dead_letter_exchange, check_declaration
 from amqpd.topology.plans import create_vhost
 from amqpd.topology.records import (
     BindingRecord,
@@ -84,11 +85,9 @@ def difference(
     new_queue_id: Callable[[], int],
     *,
     prune: bool = False,
-    check_queue: Callable[[QueueRecord], None] = lambda record: None,
 ) -> Difference:
-    """`check_queue` raises AMQPPreconditionFailed for a queue that cannot be; passwords in clear text must have
-    become hashes (`Definitions.passwords`)."""
-    return _Comparing(topology, wanted, new_queue_id, prune, check_queue).difference()
+    """Passwords in clear text must have become hashes (`Definitions.passwords`)."""
+    return _Comparing(topology, wanted, new_queue_id, prune).difference()
 
 
 class _Comparing:
@@ -98,12 +97,10 @@ class _Comparing:
         wanted: Definitions,
         new_queue_id: Callable[[], int],
         prune: bool,
-        check_queue: Callable[[QueueRecord], None],
     ) -> None:
         self._topology = topology
         self._wanted = wanted
         self._new_queue_id = new_queue_id
-        self._check_queue = check_queue
         self._found = Difference(left_out=list(wanted.left_out))
         self._pruning = Pruning(topology, wanted) if prune else None
         self._ends: dict[Key, ExchangeRecord | QueueRecord] = {}
@@ -224,7 +221,8 @@ class _Comparing:
             if isinstance(record, ExchangeRecord):
                 new_matcher(record)
             else:
-                self._check_queue(record)
+                check_declaration(record)
+                check_dead_letter_exchange(record)
         except AMQPPreconditionFailed as error:
             return str(error)
         return None

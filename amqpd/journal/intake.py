@@ -1,6 +1,6 @@
 """A transaction in the shape in which SQLite takes it in (`statements.COMMIT`).
 
-What comes in: rows and ranges of a transaction. What goes out: JSON lists, bodies end to end, checksums.
+What comes in: rows and ranges of a transaction. What goes out: JSON lists, numbers and bodies end to end, checksums.
 Rules: 1. This is all the Python that a commit costs per row, so it stays short: about 2 us a row.
 2. What does not fit into one statement is cut between rows.
 Not here: the statement, and running it (`sqlite.py`).
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from amqpd.journal.records import Range, Row
+from amqpd.journal.statements import NUMBER_BYTES, NUMBERS
 
 INLINE_RANGES_MAX = 256
 INLINE_MESSAGES_MAX = 65_536
@@ -30,20 +31,32 @@ CRC_BYTES_MAX = 4096
 """What is summed up in one call; below zlib's 5 kB."""
 
 _encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_numbers = b"%%0%dd" % NUMBER_BYTES * NUMBERS
 _about = Struct("<qqq?qqq")
 _about_less = Struct("<qqq?")
 _about_deadlines = Struct("<qqq")
 
 
 class Chunk(NamedTuple):
-    """Rows and deadlines as `statements.COMMIT` wants them, and their bytes end to end."""
+    """Rows and deadlines as `statements.COMMIT` wants them."""
 
-    rows: list[tuple[int, ...]]
+    rows: int
+    numbers: bytes
     deadlines: list[tuple[int, ...]]
     data: bytes
 
+    def taken_in(self) -> dict[str, object]:
+        """Parameters of `statements.COMMIT`."""
+        step = NUMBERS * NUMBER_BYTES
+        return {
+            "rows": str(list(range(1, 1 + step * self.rows, step))) if self.rows else None,
+            "numbers": self.numbers,
+            "deadlines": listed(self.deadlines),
+            "data": self.data,
+        }
 
-NO_ROWS = Chunk([], [], b"")
+
+NO_ROWS = Chunk(0, b"", [], b"")
 
 
 def listed(items: Sequence[object] | None) -> str | None:
@@ -53,22 +66,18 @@ def listed(items: Sequence[object] | None) -> str | None:
 def chunks(rows: list[Row]) -> list[Chunk]:
     """At least one; more than one only for a huge transaction."""
     chunks = []
-    items: list[tuple[int, ...]] = []
+    numbers: list[bytes] = []
     timed: list[tuple[int, ...]] = []
     pieces: list[bytes] = []
     at = 1
     for row in rows:
         nbytes, deadline_bytes = len(row.data), len(row.deadlines)
-        if items and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
-            chunks.append(Chunk(items, timed, b"".join(pieces)))
-            items, timed, pieces, at = [], [], [], 1
+        if numbers and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
+            chunks.append(Chunk(len(numbers), b"".join(numbers), timed, b"".join(pieces)))
+            numbers, timed, pieces, at = [], [], [], 1
         queue_id, first, last = row.queue_id, row.first_seq, row.last_seq
-        items.append(
-            (
-                *(queue_id, first, last, int(row.persistent), at, nbytes, checksum(row)),
-                *(row.body_bytes, row.published_ms, deadline_bytes),
-            )
-        )
+        what = (row.body_bytes, row.published_ms, deadline_bytes)
+        numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, checksum(row), *what))
         pieces.append(row.data)
         at += nbytes
         if deadline_bytes:
@@ -76,7 +85,8 @@ def chunks(rows: list[Row]) -> list[Chunk]:
             timed.append((queue_id, first, last, at, deadline_bytes, crc))
             pieces.append(row.deadlines)
             at += deadline_bytes
-    chunks.append(Chunk(items, timed, pieces[0] if len(pieces) == 1 else b"".join(pieces)))
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    chunks.append(Chunk(len(numbers), b"".join(numbers), timed, data))
     return chunks
 
 

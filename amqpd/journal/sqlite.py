@@ -117,8 +117,9 @@ class SqliteDisk:
         piece.settled_deletes += [
             (item.queue_id, item.first_seq, item.last_seq, item.last_seq, index) for item in now
         ]
-        self._timed.update(item[0] for chunk in rows for item in chunk.deadlines)
-        self._counted.update(item[0] for item in transaction.counts)
+        for chunk in rows:
+            self._timed.update([queue_id for queue_id, *_ in chunk.deadlines])
+        self._counted.update([queue_id for queue_id, *_ in transaction.counts])
         lists: dict[str, list[Any]] = {
             "returned": transaction.counts,
             "settled": [(item.queue_id, item.first_seq, item.last_seq) for item in transaction.settled],
@@ -193,7 +194,7 @@ class SqliteDisk:
     ) -> None:
         """One transaction. `counts`: 1 when `index` becomes the last committed one, 0 for housekeeping."""
         self._refuse_after_failure()
-        given: dict[str, Any] = dict.fromkeys(statements.LISTS)
+        given: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LISTS))
         given.update(source=SOURCE, epoch=EPOCH, idx=index, counts=0)
         last = {
             "counts": counts,
@@ -210,8 +211,8 @@ class SqliteDisk:
             if len(rows) > 1:
                 connection.execute("BEGIN IMMEDIATE")
             for chunk in rows[:-1]:
-                connection.execute(statements.COMMIT, {**given, **_taken_in(chunk)})
-            connection.execute(statements.COMMIT, {**given, **last, **_taken_in(rows[-1])})
+                self._take_in({**given, **chunk.taken_in()})
+            self._take_in({**given, **last, **rows[-1].taken_in()})
             if len(rows) > 1:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -220,9 +221,13 @@ class SqliteDisk:
         self._discards.begun(begun)
         # A row dirties a page of the table and one of the index; freed bodies dirty 1 page of the free list and 1 of
         # the map for some hundred of theirs; 8 are dirty always.
-        dirty = 8 + sum(2 * len(chunk.rows) + len(chunk.deadlines) for chunk in rows)
+        dirty = 8 + sum(2 * chunk.rows + len(chunk.deadlines) for chunk in rows)
         dirty += len(piece.row_deletes) + piece.nbytes // (100 * PAGE_BYTES)
         self._wal_bytes += dirty * PAGE_BYTES + sum(len(chunk.data) for chunk in rows)
+
+    def _take_in(self, given: dict[str, Any]) -> None:
+        rare = any(map(given.get, statements.RARE_LISTS))
+        self._writer.execute(statements.COMMIT_WITH_RARE if rare else statements.COMMIT, given)
 
     def _piece(self, rows: list[Chunk], begun: list[Discard]) -> Piece:
         """What of the discards goes with the next transaction."""
@@ -231,7 +236,7 @@ class SqliteDisk:
         try:
             return self._discards.piece(
                 self._writer,
-                rows=sum(len(chunk.rows) for chunk in rows),
+                rows=sum(chunk.rows for chunk in rows),
                 nbytes=sum(len(chunk.data) for chunk in rows),
                 begun=len(begun),
                 counted=self._counted,
@@ -330,10 +335,6 @@ class SqliteDisk:
         ) != (nbytes, deadline_bytes, crc, deadline_crc):
             raise JournalDamaged(f"messages {first}..{last} of queue {queue_id} in {self._path} are damaged")
         return row
-
-
-def _taken_in(chunk: Chunk) -> dict[str, Any]:
-    return {"rows": listed(chunk.rows), "deadlines": listed(chunk.deadlines), "data": chunk.data}
 
 
 def _among(queues: set[int], items: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -24,6 +24,7 @@ from amqpd.queues.arguments import (
     check_declaration,
     described_queue,
     refuse_server_named,
+    with_default_type,
 )
 from amqpd.queues.settings import type_of
 from amqpd.topology.records import Arguments, QueueRecord
@@ -41,24 +42,32 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     if method.passive:
         _declare_passive(channel, method, last_queue(channel, name))
         return
+    exclusive = bool(method.exclusive)
+    # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
+    durable = bool(method.durable) and not exclusive
+    arguments = with_default_type(
+        method.arguments or {},
+        node.topology.vhost_records[connection.vhost].metadata.get("default_queue_type"),
+        durable,
+        exclusive,
+        bool(method.auto_delete),
+    )
     if not name:
-        refuse_server_named(method.arguments or {})
+        refuse_server_named(arguments)
         name = "amq.gen-" + node.token()
     else:
         # Even of a queue that is there: only a passive declaration may name one that the broker named.
         refuse_reserved("queue", name)
     node.access.require(connection.user, connection.vhost, "configure", "queue", name)
-    exclusive = bool(method.exclusive)
     record = QueueRecord(
         connection.vhost,
         name,
         node.new_queue_id(),
-        # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
-        durable=bool(method.durable) and not exclusive,
+        durable=durable,
         auto_delete=bool(method.auto_delete),
         exclusive=exclusive,
         owner=connection.id if exclusive else None,
-        arguments=method.arguments or {},
+        arguments=arguments,
     )
     existing = node.queues.get((connection.vhost, name))
     if existing is not None:

@@ -44,11 +44,15 @@ def text_of(value: Any) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
+def says_no_type(arguments: Arguments) -> bool:
+    """An empty type, and "undefined", which some clients send for none, are as good as none in RabbitMQ 4."""
+    return arguments.get("x-queue-type", "") in ("", "undefined")
+
+
 def type_name(arguments: Arguments) -> str:
-    """An empty type, and "undefined", which some clients send for none, stand for the default one in RabbitMQ 4."""
+    """What was asked for, whether or not there is such a type."""
     value = arguments.get("x-queue-type")
-    name = text_of(value) if is_text(value) else ""
-    return CLASSIC if name in ("", "undefined") else name
+    return CLASSIC if says_no_type(arguments) or not is_text(value) else text_of(value)
 
 
 def _quoted(text: str) -> str:

@@ -16,6 +16,7 @@ check_consume_arguments) and the capabilities of its queue types.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
@@ -26,6 +27,7 @@ from amqpd.queues.argument_values import (
     check_queue_type,
     field_type,
     is_text,
+    says_no_type,
     text_of,
     type_name,
 )
@@ -131,6 +133,16 @@ def refuse_server_named(arguments: Arguments) -> None:
     module = _MODULES.get(type_name(arguments), _MODULES[CLASSIC])
     if module != _MODULES[CLASSIC]:
         raise AMQPPreconditionFailed(f"Cannot declare a server-named queue for type {module}")
+
+
+def with_default_type(
+    arguments: Arguments, default: Any, durable: bool, exclusive: bool, auto_delete: bool
+) -> Arguments:
+    """The arguments of a queue in a virtual host with this default type (its metadata may have one). As in RabbitMQ 4
+    a queue that says nothing of its type gets it, unless it is one that only a classic queue can be."""
+    if not isinstance(default, str) or default in ("", "undefined", CLASSIC) or not says_no_type(arguments):
+        return arguments
+    return arguments if exclusive or auto_delete or not durable else {**arguments, "x-queue-type": default}
 
 
 def described_queue(record: QueueRecord) -> str:

@@ -7,8 +7,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from pamqp.exceptions import AMQPPreconditionFailed
-
 from amqpd.definitions.description import SHOWN_MAX, describe, describe_conflicts, summary
 from amqpd.definitions.difference import Difference, difference
 from amqpd.definitions.document import read_definitions
@@ -102,28 +100,25 @@ def test_a_queue_that_exists_otherwise_is_a_conflict_with_each_difference() -> N
 
 
 def test_what_cannot_be_here_is_a_conflict() -> None:
-    def check_queue(record: QueueRecord) -> None:
-        raise AMQPPreconditionFailed(f"no such type for {record.name}")
-
     file = {
         "exchanges": [of(name="x", type="x-bogus"), of("gone", name="y", type="fanout")],
-        "queues": [of(name="s", type="stream")],
+        "queues": [of(name="s", type="stream"), of(name="t", arguments={"x-max-length": -1})],
         "permissions": [of(user="nobody", configure="", write="", read="")],
         "bindings": [
             of(source="amq.headers", destination="q", destination_type="queue", arguments={"x-match": "bogus"})
         ],
     }
     topology = topology_of(queue("q"))
-    found = difference(topology, read_definitions(json.dumps(file)), lambda: 1, check_queue=check_queue)
+    found = difference(topology, read_definitions(json.dumps(file)), lambda: 1)
     assert found.steps == []
     reasons = [conflict.partition(": ")[2] for conflict in found.conflicts]
     assert reasons[:4] == [
         "there is no user 'nobody', and the file has none",
         "unknown exchange type 'x-bogus'",
         "there is no virtual host 'gone', and the file has none",
-        "no such type for s",
+        "invalid arg 'x-queue-type' for queue 's' in vhost '/': \"unsupported queue type 'stream'\"",
     ]
-    assert len(reasons) == 5
+    assert len(reasons) == 6
     missing = difference(topology, read_definitions("{}", "gone"), lambda: 1)
     assert missing.conflicts == ["there is no virtual host 'gone': add it first"]
 

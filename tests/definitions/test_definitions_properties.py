@@ -53,7 +53,7 @@ SIMPLE = (
 VALUES = st.recursive(
     SIMPLE, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2), max_leaves=4
 )
-ARGUMENTS = st.dictionaries(st.sampled_from(["x", "y", "durable", "x-max-length"]), VALUES, max_size=2)
+ARGUMENTS = st.dictionaries(st.sampled_from(["x", "y", "durable"]), VALUES, max_size=2)
 JSON = st.recursive(
     st.none()
     | st.booleans()
