@@ -43,7 +43,7 @@ from amqpd.topology.sync import records_of, transaction_of
 FILE_NAME = "metadata.db"
 # Somebody else changed the same things in each of so many rounds of a few milliseconds.
 ROUNDS_MAX = 20
-# A larger plan is cut here, at whatever stands there: a broker applies a transaction in one go, at some 20,000
+# A larger plan is cut here, at whatever stands there: a broker applies a transaction in one go, at some 15,000
 # changes a second, and does nothing else meanwhile.
 CHANGES_A_TRANSACTION = 10_000
 # How long the running broker may take to look; it needs milliseconds.
