@@ -10,12 +10,10 @@ Not here: paging and bounds (`control.py`), the commands that print rows (`comma
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from amqpd.definitions.values import to_json
 from amqpd.states import State
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
             "channels": len(connection.channels),
             "peer": connection.name.partition(" -> ")[0],
             "tls": connection.peer.tls,
-            "client_properties": plain(connection.client_properties),
+            "client_properties": to_json(connection.client_properties),
             "age_s": max(0.0, now - connection.connected_at),
             "bytes_in": connection.bytes_in,
             "bytes_out": connection.bytes_out,
@@ -103,7 +101,7 @@ def queues(node: Node, filters: Filters) -> Iterator[Row]:
             "durable": record.durable,
             "auto_delete": record.auto_delete,
             "exclusive": record.exclusive,
-            "arguments": plain(record.arguments),
+            "arguments": to_json(record.arguments),
             "messages_ready": backlog.ready,
             "messages_unacknowledged": backlog.unacked,
             "messages": backlog.ready + backlog.unacked,
@@ -125,7 +123,7 @@ def exchanges(node: Node, filters: Filters) -> Iterator[Row]:
                 "durable": record.durable,
                 "auto_delete": record.auto_delete,
                 "internal": record.internal,
-                "arguments": plain(record.arguments),
+                "arguments": to_json(record.arguments),
             }
 
 
@@ -142,7 +140,7 @@ def bindings(node: Node, filters: Filters) -> Iterator[Row]:
                 "destination_type": record.destination_type,
                 "routing_key": record.routing_key,
                 "durable": record.durable,
-                "arguments": plain(record.arguments),
+                "arguments": to_json(record.arguments),
             }
 
 
@@ -154,25 +152,6 @@ LISTINGS: Mapping[str, Callable[[Node, Filters], Iterator[Row]]] = {
     "binding list": bindings,
 }
 """by the command that asks; that of connections needs the time too"""
-
-
-def plain(value: Any) -> Any:
-    """A value of a field table as JSON, for people to read. (The exact kind is `topology/codec.py`, RabbitMQ's is
-    `definitions/`.)"""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, Mapping):
-        return {name: plain(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(member) for member in value]
-    if isinstance(value, bytes | bytearray):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, float | Decimal):
-        # JSON has no infinity.
-        return float(value) if math.isfinite(value) else str(value)
-    return str(value)
 
 
 def _state(connection: Connection) -> str:
