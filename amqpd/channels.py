@@ -291,9 +291,10 @@ class Channel:
 
     def on_timer(self, now: float) -> None:
         """About once a second: a delivery that was not acknowledged in time closes the channel."""
-        overdue_ms = self._ages.overdue_ms(
-            self.unacked.oldest, self.next_tag, self.node.limits.consumer_timeout_s, now
-        )
+        oldest = self.unacked.oldest
+        if oldest is None:
+            return
+        overdue_ms = self._ages.overdue_ms(oldest, self.next_tag, self.node.limits.consumer_timeout_s, now)
         # What is suspended has something under way that would go on behind channel.close; the next second comes.
         if overdue_ms is not None and not self.suspended:
             self.fail(AMQPPreconditionFailed(timed_out(self.id, overdue_ms)), _NO_METHOD)

@@ -25,7 +25,7 @@ HELD_BYTES_MAX = 1024 * 1024
 
 
 class Intake:
-    __slots__ = ("_connection", "blocked", "congested", "held_bytes", "throttled")
+    __slots__ = ("_connection", "blocked", "congested", "held_bytes", "throttled", "told_slowed")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -33,6 +33,8 @@ class Intake:
         """it published while an alarm was on"""
         self.throttled = False
         """it published as much as it may; what came behind that is not taken"""
+        self.told_slowed = False
+        """that it was throttled is in the log"""
         self.congested: dict[Queue, None] = {}
         """queues that it published to and that slowed their publishers then"""
         self.held_bytes = 0

@@ -21,8 +21,11 @@ from amqpd.kernel import Run
 from amqpd.limiting.census import Census
 from amqpd.limiting.quotas import Quotas
 from amqpd.limits import Limits
-from amqpd.properties import PropertiesReader
+from amqpd.memory_shares import MemoryShares
+from amqpd.properties import Properties, PropertiesReader
 from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.deadletters import names_of
+from amqpd.queues.delayed import DelayedMessages, delayed_id
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.security.access import Access
@@ -93,10 +96,11 @@ class Node:
         self.congestion = Congestion()
         self.census = Census(self)
         self.quotas = Quotas(topology)
-        self._share: int | None = None
-        """what a large queue may keep in memory; worked out at most once a tick"""
+        self._shares = MemoryShares(limits, self.queues)
         self._order = ChangeOrder(topology, self.submit)
         self.wakes = Wakes()
+        self.delayed: dict[str, DelayedMessages] = {}
+        """by virtual host; made when it is needed"""
 
     # Start
 
@@ -109,6 +113,11 @@ class Node:
         """What is in the journal and in no queue belonged to deleted ones."""
         assert self._recovered is not None
         known = {lane.queue_id for queue in self.queues.values() for lane in queue.backlog.lanes()}
+        for vhost in self.topology.vhosts:
+            found = self._recovered.queues.get(delayed_id(vhost))
+            if found is not None:
+                self._delayed_of(vhost).recover(0, found)
+                known.add(delayed_id(vhost))
         for queue_id in self._recovered.queues:
             if queue_id not in known:
                 self.journal.drop(queue_id)
@@ -186,6 +195,13 @@ class Node:
                 queue.recover(level, found)
         self.dirty[queue] = None
 
+    def _delayed_of(self, vhost: str) -> DelayedMessages:
+        store = self.delayed.get(vhost)
+        if store is None:
+            store = self.delayed[vhost] = DelayedMessages(vhost, self, self._release)
+        self.dirty[store] = None
+        return store
+
     def owned_queues(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))
 
@@ -203,6 +219,9 @@ class Node:
 
     def _empty_vhost(self, name: str) -> None:
         """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
+        store = self.delayed.pop(name, None)
+        if store is not None:
+            store.delete()
         left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name)]
         if left:
             self.submit(left, lambda _: None)
@@ -296,8 +315,9 @@ class Node:
         """Everything that the input and the time since the last tick made necessary. What must be read from disk
         now."""
         reads: list[Read] = []
-        self._share = None
-        self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
+        self._shares.share = None
+        if self.wakes.heap:
+            self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
         if self.quotas.waiting:
             self.quotas.look(self.now_ms)
         while self.dirty:
@@ -306,7 +326,7 @@ class Node:
                 if queue.deleted:
                     continue
                 queue.dispatch()
-                limit = self._memory_limit(queue)
+                limit = self._shares.of(queue)
                 wanted = queue.next_read(queue.backlog.memory_bytes < limit // 2)
                 if wanted is not None:
                     queue.reading = True
@@ -319,6 +339,20 @@ class Node:
                 channel.flush_confirms()
         return reads
 
+    # Delays
+
+    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool:
+        """Publish the run when so much time is over; True: its confirm must wait for the journal."""
+        return self._delayed_of(vhost).delay(run, delay_ms)
+
+    def _release(self, vhost: str, run: Run) -> None:
+        """A delayed message's time has come."""
+        properties = self.properties.read(run.properties)
+        exchange, routing_key = names_of(run)
+        for queue in self.route_keys(vhost, exchange, (routing_key,), properties.headers or {}):
+            queue.publish(run, properties)
+            self.dirty[queue] = None
+
     # What queues ask of their host
 
     def wake(self, queue: Queue, at_ms: int) -> None:
@@ -330,20 +364,6 @@ class Node:
         return dead_lettering.bury(self, queue, run, low, high, reason)
 
     # Memory
-
-    def _memory_limit(self, queue: Queue) -> int:
-        """What the queue may keep in memory: its limit, or its share when large ones fill what there is for all."""
-        limits = self.limits
-        if (
-            queue.backlog.memory_bytes <= limits.small_queue_bytes
-            or len(self.queues) * limits.queue_memory_bytes <= limits.backlog_memory_bytes
-        ):
-            return limits.queue_memory_bytes
-        if self._share is None:
-            large = sum(each.backlog.memory_bytes > limits.small_queue_bytes for each in self.queues.values())
-            share = max(limits.small_queue_bytes, limits.backlog_memory_bytes // max(1, large))
-            self._share = min(limits.queue_memory_bytes, share)
-        return self._share
 
     def measure(self) -> None:
         """Called every `congestion.MEASURE_S`."""

@@ -58,10 +58,6 @@ class BrokerServices:
         assert self._nursery is not None
         self._nursery.start_soon(self._authenticate, connection, mechanism, response)
 
-    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
-        assert self._nursery is not None
-        self._nursery.start_soon(self._verify_secret, connection, secret, resume)
-
     def token(self) -> str:
         return secrets.token_urlsafe(16)
 
@@ -98,7 +94,3 @@ class BrokerServices:
         if isinstance(parsed, Malformed):
             return Refused(parsed.reason)
         return Refused("no verified client certificate")
-
-    async def _verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
-        verdict = await self._logins.verify(connection.user, secret, connection.peer.loopback)
-        self._answer(resume, isinstance(verdict, Accepted))

@@ -105,8 +105,15 @@ class Quotas:
         return allowed
 
     def _throttle(self, connection: Connection) -> None:
-        connection.intake.throttled = True
+        intake = connection.intake
+        intake.throttled = True
         self.waiting[connection] = None
+        if not intake.told_slowed:
+            # Once for each connection: it may happen ten times a second.
+            intake.told_slowed = True
+            connection.node.log(
+                "publisher_slowed", connection=connection.name, user=connection.user, vhost=connection.vhost
+            )
 
 
 # More messages than a received buffer holds.

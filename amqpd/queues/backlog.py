@@ -51,8 +51,8 @@ class Backlog(Segments):
         self.arrived_ms = 0
         """when what `take` gave last had come"""
         self._marked = 0
-        self._due: list[tuple[int, int, Segment]] = []
-        """a heap; what is not `Segment.due_ms` any more is passed over"""
+        self.due: list[tuple[int, int, Segment]] = []
+        """when to look at which segment, a heap; what is not `Segment.due_ms` any more is passed over"""
 
     def recover(self, found: RecoveredQueue) -> None:
         """Take over what the journal found on disk. Called once, before anything else."""
@@ -117,8 +117,14 @@ class Backlog(Segments):
             run, start, stop = segment.piece(low, high)
             if nbytes:
                 stop = min(stop, start + _ceil(nbytes, run.body_size))
-            self.cursor = seq + stop - start
-            self._taken(segment, low, (stop - start), run.body_size)
+            count = stop - start
+            self.cursor = seq + count
+            self.ready -= count
+            self.unacked += count
+            nbytes = count * run.body_size
+            self.ready_bytes -= nbytes
+            self.unacked_bytes += nbytes
+            self.arrived_ms = segment.published_ms if segment.arrivals is None else segment.arrival(low)
             return run, start, stop, seq, redelivered
         return None
 
@@ -137,7 +143,11 @@ class Backlog(Segments):
             del self.returned[0]
         else:
             self.returned[0] = (first + taken, last)
-        self._taken(segment, low, taken, run.body_size)
+        self.ready -= taken
+        self.unacked += taken
+        self.ready_bytes -= taken * run.body_size
+        self.unacked_bytes += taken * run.body_size
+        self.arrived_ms = segment.arrival(low)
         return run, start, stop, first, True
 
     def oldest_ms(self) -> int | None:
@@ -145,20 +155,12 @@ class Backlog(Segments):
         if self.returned:
             first = min(self.returned)[0]
             segment = self.segments[self.index_of(first)]
-            return segment.arrivals.at(first - segment.first)
+            return segment.arrival(first - segment.first)
         for segment in self.segments[self.at :] if self.ready else ():
             low, high = segment.next_live(self.cursor - segment.first, 1)
             if low < high:
-                return segment.arrivals.at(low)
+                return segment.arrival(low)
         return None
-
-    def _taken(self, segment: Segment, low: int, count: int, body_size: int) -> None:
-        self.ready -= count
-        self.unacked += count
-        nbytes = count * body_size
-        self.ready_bytes -= nbytes
-        self.unacked_bytes += nbytes
-        self.arrived_ms = segment.arrivals.at(low)
 
     def settle(self, first: int, last: int) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
@@ -227,7 +229,7 @@ class Backlog(Segments):
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. With
         `ahead`, while there are consumers, the mark runs ahead; without, also at a shutdown, it goes back to what is
         true, never below what an earlier run had delivered."""
-        if not self.journalled:
+        if not self.segments or not self.journalled:
             return
         cursor = self.cursor
         distance = MARK_AHEAD_MESSAGES if ahead else 0
@@ -240,7 +242,7 @@ class Backlog(Segments):
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
         self.journal.drop(self.queue_id)
-        self.segments, self.returned, self.wanted, self._due = [], [], None, []
+        self.segments, self.returned, self.wanted, self.due = [], [], None, []
         self.memory_bytes = 0
 
     def loaded(self, first: int, rows: list[Row]) -> int:
@@ -253,7 +255,7 @@ class Backlog(Segments):
     @property
     def next_due_ms(self) -> int | None:
         """When `expire` has something to do next."""
-        due = self._due
+        due = self.due
         while due and due[0][2].due_ms != due[0][0]:
             heappop(due)
         return due[0][0] if due else None
@@ -264,12 +266,12 @@ class Backlog(Segments):
         count = 0
         retry: list[Segment] = []
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
-            segment = self._due[0][2]
+            segment = self.due[0][2]
             if bury is not None and segment.runs is None:
                 if self.wanted is None:
                     self.wanted = (segment.first, segment.last)
                 break
-            heappop(self._due)
+            heappop(self.due)
             segment.due_ms = None
             assert segment.deadlines is not None
             waiting: list[tuple[int, int]] = []
@@ -351,7 +353,7 @@ class Backlog(Segments):
     def _schedule_at(self, segment: Segment, due_ms: int) -> None:
         if segment.due_ms is None or due_ms < segment.due_ms:
             segment.due_ms = due_ms
-            heappush(self._due, (due_ms, segment.first, segment))
+            heappush(self.due, (due_ms, segment.first, segment))
 
 
 def _ceil(nbytes: int, body_size: int) -> int:

@@ -207,3 +207,20 @@ def test_a_limit_counts_for_the_next_one(broker: BrokerProcess, command: Command
         assert (close.reply_code, "maximum allowed user limit of 2" in close.reply_text) == (530, True)
     command("limits", "clear-user", user)
     connected(broker, user, "secret").close()
+    command("user", "delete", user)
+
+
+def test_a_publisher_over_its_quota_is_slowed_and_loses_nothing(
+    broker: BrokerProcess, command: Command, user: str
+) -> None:
+    command("limits", "set-user", user, "--publish-rate", "500", "--publish-rate-burst", "50")
+    with connected(broker, user, "secret") as wire:
+        wire.call(Queue.Declare(queue="live.slow"), channel=1)
+        wire.call(Confirm.Select(), channel=1)
+        wire.send_bytes(publish_bytes(1, "", "live.slow", b"") * 120)
+        confirmed = 0
+        while confirmed < 120:
+            confirmed = wire.read_method()[1].delivery_tag
+        assert wire.call(Queue.Delete(queue="live.slow"), channel=1).message_count == 120
+    assert "publisher_slowed" in broker.log
+    command("user", "delete", user)

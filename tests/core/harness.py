@@ -79,9 +79,6 @@ class Harness:
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         self._logins.append((connection, mechanism, response))
 
-    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
-        resume(secret == b"guest")
-
     def token(self) -> str:
         self._count += 1
         return f"{self._count:022d}"

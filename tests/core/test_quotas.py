@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pamqp import commands
 
 from amqpd.topology.records import Delete, ParameterRecord, Put, UserRecord
@@ -56,6 +58,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate(harness: Harness) -> None
     later(harness, 100)
     assert not client.connection.reading_paused
     assert not harness.node.quotas.waiting
+    assert [event for event, _ in harness.logged].count("publisher_slowed") == 1
 
 
 def test_messages_that_differ_are_counted_one_by_one(harness: Harness) -> None:
@@ -78,6 +81,39 @@ def test_it_is_the_same_however_the_bytes_are_cut(harness: Harness) -> None:
     assert ready(harness) == 19
     later(harness, 100)
     assert ready(harness) == 20
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=30),
+    cuts=st.lists(st.integers(1, 100) | st.integers(1, 9000), min_size=2, max_size=20),
+    rate=st.integers(1, 50),
+    burst=st.integers(1, 20),
+    rate_bytes=st.integers(3000, 50_000),
+)
+def test_everything_arrives_in_order_and_never_faster_than_allowed(
+    sizes: list[int], cuts: list[int], rate: int, burst: int, rate_bytes: int
+) -> None:
+    harness = Harness()
+    limit_user(harness, publish_rate=rate, publish_rate_burst=burst, publish_bytes=rate_bytes)
+    client, started = publisher_of(harness), harness.node.now_ms
+    frames = [publish_bytes(number.to_bytes(2, "big") + bytes(size)) for number, size in enumerate(sizes)]
+    data, at = b"".join(frames), 0
+    for turn in range(100_000):
+        if not client.connection.reading_paused and at < len(data):
+            size = cuts[turn % len(cuts)]
+            client.raw(data[at : at + size])
+            at += size
+        count, passed_s = ready(harness), (harness.node.now_ms - started) / 1000
+        assert count - 1 <= max(burst, rate // 10) + passed_s * rate
+        assert sum(map(len, frames[: max(0, count - 1)])) <= rate_bytes + passed_s * rate_bytes
+        if count == len(sizes):
+            break
+        if client.connection.reading_paused:
+            later(harness, 100)
+    consumer = harness.client()
+    consumer.consume("q", no_ack=True)
+    assert [int.from_bytes(body[:2], "big") for body in consumer.bodies()] == list(range(len(sizes)))
 
 
 def test_bytes_count_with_their_frames(harness: Harness) -> None:
