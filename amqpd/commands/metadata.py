@@ -243,10 +243,12 @@ def _shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(value)
-    # Nobody's name shall move the cursor of who lists it.
-    return "".join(
-        c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in str(value)
-    )
+    return safe(str(value))
+
+
+def safe(text: str) -> str:
+    """Nobody's name shall move the cursor of who reads it."""
+    return "".join(c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _width(text: str) -> int:
