@@ -251,17 +251,22 @@ class Channel:
             entries, unknown = self.unacked.settle(first, last)
         if self.tx is not None:
             self.tx.settle(entries, requeue)
-        elif requeue:
-            self.requeue(entries)
         else:
-            self.discard(entries)
+            self.let_go(entries, requeue)
         if unknown is not None:
             raise AMQPPreconditionFailed(f"unknown delivery tag {unknown}")
 
-    def discard(self, entries: list[Delivered]) -> None:
-        """The messages are done: acknowledged, or rejected without requeue."""
+    def let_go(self, entries: list[Delivered], requeue: bool | None) -> None:
+        """What the client says of the messages: acknowledged (None), or rejected, to be requeued or not."""
+        if requeue:
+            self.requeue(entries)
+            return
         for entry in entries:
-            entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
+            if requeue is None:
+                entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
+            else:
+                entry.queue.reject(entry.seq, entry.seq + entry.size - 1)
+                self.node.dirty[entry.queue] = None
             self._give_credit(entry)
 
     def requeue(self, entries: list[Delivered]) -> None:

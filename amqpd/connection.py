@@ -93,6 +93,9 @@ class Connection:
         """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
         self.liveness = Liveness(self, now)
+        self.connected_at = now
+        self.bytes_in = self.bytes_out = 0
+        """through its socket, counted by the pump"""
         self.outbox_full = False
         node.connections[connection_id] = self
 
@@ -227,6 +230,7 @@ class Connection:
         if number > self.channel_max:
             raise AMQPNotAllowed(f"channel number {number} is above the negotiated channel_max ({self.channel_max})")
         read_method(payload)
+        self.node.census.open_channel(self.user)
         self.channels[number] = Channel(self, number)
         self.channels[number].send(commands.Channel.OpenOk())
 
@@ -261,6 +265,7 @@ class Connection:
     def opened(self) -> None:
         """connection.open was accepted."""
         self.state = State.RUNNING
+        self.node.census.entered(self)
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
 
     def resume(self) -> None:
@@ -364,6 +369,7 @@ class Connection:
             self._set_closed()
 
     def forget_channel(self, channel: Channel) -> None:
+        self.node.census.channel_gone(channel)
         channel.closed = True
         self.intake.held_bytes -= channel.held_bytes
         channel.held_bytes = 0
@@ -384,5 +390,6 @@ class Connection:
         if self.state is not State.CLOSED:
             self.state = State.CLOSED
             self.node.connections.pop(self.id, None)
+            self.node.census.left(self)
             self.node.touched[self] = None
             self._rest = bytearray()

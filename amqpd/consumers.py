@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Consumer:
     """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
 
-    __slots__ = ("channel", "exclusive", "no_ack", "prefetch", "queue", "tag", "tag_bytes", "unacked")
+    __slots__ = ("channel", "exclusive", "no_ack", "prefetch", "priority", "queue", "tag", "tag_bytes", "unacked")
 
     def __init__(self, channel: Channel, queue: Queue, tag: str, no_ack: bool, exclusive: bool) -> None:
         self.channel = channel
@@ -36,6 +36,7 @@ class Consumer:
         self.tag_bytes = bytes((len(encoded),)) + encoded
         self.no_ack = no_ack
         self.exclusive = exclusive
+        self.priority = 0
         self.prefetch = channel.prefetch
         self.unacked = 0
 

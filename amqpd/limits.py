@@ -21,3 +21,8 @@ class Limits:
     backlog_memory_bytes: int = 128 * 1024 * 1024
     small_queue_bytes: int = 64 * 1024
     """queues with less than this in memory are no cause of a shortage, and are left alone"""
+    node_connections_max: int = -1
+    """of the whole node, like the next ones; -1: no limit"""
+    node_channels_max: int = -1
+    node_queues_max: int = -1
+    node_exchanges_max: int = -1

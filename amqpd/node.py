@@ -11,20 +11,26 @@ Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from amqpd import dead_lettering
 from amqpd.congestion import Congestion
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
+from amqpd.kernel import Run
+from amqpd.limiting.census import Census
 from amqpd.limits import Limits
 from amqpd.properties import PropertiesReader
-from amqpd.queues.backlog import Piece
+from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.queue import Queue
+from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.security.access import Access
 from amqpd.states import State
 from amqpd.topology.order import ChangeOrder, Removable
+from amqpd.topology.policies import policies_changed
 from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
+from amqpd.wakes import Wakes
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -34,6 +40,17 @@ if TYPE_CHECKING:
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
 
 Resume = Callable[[bool], None]
+
+
+class Read(NamedTuple):
+    """A wish to read the journal's rows first..last of one of the queue's backlogs."""
+
+    queue: Queue
+    lane: Backlog
+    first: int
+    last: int
+
+
 Handlers = Mapping[type, Callable[["Channel", Any], None]]
 
 
@@ -103,9 +120,11 @@ class Node:
         self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
         self._recovered: Recovered | None = None
         self.congestion = Congestion()
+        self.census = Census(self)
         self._share: int | None = None
         """what a large queue may keep in memory; worked out at most once a tick"""
         self._order = ChangeOrder(topology, self.submit)
+        self.wakes = Wakes()
 
     # Start
 
@@ -117,7 +136,7 @@ class Node:
     def recovery_ended(self) -> None:
         """What is in the journal and in no queue belonged to deleted ones."""
         assert self._recovered is not None
-        known = {queue.record.id for queue in self.queues.values()}
+        known = {lane.queue_id for queue in self.queues.values() for lane in queue.backlog.lanes()}
         for queue_id in self._recovered.queues:
             if queue_id not in known:
                 self.journal.drop(queue_id)
@@ -153,23 +172,43 @@ class Node:
                 self._remove_queue(change.key)
             elif change.key[0] == "vhost":
                 self._empty_vhost(change.key[1])
+        for vhost in policies_changed(changes):
+            for (of, _), queue in self.queues.items():
+                if of == vhost:
+                    queue.apply(queue.record, self._policy_of(queue.record))
+                    self.dirty[queue] = None
+
+    def _policy_of(self, record: QueueRecord) -> Mapping[str, Any]:
+        if record.vhost not in self.topology.vhosts:
+            return {}
+        kind = type_of(record.arguments)
+        return self.topology.policy_of("queue", record.vhost, record.name, kind).definition
 
     def _put_queue(self, record: QueueRecord) -> None:
         key = (record.vhost, record.name)
         queue = self.queues.get(key)
         if queue is not None:
-            queue.record = record
+            queue.apply(record, self._policy_of(record))
             return
-        queue = self.queues[key] = Queue(record, self.journal)
-        found = self._recovered.queues.get(record.id) if self._recovered is not None else None
-        if found is not None:
-            queue.backlog.recover(found)
+        queue = self.queues[key] = Queue(record, self, self._policy_of(record))
+        self._recover_queue(queue)
         if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
             owner = self.connections.get(record.owner)
             if owner is None or owner.state is not State.RUNNING:
                 # The connection went while its declaration was on the way.
                 self.end_queue(queue)
+
+    def _recover_queue(self, queue: Queue) -> None:
+        if self._recovered is None:
+            return
+        # A priority queue's levels have the numbers behind its own.
+        levels = PRIORITY_MAX if queue.settings.max_priority is not None else 0
+        for level in range(levels + 1):
+            found = self._recovered.queues.get(queue.record.id + level)
+            if found is not None:
+                queue.recover(level, found)
+        self.dirty[queue] = None
 
     def owned_queues(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))
@@ -215,6 +254,16 @@ class Node:
         queues = self.queues
         return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
 
+    def route_keys(
+        self, vhost: str, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any]
+    ) -> list[Queue]:
+        """The queues that a message with several routing keys reaches, each once; none when there is no exchange."""
+        if vhost not in self.topology.vhosts:
+            return []
+        return list(
+            dict.fromkeys(queue for key in routing_keys for queue in self.route(vhost, exchange, key, headers))
+        )
+
     # Messages
 
     def get(self, queue: Queue, no_ack: bool, channel: Channel, answer: Callable[[Piece | None], None]) -> None:
@@ -256,22 +305,23 @@ class Node:
         while self._durable_waiters and self._durable_waiters[0][0] <= index:
             self._durable_waiters.pop(0)[1]()
 
-    def loaded(self, queue: Queue, first: int, rows: list[Row]) -> None:
-        """Rows that were read for the queue, from the message `first` on. Raises JournalDamaged."""
+    def loaded(self, queue: Queue, lane: Backlog, first: int, rows: list[Row]) -> None:
+        """Rows that were read for the queue, from the message `first` of `lane` on. Raises JournalDamaged."""
         queue.reading = False
         if not queue.deleted:
-            queue.backlog.loaded(first, rows)
+            lane.loaded(first, rows)
             self.dirty[queue] = None
 
     def flush_confirms(self, channel: Channel) -> None:
         self.confirms_due.pop(channel, None)
         channel.flush_confirms()
 
-    def tick(self) -> list[tuple[Queue, int, int]]:
-        """Everything that the input since the last tick made necessary. What must be read from disk now: (queue,
-        first sequence number, last)."""
-        reads: list[tuple[Queue, int, int]] = []
+    def tick(self) -> list[Read]:
+        """Everything that the input and the time since the last tick made necessary. What must be read from disk
+        now."""
+        reads: list[Read] = []
         self._share = None
+        self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             for queue in dirty:
@@ -282,7 +332,7 @@ class Node:
                 wanted = queue.next_read(queue.backlog.memory_bytes < limit // 2)
                 if wanted is not None:
                     queue.reading = True
-                    reads.append((queue, *wanted))
+                    reads.append(Read(queue, *wanted))
                 if self.congestion.update(queue, limit):
                     queue.backlog.shrink(limit // 2)
         if self.confirms_due:
@@ -290,6 +340,16 @@ class Node:
             for channel in due:
                 channel.flush_confirms()
         return reads
+
+    # What queues ask of their host
+
+    def wake(self, queue: Queue, at_ms: int) -> None:
+        """See `QueueHost.wake`."""
+        self.wakes.ask(queue, at_ms)
+
+    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+        """See `QueueHost.bury`."""
+        return dead_lettering.bury(self, queue, run, low, high, reason)
 
     # Memory
 

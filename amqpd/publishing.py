@@ -88,9 +88,11 @@ def accept(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Pr
         if queue.refuses:
             room = queue.room(run)
             taken = min(taken, room)
-            if not room:
-                continue
             if room < run.count:
+                queue.turn_away(run.part(room, run.count))
+                node.dirty[queue] = None
+                if not room:
+                    continue
                 part = run.part(0, room)
         if queue.publish(part, properties):
             waits = True

@@ -21,7 +21,8 @@ from amqpd.propertylist import edited
 
 _HEAD = Struct(">BHI")
 _METHOD, _HEADER = 1, 2
-_PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
+_PUBLISH = b"\x00\x3c\x00\x28"
+_MARK_AT = 11
 # A content header of the basic class before its body size: class 60, weight 0.
 _CONTENT = b"\x00\x3c\x00\x00"
 
@@ -36,11 +37,24 @@ def with_properties(run: Run, properties: bytes) -> Run:
     return _rewritten(run, run.data[run.start : run.start + run.method_size], properties)
 
 
-def readdressed(run: Run, exchange: str, routing_key: str, properties: bytes) -> Run:
+def readdressed(run: Run, exchange: str, routing_key: str, properties: bytes, mark: int = 0) -> Run:
     """The run as if it had been published to `exchange` with `routing_key` and these raw properties; not mandatory.
-    Raises ValueError for names of more than 255 bytes."""
-    payload = _PUBLISH + _short_string(exchange) + _short_string(routing_key) + b"\x00"
+    `mark` stands in the method's reserved field, where no client sees it. Raises ValueError for names of more than
+    255 bytes."""
+    payload = _PUBLISH + mark.to_bytes(2, "big") + _short_string(exchange) + _short_string(routing_key) + b"\x00"
     return _rewritten(run, _HEAD.pack(_METHOD, _channel(run), len(payload)) + payload + b"\xce", properties)
+
+
+def mark_of(run: Run) -> int:
+    """What stands in the reserved field of its method; 0 in what clients send, or should."""
+    return int.from_bytes(run.data[run.start + _MARK_AT : run.start + _MARK_AT + 2], "big")
+
+
+def unmarked(run: Run) -> Run:
+    """The run with nothing in the reserved field."""
+    at = run.start + _MARK_AT
+    method = run.data[run.start : at] + b"\x00\x00" + run.data[at + 2 : run.start + run.method_size]
+    return _rewritten(run, method, run.properties)
 
 
 def _rewritten(run: Run, method: bytes, properties: bytes) -> Run:

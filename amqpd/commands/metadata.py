@@ -5,7 +5,7 @@ committed, and taken over by the broker if one runs there; or one sentence (`cli
 code 1).
 Rules: 1. A command opens the store itself; the running broker is only told to look. 2. A plan that was
 overtaken by somebody else's change is made anew, so its errors are about what is really there.
-Not here: what the commands are (`users.py`, `vhosts.py`, `permissions.py`).
+Not here: what the commands are (`users.py`, `vhosts.py`, `policies.py` and so on).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from amqpd.topology.records import (
     Change,
     Delete,
     Key,
+    ParameterRecord,
     PermissionRecord,
     Put,
     TopicPermissionRecord,
@@ -141,6 +142,18 @@ def check_name(kind: str, name: str) -> None:
         raise click.ClickException(f"the {kind}'s name has control characters, or is not UTF-8")
 
 
+def json_value(what: str, text: str) -> Any:
+    """What the JSON text says. Raises ClickException."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"the {what} is not JSON: {error}; a text has quotes: '\"text\"'") from error
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number in JSON")
+
+
 async def _commit(store: MetadataStore, plan: Callable[[Topology], Plan]) -> None:
     for _ in range(ROUNDS_MAX):
         topology, revisions = await _load(store)
@@ -166,6 +179,7 @@ async def _sweep(store: MetadataStore) -> None:
         for record in records
         if not isinstance(record, VhostRecord | UserRecord)
         and (record.vhost not in vhosts or (isinstance(record, OfUser) and record.user not in users))
+        and not (isinstance(record, ParameterRecord) and not record.vhost)
     ]
     if orphans:
         await store.transact([], transaction_of(orphans).operations)

@@ -45,10 +45,7 @@ def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
     for run, queues, properties, mandatory in transaction.publishes:
         accept(channel, run, tuple(_of_now(channel, queues)), properties, mandatory)
     for entries, requeue in transaction.settled:
-        if requeue:
-            channel.requeue(entries)
-        else:
-            channel.discard(entries)
+        channel.let_go(entries, requeue)
     channel.node.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
 
 

@@ -18,7 +18,7 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
-from amqpd.topology.records import Put, QueueRecord
+from amqpd.topology.records import QueueRecord
 from amqpd.wire import declare_ok_frame
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         else:
             _declared(channel, method, queue)
 
-    node.submit([Put(record, create=True)], channel.suspend(declared))
+    node.census.declare_queue(record, channel.suspend(declared))
 
 
 def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str) -> None:
@@ -99,6 +99,8 @@ def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str
 
 def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) -> None:
     channel.last_queue = queue.record.name
+    queue.used()
+    queue.dispatch()
     if not method.nowait:
         channel.connection.write(
             declare_ok_frame(channel.id, queue.record.name, queue.backlog.ready, len(queue.consumers))
@@ -140,7 +142,9 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     connection = channel.connection
     name = last_queue(channel, method.queue)
     channel.node.access.require(connection.user, connection.vhost, "read", "queue", name)
-    count = existing_queue(channel, name).purge()
+    queue = existing_queue(channel, name)
+    queue.dispatch()
+    count = queue.purge()
     if not method.nowait:
         channel.send(commands.Queue.PurgeOk(message_count=count))
 
@@ -159,6 +163,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         deleted(0)  # deleting what is not there succeeds, in RabbitMQ since 3.2
         return
     refuse_locked(channel, queue.record)
+    queue.dispatch()
 
     def obstacle() -> str | None:
         if method.if_unused and queue.consumers:

@@ -54,8 +54,8 @@ class Deadlines:
         return self._at[self._walked] if self._walked < len(self._at) else None
 
     def due(self, now_ms: int) -> list[tuple[int, int]]:
-        """The stretches (first, last) whose deadline is `now_ms` or earlier, in the order of their deadlines, what was
-        overdue before first. They are not told again."""
+        """The stretches (first, last) whose deadline is `now_ms` or earlier, in the order of their deadlines; before
+        them what was overdue. They are not told again."""
         self._sort()
         found, self.overdue = self.overdue, []
         low, high = self._walked, bisect_right(self._at, now_ms, lo=self._walked)
@@ -65,34 +65,6 @@ class Deadlines:
             if high > WALKED_MAX and high * 2 > len(self._at):
                 self._cut()
         return found
-
-    def extend(self, other: Deadlines) -> None:
-        """Take over those of a segment that became one with this one."""
-        self._cut()
-        other._cut()
-        if self._at and other._at and (not self._sorted or not other._sorted or other._at[0] < self._at[-1]):
-            self._sorted = False
-        elif not other._sorted:
-            self._sorted = False
-        self._at += other._at
-        self._first += other._first
-        self._last += other._last
-        self.overdue += other.overdue
-
-    def cut_from(self, seq: int) -> Deadlines:
-        """Those of the messages from `seq` on are another segment's now."""
-        rest, kept = Deadlines(), Deadlines()
-        self._sort()
-        for index in range(self._walked, len(self._at)):
-            at, first, last = self._at[index], self._first[index], self._last[index]
-            if first < seq:
-                kept._append(at, first, min(last, seq - 1))
-            if last >= seq:
-                rest._append(at, max(first, seq), last)
-        self._at, self._first, self._last, self._walked = kept._at, kept._first, kept._last, 0
-        rest.overdue = [(max(first, seq), last) for first, last in self.overdue if last >= seq]
-        self.overdue = [(first, min(last, seq - 1)) for first, last in self.overdue if first < seq]
-        return rest
 
     def pack(self) -> bytes:
         """Little-endian int64 triples (deadline, first, last), ascending by deadline. What is overdue has a deadline
@@ -120,11 +92,6 @@ class Deadlines:
         found._at, found._first, found._last = packed[0::3], packed[1::3], packed[2::3]
         found._sorted = False
         return found
-
-    def _append(self, deadline_ms: int, first: int, last: int) -> None:
-        self._at.append(deadline_ms)
-        self._first.append(first)
-        self._last.append(last)
 
     def _cut(self) -> None:
         self._at = self._at[self._walked :]

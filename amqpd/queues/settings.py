@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 CLASSIC, QUORUM = "classic", "quorum"
 DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
@@ -53,8 +53,9 @@ def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> Queu
     """`policy` is keyed as in a policy's definition: `message-ttl` for the argument `x-message-ttl`."""
 
     def smaller(name: str) -> int | None:
-        values = [value for value in (arguments.get("x-" + name), policy.get(name)) if _is_number(value)]
-        return min(values, default=None)
+        given = (arguments.get("x-" + name), policy.get(name))
+        numbers: list[int] = [value for value in given if _is_number(value)]
+        return min(numbers, default=None)
 
     def text(name: str) -> str | None:
         for value in (arguments.get("x-" + name), policy.get(name)):
@@ -62,7 +63,7 @@ def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> Queu
                 return value
         return None
 
-    kind = QUORUM if arguments.get("x-queue-type") == QUORUM else CLASSIC
+    kind = type_of(arguments)
     overflow = text("overflow") or DROP_HEAD
     limit = max_priority = None
     if kind == QUORUM:
@@ -92,5 +93,9 @@ def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> Queu
     )
 
 
-def _is_number(value: Any) -> bool:
+def type_of(arguments: Mapping[str, Any]) -> str:
+    return QUORUM if arguments.get("x-queue-type") == QUORUM else CLASSIC
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)

@@ -28,7 +28,9 @@ from amqpd.topology.records import (
     BindingRecord,
     ExchangeRecord,
     Key,
+    ParameterRecord,
     PermissionRecord,
+    PolicyRecord,
     QueueRecord,
     Record,
     TopicPermissionRecord,
@@ -41,11 +43,15 @@ PREFIX = "topology/"
 # Deeper tables than anybody writes by hand, and far from where Python's own recursion ends.
 TABLE_DEPTH_MAX = 100
 
+# In the order in which they are loaded: what others depend on goes first.
 RECORDS: dict[str, type[Record]] = {
     "vhost": VhostRecord,
     "user": UserRecord,
     "permission": PermissionRecord,
     "topic-permission": TopicPermissionRecord,
+    "parameter": ParameterRecord,
+    "policy": PolicyRecord,
+    "operator-policy": PolicyRecord,
     "exchange": ExchangeRecord,
     "queue": QueueRecord,
     "binding": BindingRecord,
@@ -58,6 +64,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "str | None": (str, type(None)),
     "tuple[str, ...]": (list,),
     "Arguments": (dict,),
+    "JsonValue": (),
     "DestinationType": (str,),
 }
 _FIELDS = {
@@ -86,7 +93,7 @@ def encode_record(record: Record) -> str:
     values: dict[str, Any] = {}
     for name, types in _FIELDS[type(record)].items():
         value = getattr(record, name)
-        values[name] = _plain_table(value, 1) if types == (dict,) else value
+        values[name] = _plain_table(value, 1) if types == (dict,) else value if types else _plain(value, 1)
     return json.dumps(values, separators=(",", ":"))
 
 
@@ -99,6 +106,9 @@ def decode_record(key: str, text: str) -> Record:
         if unknown := values.keys() - types.keys():
             raise ValueError(f"unknown fields {sorted(unknown)}")
         for name in values:
+            if not types[name]:
+                values[name] = _value(values[name])
+                continue
             if not isinstance(values[name], types[name]) or (type(values[name]) is bool) != (bool in types[name]):
                 raise ValueError(f"{name} is {values[name]!r}")
             if types[name] == (list,):

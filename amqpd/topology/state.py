@@ -18,13 +18,17 @@ from itertools import count
 from typing import Any
 
 from amqpd.exchanges import Matcher, Message, Reads, check_types, new_matcher
+from amqpd.topology.policies import EffectivePolicy, Kind, VhostPolicies
+from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
 from amqpd.topology.records import (
     BindingRecord,
     Change,
     Delete,
     ExchangeRecord,
     Key,
+    ParameterRecord,
     PermissionRecord,
+    PolicyRecord,
     Put,
     QueueRecord,
     Record,
@@ -33,30 +37,30 @@ from amqpd.topology.records import (
     VhostRecord,
 )
 
-ALTERNATE_EXCHANGE = "alternate-exchange"
-
 
 class ExchangeState:
     """An exchange's record and the matcher that holds its bindings. `alternate` is the name of its alternate
-    exchange, or None; an argument that is not a name counts as none."""
+    exchange, by argument or policy, or None; an argument that is not a name counts as none."""
 
     __slots__ = ("alternate", "matcher", "record")
 
-    def __init__(self, record: ExchangeRecord, matcher: Matcher) -> None:
+    def __init__(self, record: ExchangeRecord, matcher: Matcher, alternate: str | None) -> None:
         self.record = record
         self.matcher = matcher
-        alternate = record.arguments.get(ALTERNATE_EXCHANGE)
-        self.alternate: str | None = alternate if isinstance(alternate, str) else None
+        self.alternate = alternate
 
 
 class VhostTopology:
     """What one virtual host holds. Read by everybody, changed by `Topology.apply` only. `version` moves with
-    every change of an exchange, queue or binding in it, and with nothing else."""
+    every change of an exchange (its alternate by policy too), queue or binding in it, and with nothing else."""
 
     def __init__(self, name: str, versions: Iterator[int] | None = None) -> None:
         self.name = name
         self.exchanges: dict[str, ExchangeState] = {}
         self.queues: dict[str, QueueRecord] = {}
+        self.policies = VhostPolicies()
+        self.parameters: dict[tuple[str, str], ParameterRecord] = {}
+        """by component and name"""
         self._versions = count(1) if versions is None else versions
         self.version = next(self._versions)
         self._from: dict[str, dict[Key, BindingRecord]] = {}
@@ -88,7 +92,12 @@ class VhostTopology:
             yield from leaving.values()
 
     def is_empty(self) -> bool:
-        return not (self.exchanges or self.queues or self._from)
+        return not (self.exchanges or self.queues or self._from or self.parameters or self.policies.records())
+
+    def policy_of(self, kind: Kind, name: str, queue_type: str = "classic") -> EffectivePolicy:
+        """What the policies say of the thing, which need not exist."""
+        things = self.queues if kind == "queue" else self.exchanges
+        return self.policies.of(kind, name, queue_type, remember=name in things)
 
     # -- routing
 
@@ -181,11 +190,35 @@ class VhostTopology:
             matcher = new_matcher(record)
             for binding in self.bindings_from(record.name):
                 matcher.add(binding)
-        self.exchanges[record.name] = ExchangeState(record, matcher)
+        self.exchanges[record.name] = ExchangeState(record, matcher, self._alternate(record))
         self._moved()
+
+    def _alternate(self, record: ExchangeRecord) -> str | None:
+        """The argument goes before the policy (rabbit_policy.erl, `get_arg`)."""
+        if ALTERNATE_EXCHANGE in record.arguments:
+            alternate = record.arguments[ALTERNATE_EXCHANGE]
+        else:
+            alternate = self.policy_of("exchange", record.name).get(ALTERNATE_EXCHANGE)
+        return alternate if isinstance(alternate, str) else None
+
+    def put_policy(self, record: PolicyRecord) -> None:
+        if self.policies.put(record):
+            self._policies_changed()
+
+    def delete_policy(self, key: Key) -> None:
+        if self.policies.delete(key):
+            self._policies_changed()
+
+    def _policies_changed(self) -> None:
+        alternates = [(exchange, self._alternate(exchange.record)) for exchange in self.exchanges.values()]
+        if any(exchange.alternate != alternate for exchange, alternate in alternates):
+            for exchange, alternate in alternates:
+                exchange.alternate = alternate
+            self._moved()
 
     def delete_exchange(self, name: str) -> None:
         if self.exchanges.pop(name, None) is not None:
+            self.policies.forget("exchange", name)
             self._moved()
 
     def put_queue(self, record: QueueRecord) -> None:
@@ -195,6 +228,7 @@ class VhostTopology:
 
     def delete_queue(self, name: str) -> None:
         if self.queues.pop(name, None) is not None:
+            self.policies.forget("queue", name)
             self._moved()
 
     def put_binding(self, record: BindingRecord) -> None:
@@ -257,6 +291,7 @@ class Topology:
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermissionRecord]] = {}
         self.vhosts: dict[str, VhostTopology] = {}
         self.vhost_records: dict[str, VhostRecord] = {}
+        self.global_parameters: dict[tuple[str, str], ParameterRecord] = {}
         self._waiting: dict[str, VhostTopology] = {}  # contents without a virtual host's record
         self._routing_versions = count(1)
 
@@ -281,13 +316,18 @@ class Topology:
         """What callers remember under `version` is void: a queue is gone before its record."""
         self.version += 1
 
+    def policy_of(self, kind: Kind, vhost: str, name: str, queue_type: str = "classic") -> EffectivePolicy:
+        """What the policies say of a queue or an exchange, which need not exist; its virtual host must."""
+        return self.vhosts[vhost].policy_of(kind, name, queue_type)
+
     def leftovers(self, vhost: str) -> list[Record]:
         """What belongs to a virtual host that has no record (any more)."""
         contents = self._waiting.get(vhost)
         if contents is None:
             return []
         exchanges = (state.record for state in contents.exchanges.values())
-        return [*contents.bindings(), *exchanges, *contents.queues.values()]
+        about: list[Record] = [*contents.parameters.values(), *contents.policies.records()]
+        return [*contents.bindings(), *exchanges, *contents.queues.values(), *about]
 
     def _put(self, record: Record) -> None:
         match record:
@@ -305,6 +345,10 @@ class Topology:
                 self.users[record.name] = record
             case PermissionRecord():
                 self.permissions[(record.vhost, record.user)] = record
+            case PolicyRecord():
+                self._contents(record.vhost).put_policy(record)
+            case ParameterRecord():
+                self._parameters(record.vhost)[record.component, record.name] = record
             case TopicPermissionRecord():
                 of_user = self.topic_permissions.setdefault((record.vhost, record.user), {})
                 of_user[record.exchange] = record
@@ -319,6 +363,12 @@ class Topology:
                 self._let_go(vhost)
             case ("exchange", vhost, name):
                 self._contents(vhost).delete_exchange(name)
+                self._let_go(vhost)
+            case ("policy" | "operator-policy", vhost, _):
+                self._contents(vhost).delete_policy(change.key)
+                self._let_go(vhost)
+            case ("parameter", vhost, component, name):
+                self._parameters(vhost).pop((component, name), None)
                 self._let_go(vhost)
             case ("vhost", name):
                 contents = self.vhosts.pop(name, None)
@@ -336,6 +386,9 @@ class Topology:
                     self.topic_permissions.pop((vhost, user), None)
             case _:
                 raise ValueError(f"not the key of a record: {change.key!r}")
+
+    def _parameters(self, vhost: str) -> dict[tuple[str, str], ParameterRecord]:
+        return self._contents(vhost).parameters if vhost else self.global_parameters
 
     def _contents(self, vhost: str) -> VhostTopology:
         contents = self.vhosts.get(vhost)

@@ -20,7 +20,9 @@ from amqpd.topology.records import (
     Change,
     Delete,
     ExchangeRecord,
+    ParameterRecord,
     PermissionRecord,
+    PolicyRecord,
     Put,
     QueueRecord,
     UserRecord,
@@ -103,14 +105,18 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def test_start_loads_everything_in_one_batch_virtual_hosts_first(store: MetadataStore) -> None:
     binding = BindingRecord("/", "x", "q", "queue", "k")
-    records = [QUEUE, binding, ExchangeRecord("/", "x", "direct"), UserRecord("u")]
+    policy = PolicyRecord("/", "p", "q", "all", {"expires": 1})
+    parameter = ParameterRecord("/", "vhost-limits", "limits", {"max-queues": 1})
+    records = [QUEUE, policy, binding, ExchangeRecord("/", "x", "direct"), UserRecord("u"), parameter]
     await write(store, *map(Put, records))
     await store.transact([], [PutKey("system/other", "not a record")])
     node = Node(store)
     await node.sync.start()
     (batch,) = node.said
     assert isinstance(batch, list)
-    assert [change.record.key[0] for change in batch] == ["vhost", "user", "exchange", "queue", "binding"]
+    assert [change.record.key[0] for change in batch] == [
+        *("vhost", "user", "parameter", "policy", "exchange", "queue", "binding")
+    ]
     assert node.topology.vhosts["/"].route("x", "k") == ("q",)
 
 
