@@ -52,6 +52,7 @@ PURE = (
     "amqpd.alarm_board",
     "amqpd.topology.records",
     "amqpd.topology.state",
+    "amqpd.topology.routes",
     "amqpd.topology.plans",
     "amqpd.topology.policies",
     "amqpd.topology.policy_keys",
