@@ -31,6 +31,7 @@ from amqpd import publishing
 from amqpd.confirms import Confirms
 from amqpd.consumers import Consumer
 from amqpd.content import Content
+from amqpd.delivery_ages import DeliveryAges, timed_out
 from amqpd.kernel import Run
 from amqpd.states import State
 from amqpd.transaction import Transaction
@@ -48,6 +49,7 @@ BODY_BYTES_MAX = 512 * 1024 * 1024
 
 _PUBLISH_ID = b"\x00\x3c\x00\x28"
 _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
+_NO_METHOD = b"\x00\x00\x00\x00"
 
 
 class Channel:
@@ -73,6 +75,7 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         self.next_tag = 1
         self.unacked = Unacked()
+        self._ages = DeliveryAges()
         self.consumed = 0
         """unacked deliveries to consumers: what prefetch_shared limits; basic.get is not limited"""
         self.confirms: Confirms | None = None
@@ -285,6 +288,15 @@ class Channel:
             self.wake_consumers()
         else:
             self.node.dirty[consumer.queue] = None
+
+    def on_timer(self, now: float) -> None:
+        """About once a second: a delivery that was not acknowledged in time closes the channel."""
+        overdue_ms = self._ages.overdue_ms(
+            self.unacked.oldest, self.next_tag, self.node.limits.consumer_timeout_s, now
+        )
+        # What is suspended has something under way that would go on behind channel.close; the next second comes.
+        if overdue_ms is not None and not self.suspended:
+            self.fail(AMQPPreconditionFailed(timed_out(self.id, overdue_ms)), _NO_METHOD)
 
     def wake_consumers(self) -> None:
         """Their credit may have grown: let their queues look."""

@@ -200,6 +200,10 @@ class Settings(BaseSettings):
     heartbeat_s: Count = Field(60, ge=0, le=65_535)
     # From accept to connection.open, so that half-open clients do not hold descriptors. 10 s as RabbitMQ.
     handshake_timeout_s: Seconds = Field(10.0, gt=0, le=600)
+    # A delivery that is not acknowledged for so long closes its channel, and comes to another consumer. 30 minutes as
+    # RabbitMQ: who forgets to acknowledge keeps messages from everybody else, and keeps them on the disk. Queues may
+    # have their own (x-consumer-timeout, the policy consumer-timeout). 0: never.
+    consumer_timeout_s: Seconds = Field(1800.0, ge=0, le=31_536_000)
     # The largest body. 128 MiB was RabbitMQ's limit until 4.0; at most 512 MiB, because a message is in
     # memory whole.
     message_bytes_max: Bytes = Field(128 * MIB, ge=1, le=512 * MIB)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from amqpd.kernel import Run, encode_deliveries
+from amqpd.queues.arguments import queue_type
 from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.queue import Queue
+from amqpd.queues.settings import QUORUM
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -26,9 +28,30 @@ if TYPE_CHECKING:
 class Consumer:
     """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
 
-    __slots__ = ("channel", "exclusive", "no_ack", "prefetch", "priority", "queue", "tag", "tag_bytes", "unacked")
+    __slots__ = (
+        "ack_timeout_ms",
+        "channel",
+        "exclusive",
+        "no_ack",
+        "prefetch",
+        "priority",
+        "queue",
+        "shares_prefetch",
+        "tag",
+        "tag_bytes",
+        "unacked",
+    )
 
-    def __init__(self, channel: Channel, queue: Queue, tag: str, no_ack: bool, exclusive: bool) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        exclusive: bool,
+        priority: int = 0,
+        ack_timeout_ms: int | None = None,
+    ) -> None:
         self.channel = channel
         self.queue = queue
         self.tag = tag
@@ -36,9 +59,14 @@ class Consumer:
         self.tag_bytes = bytes((len(encoded),)) + encoded
         self.no_ack = no_ack
         self.exclusive = exclusive
-        self.priority = 0
         self.prefetch = channel.prefetch
         self.unacked = 0
+        self.priority = priority
+        """who has a higher one is served first (https://www.rabbitmq.com/docs/consumer-priority)"""
+        self.ack_timeout_ms = ack_timeout_ms
+        """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
+        self.shares_prefetch = queue_type(queue.record.arguments) != QUORUM
+        """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
 
     def credit(self) -> int:
         channel = self.channel
@@ -48,7 +76,7 @@ class Consumer:
         if not self.no_ack:
             if self.prefetch:
                 credit = self.prefetch - self.unacked
-            if channel.prefetch_shared:
+            if channel.prefetch_shared and self.shares_prefetch:
                 credit = min(credit, channel.prefetch_shared - channel.consumed)
         return credit
 

@@ -15,6 +15,8 @@ class Limits:
     frame_max: int = 131_072
     heartbeat_s: int = 60
     handshake_timeout_s: float = 10.0
+    consumer_timeout_s: float = 1800.0
+    """0: none"""
     message_bytes_max: int = 128 * 1024 * 1024
     outbox_bytes_max: int = 4 * 1024 * 1024
     queue_memory_bytes: int = 16 * 1024 * 1024

@@ -34,6 +34,7 @@ PURE = (
     "amqpd.content",
     "amqpd.transaction",
     "amqpd.unacked",
+    "amqpd.delivery_ages",
     "amqpd.wire",
     "amqpd.properties",
     "amqpd.propertylist",

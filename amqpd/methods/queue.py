@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
-from pamqp.exceptions import AMQPAccessRefused, AMQPPreconditionFailed
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotImplemented, AMQPPreconditionFailed
 
 from amqpd.methods.bindings import bind_to, unbind_from
 from amqpd.methods.names import (
@@ -18,29 +18,22 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
-from amqpd.topology.records import QueueRecord
+from amqpd.queues.arguments import (
+    DECLARE_ARGUMENTS,
+    check_dead_letter_exchange,
+    check_declaration,
+    described_queue,
+    queue_type,
+    refuse_server_named,
+)
+from amqpd.queues.settings import QUORUM
+from amqpd.topology.records import Arguments, QueueRecord
 from amqpd.wire import declare_ok_frame
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node import Handlers
     from amqpd.queues.queue import Queue
-
-# The arguments that RabbitMQ compares (rabbit_amqqueue:check_queue_type_args and its queue types).
-EQUIVALENCE_ARGUMENTS = (
-    "x-expires",
-    "x-message-ttl",
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-overflow",
-    "x-queue-type",
-    "x-single-active-consumer",
-    "x-delivery-limit",
-)
 
 
 def declare(channel: Channel, method: commands.Queue.Declare) -> None:
@@ -51,6 +44,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         return
     generated = not name
     if generated:
+        refuse_server_named(method.arguments or {})
         name = "amq.gen-" + node.token()
     node.access.require(connection.user, connection.vhost, "configure", "queue", name)
     exclusive = bool(method.exclusive)
@@ -72,6 +66,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         return
     if not generated:
         refuse_reserved("queue", name)
+    _check_new(channel, record)
 
     def declared(created: bool) -> None:
         queue = node.queues.get((connection.vhost, name))
@@ -81,6 +76,17 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
             _declared(channel, method, queue)
 
     node.census.declare_queue(record, channel.suspend(declared))
+
+
+def _check_new(channel: Channel, record: QueueRecord) -> None:
+    """Who names a dead letter exchange must be able to read here and write there, or it would be a way around
+    permissions (https://www.rabbitmq.com/docs/dlx#security). RabbitMQ looks at that first."""
+    dead_letter_exchange = check_dead_letter_exchange(record)
+    if dead_letter_exchange is not None:
+        access, user = channel.node.access, channel.connection.user
+        access.require(user, record.vhost, "read", "queue", record.name)
+        access.require(user, record.vhost, "write", "exchange", dead_letter_exchange)
+    check_declaration(record)
 
 
 def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str) -> None:
@@ -108,12 +114,18 @@ def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) ->
 
 
 def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
-    resource = f"queue '{current.name}' in vhost '{current.vhost}'"
+    resource = described_queue(current)
     if received.owner != current.owner:
         raise locked(current)  # whatever else differs, as RabbitMQ has it
     require_equal(resource, "durable", received.durable, current.durable)
     require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
-    require_equal_arguments(resource, EQUIVALENCE_ARGUMENTS, received.arguments, current.arguments)
+    names = DECLARE_ARGUMENTS[queue_type(current.arguments)]
+    require_equal_arguments(resource, names, _with_type(received.arguments), _with_type(current.arguments))
+
+
+def _with_type(arguments: Arguments) -> dict[str, Any]:
+    """A queue without a type is a classic one, and RabbitMQ 4 compares it so."""
+    return {"x-queue-type": "classic", **arguments}
 
 
 def bind(channel: Channel, method: commands.Queue.Bind) -> None:
@@ -164,6 +176,8 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         return
     refuse_locked(channel, queue.record)
     queue.dispatch()
+    if queue_type(queue.record.arguments) == QUORUM:
+        _refuse_conditions(method, queue.record)
 
     def obstacle() -> str | None:
         if method.if_unused and queue.consumers:
@@ -179,6 +193,16 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         done(False)
     else:
         node.remove(queue.record, channel.suspend(done), lambda: obstacle() is None)
+
+
+def _refuse_conditions(method: commands.Queue.Delete, record: QueueRecord) -> None:
+    """https://www.rabbitmq.com/docs/specification: quorum queues are deleted whatever is in them."""
+    for flag, asked in (("if-unused", method.if_unused), ("if-empty", method.if_empty)):
+        if asked:
+            raise AMQPNotImplemented(
+                f"cannot delete {described_queue(record)}. queue.delete operations with {flag} flag set are not "
+                "supported by quorum queues"
+            )
 
 
 METHODS: Handlers = {

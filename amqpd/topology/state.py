@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from amqpd.exchanges import Matcher, Message, Reads, check_types, new_matcher
+from amqpd.exchanges import Message, Reads, check_types, new_matcher
+from amqpd.topology.exchange_state import ExchangeState
 from amqpd.topology.policies import EffectivePolicy, Kind, VhostPolicies
 from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
 from amqpd.topology.records import (
@@ -37,18 +38,6 @@ from amqpd.topology.records import (
     VhostRecord,
 )
 from amqpd.topology.routes import reached_reads, route
-
-
-class ExchangeState:
-    """An exchange's record and the matcher that holds its bindings. `alternate` is the name of its alternate
-    exchange, by argument or policy, or None; an argument that is not a name counts as none."""
-
-    __slots__ = ("alternate", "matcher", "record")
-
-    def __init__(self, record: ExchangeRecord, matcher: Matcher, alternate: str | None) -> None:
-        self.record = record
-        self.matcher = matcher
-        self.alternate = alternate
 
 
 class VhostTopology:
