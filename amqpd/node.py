@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from amqpd import dead_lettering
 from amqpd.congestion import Congestion
+from amqpd.histories import Histories
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
@@ -24,12 +25,14 @@ from amqpd.properties import PropertiesReader
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
+from amqpd.replies import Replies
 from amqpd.security.access import Access
 from amqpd.states import State
 from amqpd.topology.order import ChangeOrder, Removable
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
+from amqpd.unroutable import Unroutable
 from amqpd.wakes import Wakes
 
 if TYPE_CHECKING:
@@ -76,6 +79,10 @@ class Services(Protocol):
         """A random number of 63 bits."""
         ...
 
+    def chance(self) -> float:
+        """A random number from 0.0 to below 1.0."""
+        ...
+
     def log(self, event: str, fields: Mapping[str, Any]) -> None: ...
 
     def bug(self, error: Exception) -> None:
@@ -104,6 +111,7 @@ class Node:
         self.properties = PropertiesReader()
         self.token = services.token
         self.new_queue_id = services.queue_id
+        self.chance = services.chance
         self.queues: dict[tuple[str, str], Queue] = {}
         self.connections: dict[str, Connection] = {}
         self._owned: dict[str, dict[Queue, None]] = {}
@@ -125,6 +133,9 @@ class Node:
         """what a large queue may keep in memory; worked out at most once a tick"""
         self._order = ChangeOrder(topology, self.submit)
         self.wakes = Wakes()
+        self.replies = Replies()
+        self.unroutable = Unroutable()
+        self.histories = Histories(self)
 
     # Start
 
@@ -172,6 +183,8 @@ class Node:
                 self._remove_queue(change.key)
             elif change.key[0] == "vhost":
                 self._empty_vhost(change.key[1])
+        self.histories.applied(changes)
+        self.unroutable.applied(changes)
         for vhost in policies_changed(changes):
             for (of, _), queue in self.queues.items():
                 if of == vhost:
@@ -248,21 +261,6 @@ class Node:
         self.dirty[queue] = None
         if queue.record.auto_delete and not queue.consumers:
             self.end_queue(queue)
-
-    def route(self, vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any]) -> tuple[Queue, ...]:
-        names = self.topology.vhosts[vhost].route(exchange, routing_key, headers)
-        queues = self.queues
-        return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
-
-    def route_keys(
-        self, vhost: str, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any]
-    ) -> list[Queue]:
-        """The queues that a message with several routing keys reaches, each once; none when there is no exchange."""
-        if vhost not in self.topology.vhosts:
-            return []
-        return list(
-            dict.fromkeys(queue for key in routing_keys for queue in self.route(vhost, exchange, key, headers))
-        )
 
     # Messages
 

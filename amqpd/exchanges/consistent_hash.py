@@ -22,7 +22,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.exchanges.hash_slots import HashSlots, digest
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.message import Message
-from amqpd.exchanges.values import comparable, erlang_term
+from amqpd.exchanges.values import comparable, erlang_term, field_type
 from amqpd.propertylist import CORRELATION_ID, MESSAGE_ID, TIMESTAMP
 from amqpd.topology.records import BindingRecord, ExchangeRecord
 
@@ -54,7 +54,7 @@ class ConsistentHashMatcher(Matcher):
         for name, value in given.items():
             if not isinstance(value, str):
                 raise AMQPPreconditionFailed(
-                    f"invalid type '{erlang_term(value)[0]}' for arg '{name}' in exchange '{record.name}' in vhost "
+                    f"invalid type '{field_type(value)}' for arg '{name}' in exchange '{record.name}' in vhost "
                     f"'{record.vhost}'"
                 )
         if len(given) == 2:
