@@ -145,24 +145,27 @@ def _unroutable(channel: Channel, run: Run, route: Route) -> int:
 def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Properties) -> None:
     """A run whose properties say more than how it is stored, or whose way depends on more than its routing key."""
     node, vhost = channel.node, channel.connection.vhost
-    keys = (route.routing_key, *properties.routing_keys)
+    keys: tuple[str, ...] = (route.routing_key,)
     if not properties.plain:
         _check_properties(channel, route, properties)
-        if properties.delay_ms:
-            delay_ms = properties.delay_ms
-            run = _rewritten(channel, run, properties, delay_ms)
-            _take(channel, run, (), node.properties.read(run.properties), route, (), delay_ms)
+        keys += properties.routing_keys
+        delay_ms = properties.delay_ms
+        rewritten = _rewritten(channel, run, properties, delay_ms)
+        if rewritten is not run:
+            run, properties = rewritten, node.properties.read(rewritten.properties)
+        if delay_ms:
+            _take(channel, run, (), properties, route, (), delay_ms)
             return
-        run = _rewritten(channel, run, properties)
-        properties = node.properties.read(run.properties)
+    queues = route.queues
+    if queues is not None and len(keys) == 1:
+        _take(channel, run, queues, properties, route)
+        return
     replies: tuple[ReplyConsumer, ...] = ()
     if not route.exchange:
         found = {key: node.replies.find(vhost, key) for key in keys if key.startswith(PREFIX)}
         replies = tuple(consumer for consumer in found.values() if consumer is not None)
     for part in parts(route, run):
-        queues = route.queues
-        if queues is None or len(keys) > 1:
-            queues = queues_of(node, vhost, route, keys, part, properties)
+        queues = queues_of(node, vhost, route, keys, part, properties)
         _take(channel, part, queues, properties, route, replies)
 
 
