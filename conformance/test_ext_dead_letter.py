@@ -97,7 +97,10 @@ def test_nack_multiple_dead_letters_all(letters):
     assert [box.take().body for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-@rule("RabbitMQ: dlx", "A message that expires by its queue's time to live has reason expired and no original-expiration")
+@rule(
+    "RabbitMQ: dlx",
+    "A message that expires by its queue's time to live has reason expired and no original-expiration",
+)
 def test_a_message_expired_by_the_queue(letters):
     box = letters(**{"x-message-ttl": 20})
     box.publish("k.1")
@@ -115,7 +118,9 @@ def test_a_message_expired_by_itself(letters):
     assert got.properties.expiration is None
 
 
-@rule("RabbitMQ: dlx", "The expiration is taken off at any death, or the message could expire again behind the exchange")
+@rule(
+    "RabbitMQ: dlx", "The expiration is taken off at any death, or the message could expire again behind the exchange"
+)
 def test_a_rejected_message_loses_its_expiration(letters):
     box = letters()
     box.publish("k.1", expiration="600000")

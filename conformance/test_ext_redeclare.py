@@ -37,14 +37,14 @@ def printed(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@rule("AMQP 0-9-1 class queue, declare", "Declaring a queue again with the same arguments succeeds")
+@rule("AMQP 0-9-1 section 1.7.2.1", "Declaring a queue again with the same arguments succeeds")
 @ALL
 def test_the_same_arguments_again(channel, unique, argument, first, second, kind):
     for _ in range(2):
         channel.queue_declare(f"{unique}.q", exclusive=True, arguments={argument: first})
 
 
-@rule("RabbitMQ: queues (property equivalence)", "Another value of an argument is told with both values")
+@rule("RabbitMQ: queues#property-equivalence", "Another value of an argument is told with both values")
 @ALL
 def test_another_value_is_refused(broker, connection, unique, argument, first, second, kind):
     queue = f"{unique}.q"
@@ -55,7 +55,7 @@ def test_another_value_is_refused(broker, connection, unique, argument, first, s
 
 
 @rule(
-    "RabbitMQ: queues (property equivalence)",
+    "RabbitMQ: queues#property-equivalence",
     "An argument left out is told with the value and type that the queue has",
 )
 @ALL
@@ -68,7 +68,7 @@ def test_a_missing_argument_is_refused(broker, connection, unique, argument, fir
 
 
 @rule(
-    "RabbitMQ: queues (property equivalence)",
+    "RabbitMQ: queues#property-equivalence",
     "An argument that the queue was made without is told with its value and type",
 )
 @ALL
@@ -80,7 +80,7 @@ def test_an_additional_argument_is_refused(broker, connection, unique, argument,
         connection.channel().queue_declare(queue, exclusive=True, arguments={argument: first})
 
 
-@rule("RabbitMQ: queues (property equivalence)", "The dead letter routing key is compared too")
+@rule("RabbitMQ: queues#property-equivalence", "The dead letter routing key is compared too")
 def test_the_dead_letter_routing_key_is_compared(broker, connection, unique):
     queue, exchange = f"{unique}.q", {"x-dead-letter-exchange": "d"}
     connection.channel().queue_declare(
@@ -92,7 +92,7 @@ def test_the_dead_letter_routing_key_is_compared(broker, connection, unique):
         )
 
 
-@rule("RabbitMQ: queues (property equivalence)", "A large number is of type long in the text")
+@rule("RabbitMQ: queues#property-equivalence", "A large number is of type long in the text")
 def test_a_long_is_called_long(broker, connection, unique):
     queue = f"{unique}.q"
     connection.channel().queue_declare(queue, exclusive=True, arguments={"x-message-ttl": 2**33})
@@ -101,7 +101,7 @@ def test_a_long_is_called_long(broker, connection, unique):
 
 
 @rule(
-    "RabbitMQ: queues (property equivalence)",
+    "RabbitMQ: queues#property-equivalence",
     "Values are compared before they are validated: digits are not their number",
 )
 def test_a_string_of_digits_is_not_the_number(broker, connection, unique):
@@ -111,7 +111,7 @@ def test_a_string_of_digits_is_not_the_number(broker, connection, unique):
         connection.channel().queue_declare(queue, exclusive=True, arguments={"x-message-ttl": "1000"})
 
 
-@rule("RabbitMQ: queues (property equivalence)", "The same number in another width of integer is the same")
+@rule("RabbitMQ: queues#property-equivalence", "The same number in another width of integer is the same")
 def test_the_width_of_an_integer_does_not_matter(wire, unique):
     client = wire().open()
     client.open_channel()
@@ -179,7 +179,7 @@ def test_the_arguments_of_quorum_queues_are_compared(
         connection.channel().queue_declare(queue, durable=True, arguments={**QUORUM, **second})
 
 
-@rule("RabbitMQ: queues (property equivalence)", "An argument that no queue type knows is not compared")
+@rule("RabbitMQ: queues#property-equivalence", "An argument that no queue type knows is not compared")
 @pytest.mark.parametrize("second", [{"x-unknown": 2}, {"x-unknown": "1"}, {}], ids=["value", "type", "missing"])
 def test_unknown_arguments_are_not_compared(channel, unique, second):
     channel.queue_declare(f"{unique}.q", exclusive=True, arguments={"x-unknown": 1})

@@ -124,7 +124,10 @@ def test_the_head_expires_alone(channel, dying):
     assert take(channel, source).body == b"long"
 
 
-@rule("amqpd: exact expiry", "A message with a short expiration behind a longer one leaves in time too")
+@rule(
+    "RabbitMQ: ttl#per-message-ttl-caveats",
+    "A message with a short expiration behind a longer one leaves in time too",
+)
 @differs(on="rabbitmq", why=HEAD_ONLY)
 def test_a_message_behind_a_longer_one_expires(channel, dying):
     source, dead = dying()
@@ -138,7 +141,7 @@ def test_a_message_behind_a_longer_one_expires(channel, dying):
     assert bodies(channel, source, 2) == [b"long", b"never"]
 
 
-@rule("amqpd: exact expiry", "Messages leave in the order of their times, not of their publishing")
+@rule("RabbitMQ: ttl#per-message-ttl-caveats", "Messages leave in the order of their times, not of their publishing")
 @differs(on="rabbitmq", why=HEAD_ONLY)
 def test_messages_leave_in_the_order_of_their_times(channel, dying):
     source, dead = dying()
