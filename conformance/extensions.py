@@ -67,14 +67,14 @@ def wait_until(happened: Callable[[], bool], what: str = "that") -> None:
         time.sleep(PAUSE_S)
 
 
-def take(channel: BlockingChannel, queue: str, *, auto_ack: bool = True) -> Got:
+def take(channel: BlockingChannel, queue: str, *, auto_ack: bool = True, within_s: float = DEADLINE_S) -> Got:
     """The next message of the queue, as soon as there is one."""
-    end = time.monotonic() + DEADLINE_S
+    end = time.monotonic() + within_s
     while True:
         method, properties, body = channel.basic_get(queue, auto_ack=auto_ack)
         if method is not None:
             return Got(method, properties, body)
-        assert time.monotonic() < end, f"no message in {queue!r} within {DEADLINE_S} s"
+        assert time.monotonic() < end, f"no message in {queue!r} within {within_s} s"
         time.sleep(PAUSE_S)
 
 
@@ -84,7 +84,7 @@ def bodies(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
 
 
 def depth(channel: BlockingChannel, queue: str) -> int:
-    """Ready messages, as declare-ok tells them."""
+    """Ready messages, as declare-ok tells them. It may be asked ahead of publishes that are not confirmed yet."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
