@@ -140,16 +140,16 @@ class Reader:
     def bodies(self) -> list[bytes]:
         return [got.body for got in self.got]
 
-    def wait(self, count: int) -> list[Got]:
+    def wait(self, count: int, *, within_s: float = DEADLINE_S) -> list[Got]:
         """Until it was given so many messages altogether."""
-        self.wait_for(lambda: len(self.got) >= count, f"delivery {count}")
+        self.wait_for(lambda: len(self.got) >= count, f"delivery {count}", within_s=within_s)
         return self.got
 
-    def wait_for(self, happened: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + DEADLINE_S
+    def wait_for(self, happened: Callable[[], bool], what: str, *, within_s: float = DEADLINE_S) -> None:
+        end = time.monotonic() + within_s
         while not happened():
             assert time.monotonic() < end, (
-                f"{what} from {self.queue!r} did not come within {DEADLINE_S} s; got {self.bodies}"
+                f"{what} from {self.queue!r} did not come within {within_s} s; got {self.bodies}"
             )
             self.channel.connection.process_data_events(PAUSE_S)
 
