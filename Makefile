@@ -45,9 +45,9 @@ bench: $(DEV_STAMP) ## measure amqpd and Debian's RabbitMQ side by side (ARGS: p
 	@mkdir -p bench/results
 	$(PY) -m bench --amqpd --rabbitmq --json bench/results/latest.json $(ARGS)
 
-# The tests that speak only AMQP, so that they hold for any broker: a private amqpd is started unless URL names one.
-conformance: $(DEV_STAMP) ## run the black-box tests (URL=amqp://... for another broker)
-	$(if $(URL),AMQPD_TEST_URL='$(URL)') $(PY) -m pytest -q -m any_broker tests/clients $(ARGS)
+# One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
+conformance: $(DEV_STAMP) ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)
+	AMQPD_TEST_URL='$(URL)' AMQPD_TEST_BROKER='$(BROKER)' $(PY) -m pytest -q -n $(WORKERS) -rxs conformance $(ARGS)
 
 clean: ## remove what was built and cached; never data
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

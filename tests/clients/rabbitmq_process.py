@@ -71,6 +71,20 @@ class RabbitMQProcess(BrokerProcess):
         below = psutil.Process(self._process.pid).children(recursive=True)
         return next((int(child.pid) for child in below if child.name() == "beam.smp"), self._process.pid)
 
+    def rabbitmqctl(self, *words: str) -> tuple[int, str]:
+        """A command on this node: its exit code, and what it said."""
+        done = subprocess.run(
+            [str(SCRIPTS / "rabbitmqctl"), "-n", NODE_NAME, *words],
+            env=self.child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
     def kill(self) -> None:
         super().kill()
         # The port mapper daemon has left the process group. It refuses to go while a node is registered, so

@@ -10,7 +10,7 @@ import pika
 import pytest
 from pamqp import commands, frame, heartbeat
 
-from .conftest import Connect
+from .brokers import Connect
 from .wire import BODY, HEARTBEAT, METHOD, PROTOCOL_HEADER, Wire, decode_method, described, publish_bytes
 
 
