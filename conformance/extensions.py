@@ -59,12 +59,12 @@ def named(broker: Any, kind: str, name: str) -> str:
     return f"{kind} '{name}' in vhost '{pika.URLParameters(broker.url).virtual_host}'"
 
 
-def wait_until(happened: Callable[[], bool], what: str = "that") -> None:
+def wait_until(happened: Callable[[], bool], what: str = "that", *, pause_s: float = PAUSE_S) -> None:
     """Looks again and again; fails at the deadline."""
     end = time.monotonic() + DEADLINE_S
     while not happened():
         assert time.monotonic() < end, f"{what} did not happen within {DEADLINE_S} s"
-        time.sleep(PAUSE_S)
+        time.sleep(pause_s)
 
 
 def take(channel: BlockingChannel, queue: str, *, auto_ack: bool = True, within_s: float = DEADLINE_S) -> Got:
@@ -114,7 +114,8 @@ def reachable(connection: pika.BlockingConnection, queue: str) -> bool:
     except pika.exceptions.UnroutableError:
         return False
     finally:
-        asking.close()
+        if asking.is_open:
+            asking.close()
     return True
 
 

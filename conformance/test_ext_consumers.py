@@ -11,8 +11,8 @@ import pika
 import pytest
 from pamqp import commands
 
-from .extensions import Reader, consumers, gone, named, refused, wait_until
-from .rules import rule
+from conformance.extensions import Reader, consumers, gone, named, refused, wait_until
+from conformance.rules import rule
 
 PRIORITY = "x-priority"
 
@@ -21,8 +21,8 @@ PRIORITY = "x-priority"
 def queue(channel, unique):
     """A queue on a confirming channel: a publish that returned was given to whoever gets it."""
     channel.confirm_delivery()
-    channel.queue_declare(f"{unique}.q", exclusive=True)
-    return f"{unique}.q"
+    channel.queue_declare(unique("q"), exclusive=True)
+    return unique("q")
 
 
 def publish(channel, queue: str, *numbers: int) -> None:
@@ -124,9 +124,9 @@ def test_get_beside_an_exclusive_consumer(connection, channel, queue):
 
 @rule("RabbitMQ: consumer-cancel", "A consumer whose queue is deleted is told with basic.cancel")
 def test_a_deleted_queue_cancels_its_consumers(connection, channel, unique):
-    channel.queue_declare(f"{unique}.q", durable=True)
-    readers = [Reader(connection.channel(), f"{unique}.q") for _ in range(2)]
-    channel.queue_delete(f"{unique}.q")
+    channel.queue_declare(unique("q"), durable=True)
+    readers = [Reader(connection.channel(), unique("q")) for _ in range(2)]
+    channel.queue_delete(unique("q"))
     for reader in readers:
         reader.wait_for(lambda reader=reader: reader.cancelled, "basic.cancel")
         assert reader.channel.is_open
@@ -136,7 +136,7 @@ def test_a_deleted_queue_cancels_its_consumers(connection, channel, unique):
 @rule("RabbitMQ: consumer-cancel", "A client that did not say consumer_cancel_notify is told nothing")
 @pytest.mark.parametrize("capable", [False, True], ids=["without", "with"])
 def test_cancel_needs_the_capability(broker, connection, unique, capable):
-    connection.channel().queue_declare(f"{unique}.q", durable=True)
+    connection.channel().queue_declare(unique("q"), durable=True)
     parameters = pika.URLParameters(broker.url)
     capabilities = {"capabilities": {"consumer_cancel_notify": capable}}
     parameters.client_properties = capabilities
@@ -144,12 +144,12 @@ def test_cancel_needs_the_capability(broker, connection, unique, capable):
     told = []
     listening = other.channel()
     listening.add_on_cancel_callback(told.append)
-    listening.basic_consume(f"{unique}.q", lambda *_: None)
-    connection.channel().queue_delete(f"{unique}.q")
+    listening.basic_consume(unique("q"), lambda *_: None)
+    connection.channel().queue_delete(unique("q"))
     if capable:
         while not told:
             other.process_data_events(0.1)
-    listening.queue_declare(f"{unique}.r", exclusive=True)  # a note would come before this answer
+    listening.queue_declare(unique("r"), exclusive=True)  # a note would come before this answer
     other.process_data_events(0)
     assert bool(told) is capable
     other.close()
@@ -157,13 +157,13 @@ def test_cancel_needs_the_capability(broker, connection, unique, capable):
 
 @rule("RabbitMQ: consumer-cancel", "The broker's basic.cancel asks for no answer and names the consumer")
 def test_the_form_of_a_cancel(broker, connection, unique):
-    connection.channel().queue_declare(f"{unique}.q", durable=True)
+    connection.channel().queue_declare(unique("q"), durable=True)
     client = broker.open_wire()
     client.open_channel()
     assert isinstance(
-        client.call(commands.Basic.Consume(0, f"{unique}.q", "mine"), channel=1), commands.Basic.ConsumeOk
+        client.call(commands.Basic.Consume(0, unique("q"), "mine"), channel=1), commands.Basic.ConsumeOk
     )
-    connection.channel().queue_delete(f"{unique}.q")
+    connection.channel().queue_delete(unique("q"))
     number, method = client.read_method()
     assert (number, method.name) == (1, "Basic.Cancel")
     assert (method.consumer_tag, method.nowait) == ("mine", True)
@@ -172,11 +172,11 @@ def test_the_form_of_a_cancel(broker, connection, unique):
 
 @rule("RabbitMQ: consumer-cancel", "Cancelling twice, or a consumer that the broker has cancelled, is no error")
 def test_cancelling_what_is_cancelled(broker, connection, unique):
-    connection.channel().queue_declare(f"{unique}.q", durable=True)
+    connection.channel().queue_declare(unique("q"), durable=True)
     client = broker.open_wire()
     client.open_channel()
-    client.call(commands.Basic.Consume(0, f"{unique}.q", "mine"), channel=1)
-    connection.channel().queue_delete(f"{unique}.q")
+    client.call(commands.Basic.Consume(0, unique("q"), "mine"), channel=1)
+    connection.channel().queue_delete(unique("q"))
     client.read_method()
     for _ in range(2):
         answer = client.call(commands.Basic.Cancel("mine"), channel=1)
@@ -241,11 +241,11 @@ def test_no_ack_has_no_prefetch(connection, channel, queue):
     "RabbitMQ: queues#temporary-queues", "An auto-delete queue goes with its last consumer, not before the first one"
 )
 def test_auto_delete_waits_for_the_last_consumer(connection, channel, unique):
-    channel.queue_declare(f"{unique}.q", durable=True, auto_delete=True)
+    channel.queue_declare(unique("q"), durable=True, auto_delete=True)
     reading = connection.channel()
-    tags = [Reader(reading, f"{unique}.q").tag for _ in range(2)]
-    assert consumers(channel, f"{unique}.q") == 2
+    tags = [Reader(reading, unique("q")).tag for _ in range(2)]
+    assert consumers(channel, unique("q")) == 2
     reading.basic_cancel(tags[0])
-    assert not gone(connection, f"{unique}.q")
+    assert not gone(connection, unique("q"))
     reading.basic_cancel(tags[1])
-    wait_until(lambda: gone(connection, f"{unique}.q"))
+    wait_until(lambda: gone(connection, unique("q")))

@@ -15,8 +15,8 @@ import pika
 import pika.compat
 import pytest
 
-from .extensions import Got, depth, take, wait_until
-from .rules import differs, rule
+from conformance.extensions import Got, depth, take, wait_until
+from conformance.rules import differs, rule
 
 NOT_IN_3 = "x-last-death-* came with RabbitMQ 4"
 
@@ -48,7 +48,7 @@ def letters(channel, unique):
     """Makes a source queue behind a topic exchange, and a dead queue behind a fanout dead letter exchange."""
 
     def make(*, quorum: bool = False, **arguments: object) -> Letters:
-        made = Letters(channel, f"{unique}.ex", f"{unique}.source", f"{unique}.dlx", f"{unique}.dead")
+        made = Letters(channel, unique("ex"), unique("source"), unique("dlx"), unique("dead"))
         channel.exchange_declare(made.exchange, "topic", auto_delete=True)
         channel.exchange_declare(made.dlx, "fanout", auto_delete=True)
         kind = {"durable": True} if quorum else {"exclusive": True}

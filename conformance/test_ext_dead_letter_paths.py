@@ -10,8 +10,8 @@ from __future__ import annotations
 import pika
 import pytest
 
-from .extensions import Reader, bodies, depth, take
-from .rules import differs, rule
+from conformance.extensions import Reader, bodies, depth, take
+from conformance.rules import differs, rule
 
 TTL = {"x-message-ttl": 20}
 
@@ -33,7 +33,7 @@ def told(deaths: list[dict]) -> list[tuple]:
 
 @rule("RabbitMQ: dlx", "Several deaths: the newest entry stands first, x-first-death-* stays that of the first")
 def test_two_hops(channel, unique):
-    first, second, last = f"{unique}.1", f"{unique}.2", f"{unique}.3"
+    first, second, last = unique("1"), unique("2"), unique("3")
     channel.queue_declare(first, exclusive=True, arguments=to("", second))
     channel.queue_declare(second, exclusive=True, arguments={**TTL, **to("", last)})
     channel.queue_declare(last, exclusive=True)
@@ -49,11 +49,11 @@ def test_two_hops(channel, unique):
 @rule("RabbitMQ: dlx", "x-last-death-* follows the last death")
 @differs(on="rabbitmq<4", why="x-last-death-* came with RabbitMQ 4")
 def test_the_last_death_follows(channel, unique):
-    first, second, last = f"{unique}.1", f"{unique}.2", f"{unique}.3"
-    channel.exchange_declare(f"{unique}.ex", "fanout", auto_delete=True)
-    channel.queue_declare(first, exclusive=True, arguments=to(f"{unique}.ex"))
+    first, second, last = unique("1"), unique("2"), unique("3")
+    channel.exchange_declare(unique("ex"), "fanout", auto_delete=True)
+    channel.queue_declare(first, exclusive=True, arguments=to(unique("ex")))
     channel.queue_declare(second, exclusive=True, arguments={**TTL, **to("", last)})
-    channel.queue_bind(second, f"{unique}.ex")
+    channel.queue_bind(second, unique("ex"))
     channel.queue_declare(last, exclusive=True)
     channel.basic_publish("", first, b"x")
     reject(channel, first)
@@ -61,7 +61,7 @@ def test_the_last_death_follows(channel, unique):
     assert [headers[f"x-last-death-{what}"] for what in ("queue", "reason", "exchange")] == [
         second,
         "expired",
-        f"{unique}.ex",
+        unique("ex"),
     ]
     assert [headers[f"x-first-death-{what}"] for what in ("queue", "reason", "exchange")] == [first, "rejected", ""]
 
@@ -69,7 +69,7 @@ def test_the_last_death_follows(channel, unique):
 @rule("RabbitMQ: dlx", "Two reasons in one queue are two entries, in the order of the deaths")
 @differs(on="rabbitmq<4", why="RabbitMQ 3 turns the older entries around at each death")
 def test_two_reasons_in_one_queue(channel, unique):
-    work, wait = f"{unique}.work", f"{unique}.wait"
+    work, wait = unique("work"), unique("wait")
     channel.queue_declare(work, exclusive=True, arguments={"x-message-ttl": 200, **to("", wait)})
     channel.queue_declare(wait, exclusive=True, arguments=to("", work))
     channel.basic_publish("", work, b"x")
@@ -81,7 +81,7 @@ def test_two_reasons_in_one_queue(channel, unique):
 
 @rule("RabbitMQ: dlx", "The retry pattern: each turn adds one to the counts of the same two entries")
 def test_counts_grow_in_a_retry_loop(channel, unique):
-    work, wait = f"{unique}.work", f"{unique}.wait"
+    work, wait = unique("work"), unique("wait")
     channel.queue_declare(work, exclusive=True, arguments=to("", wait))
     channel.queue_declare(wait, exclusive=True, arguments={**TTL, **to("", work)})
     channel.basic_publish("", work, b"x")
@@ -95,13 +95,13 @@ def test_counts_grow_in_a_retry_loop(channel, unique):
     "RabbitMQ: dlx", "A circle in which nobody rejects ends: the message is dropped where it would die a second time"
 )
 def test_a_circle_without_rejection_ends(channel, unique):
-    first, second, seen = f"{unique}.1", f"{unique}.2", f"{unique}.seen"
-    channel.exchange_declare(f"{unique}.ex", "fanout", auto_delete=True)
+    first, second, seen = unique("1"), unique("2"), unique("seen")
+    channel.exchange_declare(unique("ex"), "fanout", auto_delete=True)
     channel.queue_declare(first, exclusive=True, arguments={**TTL, **to("", second)})
-    channel.queue_declare(second, exclusive=True, arguments={**TTL, **to(f"{unique}.ex")})
+    channel.queue_declare(second, exclusive=True, arguments={**TTL, **to(unique("ex"))})
     channel.queue_declare(seen, exclusive=True)
     for queue in (first, seen):
-        channel.queue_bind(queue, f"{unique}.ex")
+        channel.queue_bind(queue, unique("ex"))
     for body in (b"1", b"2", b"3"):
         channel.basic_publish("", first, body)
         got = take(channel, seen)
@@ -111,12 +111,12 @@ def test_a_circle_without_rejection_ends(channel, unique):
 
 @rule("RabbitMQ: dlx", "A queue that is its own dead letter target drops what expires in it")
 def test_a_circle_of_one_queue(channel, unique):
-    queue, seen = f"{unique}.q", f"{unique}.seen"
-    channel.exchange_declare(f"{unique}.ex", "fanout", auto_delete=True)
-    channel.queue_declare(queue, exclusive=True, arguments={**TTL, **to(f"{unique}.ex")})
+    queue, seen = unique("q"), unique("seen")
+    channel.exchange_declare(unique("ex"), "fanout", auto_delete=True)
+    channel.queue_declare(queue, exclusive=True, arguments={**TTL, **to(unique("ex"))})
     channel.queue_declare(seen, exclusive=True)
     for name in (queue, seen):
-        channel.queue_bind(name, f"{unique}.ex")
+        channel.queue_bind(name, unique("ex"))
     for body in (b"1", b"2", b"3"):
         channel.basic_publish("", queue, body)
         got = take(channel, seen)
@@ -125,9 +125,9 @@ def test_a_circle_of_one_queue(channel, unique):
 
 @rule("RabbitMQ: dlx", "A consumer that rejects keeps the circle going, in one queue too")
 def test_rejection_keeps_a_circle_of_one_queue_going(channel, unique):
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments=to("", f"{unique}.q"))
-    channel.basic_publish("", f"{unique}.q", b"x")
-    counts = [[entry["count"] for entry in reject(channel, f"{unique}.q").deaths] for _ in range(4)]
+    channel.queue_declare(unique("q"), exclusive=True, arguments=to("", unique("q")))
+    channel.basic_publish("", unique("q"), b"x")
+    counts = [[entry["count"] for entry in reject(channel, unique("q")).deaths] for _ in range(4)]
     assert counts == [[], [1], [2], [3]]
 
 
@@ -136,7 +136,7 @@ def test_rejection_keeps_a_circle_of_one_queue_going(channel, unique):
     "While the dead letter exchange does not exist, dead letters are dropped; declared later, it gets them",
 )
 def test_the_exchange_may_come_later(channel, unique):
-    source, dead, dlx = f"{unique}.source", f"{unique}.dead", f"{unique}.dlx"
+    source, dead, dlx = unique("source"), unique("dead"), unique("dlx")
     channel.queue_declare(source, exclusive=True, arguments=to(dlx))
     channel.queue_declare(dead, exclusive=True)
     channel.basic_publish("", source, b"lost")
@@ -159,35 +159,35 @@ def test_the_exchange_may_come_later(channel, unique):
 
 @rule("RabbitMQ: dlx", "Dead letters take all their keys to the dead letter exchange: the routing key, CC and BCC")
 def test_dead_letters_take_all_their_keys(channel, unique):
-    source, dlx = f"{unique}.source", f"{unique}.dlx"
+    source, dlx = unique("source"), unique("dlx")
     channel.exchange_declare(dlx, "direct", auto_delete=True)
     channel.queue_declare(source, exclusive=True, arguments=to(dlx))
     for key in ("cc", "bcc", source):
-        channel.queue_declare(f"{unique}.by.{key}", exclusive=True)
-        channel.queue_bind(f"{unique}.by.{key}", dlx, key)
+        channel.queue_declare(unique(f"by.{key}"), exclusive=True)
+        channel.queue_bind(unique(f"by.{key}"), dlx, key)
     channel.basic_publish("", source, b"x", pika.BasicProperties(headers={"CC": ["cc"], "BCC": ["bcc"]}))
     reject(channel, source)
     for key in ("cc", "bcc", source):
-        assert take(channel, f"{unique}.by.{key}").body == b"x"
+        assert take(channel, unique(f"by.{key}")).body == b"x"
 
 
 @rule("RabbitMQ: dlx", "With a dead letter routing key that key alone routes")
 def test_a_dead_letter_routing_key_routes_alone(channel, unique):
-    source, dlx = f"{unique}.source", f"{unique}.dlx"
+    source, dlx = unique("source"), unique("dlx")
     channel.exchange_declare(dlx, "direct", auto_delete=True)
     channel.queue_declare(source, exclusive=True, arguments=to(dlx, "new"))
     for key in ("cc", "new"):
-        channel.queue_declare(f"{unique}.by.{key}", exclusive=True)
-        channel.queue_bind(f"{unique}.by.{key}", dlx, key)
+        channel.queue_declare(unique(f"by.{key}"), exclusive=True)
+        channel.queue_bind(unique(f"by.{key}"), dlx, key)
     channel.basic_publish("", source, b"x", pika.BasicProperties(headers={"CC": ["cc"]}))
     reject(channel, source)
-    assert take(channel, f"{unique}.by.new").body == b"x"
-    assert depth(channel, f"{unique}.by.cc") == 0
+    assert take(channel, unique("by.new")).body == b"x"
+    assert depth(channel, unique("by.cc")) == 0
 
 
 @rule("RabbitMQ: ae", "What the dead letter exchange cannot route goes to its alternate exchange")
 def test_a_dead_letter_exchange_has_an_alternate(channel, unique):
-    source, dlx, other, dead = (f"{unique}.{word}" for word in ("source", "dlx", "other", "dead"))
+    source, dlx, other, dead = (unique(word) for word in ("source", "dlx", "other", "dead"))
     channel.exchange_declare(other, "fanout", auto_delete=True)
     channel.exchange_declare(dlx, "direct", arguments={"alternate-exchange": other})
     channel.queue_declare(source, exclusive=True, arguments=to(dlx))
@@ -201,7 +201,7 @@ def test_a_dead_letter_exchange_has_an_alternate(channel, unique):
 
 @rule("RabbitMQ: dlx", "An internal exchange, which nobody can publish to, can be a dead letter exchange")
 def test_an_internal_exchange_takes_dead_letters(channel, unique):
-    source, dlx, dead = (f"{unique}.{word}" for word in ("source", "dlx", "dead"))
+    source, dlx, dead = (unique(word) for word in ("source", "dlx", "dead"))
     channel.exchange_declare(dlx, "fanout", internal=True)
     channel.queue_declare(source, exclusive=True, arguments=to(dlx))
     channel.queue_declare(dead, exclusive=True)
@@ -214,10 +214,10 @@ def test_an_internal_exchange_takes_dead_letters(channel, unique):
 
 @rule("RabbitMQ: dlx", "One death can have several targets; each copy tells the same")
 def test_a_death_fans_out(channel, unique):
-    source, dlx = f"{unique}.source", f"{unique}.dlx"
+    source, dlx = unique("source"), unique("dlx")
     channel.exchange_declare(dlx, "fanout", auto_delete=True)
     channel.queue_declare(source, exclusive=True, arguments=to(dlx))
-    targets = [f"{unique}.dead.{number}" for number in range(3)]
+    targets = [unique(f"dead.{number}") for number in range(3)]
     for target in targets:
         channel.queue_declare(target, exclusive=True)
         channel.queue_bind(target, dlx)
@@ -230,19 +230,19 @@ def test_a_death_fans_out(channel, unique):
 
 @rule("RabbitMQ: dlx", "Dead letters keep the order in which they died")
 def test_dead_letters_keep_their_order(channel, unique):
-    channel.queue_declare(f"{unique}.dead", exclusive=True)
-    arguments = {"x-max-length": 5, **to("", f"{unique}.dead")}
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments=arguments)
+    channel.queue_declare(unique("dead"), exclusive=True)
+    arguments = {"x-max-length": 5, **to("", unique("dead"))}
+    channel.queue_declare(unique("q"), exclusive=True, arguments=arguments)
     for number in range(25):
-        channel.basic_publish("", f"{unique}.q", str(number).encode())
-    assert bodies(channel, f"{unique}.dead", 20) == [str(number).encode() for number in range(20)]
-    assert bodies(channel, f"{unique}.q", 5) == [str(number).encode() for number in range(20, 25)]
+        channel.basic_publish("", unique("q"), str(number).encode())
+    assert bodies(channel, unique("dead"), 20) == [str(number).encode() for number in range(20)]
+    assert bodies(channel, unique("q"), 5) == [str(number).encode() for number in range(20, 25)]
 
 
 @rule("RabbitMQ: dlx", "A death that a client writes into its headers is not believed")
 @differs(on="rabbitmq<4", why="RabbitMQ 3 reads the x-death of a publish, RabbitMQ 4 does not (release notes 4.0.1)")
 def test_a_republished_x_death_is_ignored(channel, unique):
-    source, dead = f"{unique}.source", f"{unique}.dead"
+    source, dead = unique("source"), unique("dead")
     channel.queue_declare(source, exclusive=True, arguments=to("", dead))
     channel.queue_declare(dead, exclusive=True)
     channel.basic_publish("", source, b"x")
@@ -258,35 +258,35 @@ def test_a_republished_x_death_is_ignored(channel, unique):
     "RabbitMQ: dlx", "A message that was published with somebody's x-death is delivered with it as long as it lives"
 )
 def test_a_published_x_death_is_delivered(channel, unique):
-    channel.queue_declare(f"{unique}.q", exclusive=True)
+    channel.queue_declare(unique("q"), exclusive=True)
     mine = [{"count": 5, "reason": "rejected", "queue": "elsewhere"}]
-    channel.basic_publish("", f"{unique}.q", b"x", pika.BasicProperties(headers={"x-death": mine}))
-    assert take(channel, f"{unique}.q").deaths == mine
+    channel.basic_publish("", unique("q"), b"x", pika.BasicProperties(headers={"x-death": mine}))
+    assert take(channel, unique("q")).deaths == mine
 
 
 @rule("RabbitMQ: dlx", "A publish that is dead-lettered at once is confirmed all the same")
 @pytest.mark.parametrize("arguments", [{"x-message-ttl": 0}, {"x-max-length": 0}], ids=["ttl", "length"])
 def test_a_publish_that_dies_is_confirmed(channel, unique, arguments):
-    channel.queue_declare(f"{unique}.dead", exclusive=True)
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments={**arguments, **to("", f"{unique}.dead")})
+    channel.queue_declare(unique("dead"), exclusive=True)
+    channel.queue_declare(unique("q"), exclusive=True, arguments={**arguments, **to("", unique("dead"))})
     channel.confirm_delivery()
-    channel.basic_publish("", f"{unique}.q", b"x", mandatory=True)
-    assert take(channel, f"{unique}.dead").body == b"x"
+    channel.basic_publish("", unique("q"), b"x", mandatory=True)
+    assert take(channel, unique("dead")).body == b"x"
 
 
 @rule("RabbitMQ: dlx", "A waiting consumer of the target gets a dead letter at once")
 def test_a_consumer_gets_dead_letters(channel, unique):
-    channel.queue_declare(f"{unique}.dead", exclusive=True)
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments=to("", f"{unique}.dead"))
-    reader = Reader(channel, f"{unique}.dead", auto_ack=True)
-    channel.basic_publish("", f"{unique}.q", b"x")
-    reject(channel, f"{unique}.q")
-    assert told(reader.wait(1)[0].deaths) == [(f"{unique}.q", "rejected", 1)]
+    channel.queue_declare(unique("dead"), exclusive=True)
+    channel.queue_declare(unique("q"), exclusive=True, arguments=to("", unique("dead")))
+    reader = Reader(channel, unique("dead"), auto_ack=True)
+    channel.basic_publish("", unique("q"), b"x")
+    reject(channel, unique("q"))
+    assert told(reader.wait(1)[0].deaths) == [(unique("q"), "rejected", 1)]
 
 
 @rule("RabbitMQ: quorum-queues", "At-least-once dead lettering delivers, with the same headers")
 def test_at_least_once(channel, unique):
-    source, dead = f"{unique}.source", f"{unique}.dead"
+    source, dead = unique("source"), unique("dead")
     channel.queue_declare(dead, durable=True)
     strategy = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-queue-type": "quorum"}
     channel.queue_declare(source, durable=True, arguments={**strategy, **to("", dead)})

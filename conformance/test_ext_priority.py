@@ -10,8 +10,8 @@ from __future__ import annotations
 import pika
 import pytest
 
-from .extensions import Reader, bodies, depth, take, wait_until
-from .rules import differs, rule
+from conformance.extensions import Reader, bodies, depth, take, wait_until
+from conformance.rules import differs, rule
 
 LOW_AND_HIGH = {"x-max-priority": 10}
 
@@ -31,8 +31,8 @@ def publish(channel, queue: str, priority: int | None, body: bytes | None = None
 @pytest.fixture
 def queue(channel, unique):
     def declare(**arguments: object) -> str:
-        channel.queue_declare(f"{unique}.q", exclusive=True, arguments={**LOW_AND_HIGH, **arguments})
-        return f"{unique}.q"
+        channel.queue_declare(unique("q"), exclusive=True, arguments={**LOW_AND_HIGH, **arguments})
+        return unique("q")
 
     return declare
 
@@ -77,10 +77,10 @@ def test_priorities_above_the_maximum_count_as_it(channel, queue):
 
 @rule("RabbitMQ: priority", "A queue without x-max-priority keeps to the order of publishing")
 def test_without_the_argument_priorities_do_nothing(channel, unique):
-    channel.queue_declare(f"{unique}.q", exclusive=True)
+    channel.queue_declare(unique("q"), exclusive=True)
     for priority in (1, 9, 5):
-        publish(channel, f"{unique}.q", priority)
-    assert bodies(channel, f"{unique}.q", 3) == [b"1", b"9", b"5"]
+        publish(channel, unique("q"), priority)
+    assert bodies(channel, unique("q"), 3) == [b"1", b"9", b"5"]
 
 
 @rule("RabbitMQ: priority", "A maximum of 0 leaves one priority only")
@@ -153,32 +153,32 @@ def test_a_length_limit_drops_the_head(channel, queue):
 @rule("RabbitMQ: priority#interaction-with-other-features", "Low priorities expire behind high ones that stay")
 @differs(on="rabbitmq", why="RabbitMQ looks at the head of each priority; amqpd expires wherever the message stands")
 def test_low_priorities_expire_behind_high_ones(channel, queue, unique):
-    channel.queue_declare(f"{unique}.dead", exclusive=True)
-    name = queue(**{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{unique}.dead"})
+    channel.queue_declare(unique("dead"), exclusive=True)
+    name = queue(**{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": unique("dead")})
     publish(channel, name, 1, b"stays, low")
     publish(channel, name, 1, b"expires", expiration="30")
     publish(channel, name, 9, b"stays, high")
-    assert take(channel, f"{unique}.dead", within_s=3).body == b"expires"  # RabbitMQ waits for the head
+    assert take(channel, unique("dead"), within_s=3).body == b"expires"  # RabbitMQ waits for the head
     assert bodies(channel, name, 2) == [b"stays, high", b"stays, low"]
 
 
 @rule("RabbitMQ: priority", "Durable messages keep their priorities and order together with transient ones")
 def test_delivery_modes_do_not_matter(channel, unique):
-    channel.queue_declare(f"{unique}.q", durable=True, arguments=LOW_AND_HIGH)
+    channel.queue_declare(unique("q"), durable=True, arguments=LOW_AND_HIGH)
     for number in range(8):
-        publish(channel, f"{unique}.q", number // 4, str(number).encode(), delivery_mode=number % 2 + 1)
-    assert bodies(channel, f"{unique}.q", 8) == [b"4", b"5", b"6", b"7", b"0", b"1", b"2", b"3"]
+        publish(channel, unique("q"), number // 4, str(number).encode(), delivery_mode=number % 2 + 1)
+    assert bodies(channel, unique("q"), 8) == [b"4", b"5", b"6", b"7", b"0", b"1", b"2", b"3"]
 
 
 @rule("RabbitMQ: dlx", "A dead letter keeps its priority in the next queue")
 def test_a_dead_letter_keeps_its_priority(channel, queue, unique):
-    channel.queue_declare(f"{unique}.dead", exclusive=True, arguments=LOW_AND_HIGH)
-    routes = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{unique}.dead"}
-    channel.queue_declare(f"{unique}.source", exclusive=True, arguments=routes)
+    channel.queue_declare(unique("dead"), exclusive=True, arguments=LOW_AND_HIGH)
+    routes = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": unique("dead")}
+    channel.queue_declare(unique("source"), exclusive=True, arguments=routes)
     for priority in (1, 9):
-        publish(channel, f"{unique}.source", priority)
+        publish(channel, unique("source"), priority)
     for _ in range(2):
-        tag = take(channel, f"{unique}.source", auto_ack=False).method.delivery_tag
+        tag = take(channel, unique("source"), auto_ack=False).method.delivery_tag
         channel.basic_reject(tag, requeue=False)
-    wait_until(lambda: depth(channel, f"{unique}.dead") == 2)
-    assert bodies(channel, f"{unique}.dead", 2) == [b"9", b"1"]
+    wait_until(lambda: depth(channel, unique("dead")) == 2)
+    assert bodies(channel, unique("dead"), 2) == [b"9", b"1"]

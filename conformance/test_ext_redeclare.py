@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 from pamqp import commands
 
-from .extensions import named, refused
-from .rules import rule
+from conformance.extensions import named, refused
+from conformance.rules import rule
 
 CHANGES = [
     ("x-message-ttl", 1000, 2000, "signedint"),
@@ -41,13 +41,13 @@ def printed(value: object) -> str:
 @ALL
 def test_the_same_arguments_again(channel, unique, argument, first, second, kind):
     for _ in range(2):
-        channel.queue_declare(f"{unique}.q", exclusive=True, arguments={argument: first})
+        channel.queue_declare(unique("q"), exclusive=True, arguments={argument: first})
 
 
 @rule("RabbitMQ: queues#property-equivalence", "Another value of an argument is told with both values")
 @ALL
 def test_another_value_is_refused(broker, connection, unique, argument, first, second, kind):
-    queue = f"{unique}.q"
+    queue = unique("q")
     connection.channel().queue_declare(queue, exclusive=True, arguments={argument: first})
     with refused(inequivalent(broker, argument, queue, f"'{printed(second)}'", f"'{printed(first)}'")):
         connection.channel().queue_declare(queue, exclusive=True, arguments={argument: second})
@@ -60,7 +60,7 @@ def test_another_value_is_refused(broker, connection, unique, argument, first, s
 )
 @ALL
 def test_a_missing_argument_is_refused(broker, connection, unique, argument, first, second, kind):
-    queue = f"{unique}.q"
+    queue = unique("q")
     connection.channel().queue_declare(queue, exclusive=True, arguments={argument: first})
     current = f"the value '{printed(first)}' of type '{kind}'"
     with refused(inequivalent(broker, argument, queue, "none", current)):
@@ -73,7 +73,7 @@ def test_a_missing_argument_is_refused(broker, connection, unique, argument, fir
 )
 @ALL
 def test_an_additional_argument_is_refused(broker, connection, unique, argument, first, second, kind):
-    queue = f"{unique}.q"
+    queue = unique("q")
     connection.channel().queue_declare(queue, exclusive=True)
     received = f"the value '{printed(first)}' of type '{kind}'"
     with refused(inequivalent(broker, argument, queue, received, "none")):
@@ -82,7 +82,7 @@ def test_an_additional_argument_is_refused(broker, connection, unique, argument,
 
 @rule("RabbitMQ: queues#property-equivalence", "The dead letter routing key is compared too")
 def test_the_dead_letter_routing_key_is_compared(broker, connection, unique):
-    queue, exchange = f"{unique}.q", {"x-dead-letter-exchange": "d"}
+    queue, exchange = unique("q"), {"x-dead-letter-exchange": "d"}
     connection.channel().queue_declare(
         queue, exclusive=True, arguments={**exchange, "x-dead-letter-routing-key": "k"}
     )
@@ -94,7 +94,7 @@ def test_the_dead_letter_routing_key_is_compared(broker, connection, unique):
 
 @rule("RabbitMQ: queues#property-equivalence", "A large number is of type long in the text")
 def test_a_long_is_called_long(broker, connection, unique):
-    queue = f"{unique}.q"
+    queue = unique("q")
     connection.channel().queue_declare(queue, exclusive=True, arguments={"x-message-ttl": 2**33})
     with refused(inequivalent(broker, "x-message-ttl", queue, "none", f"the value '{2**33}' of type 'long'")):
         connection.channel().queue_declare(queue, exclusive=True)
@@ -105,7 +105,7 @@ def test_a_long_is_called_long(broker, connection, unique):
     "Values are compared before they are validated: digits are not their number",
 )
 def test_a_string_of_digits_is_not_the_number(broker, connection, unique):
-    queue = f"{unique}.q"
+    queue = unique("q")
     connection.channel().queue_declare(queue, exclusive=True, arguments={"x-message-ttl": 1000})
     with refused(inequivalent(broker, "x-message-ttl", queue, "'1000'", "'1000'")):
         connection.channel().queue_declare(queue, exclusive=True, arguments={"x-message-ttl": "1000"})
@@ -113,12 +113,12 @@ def test_a_string_of_digits_is_not_the_number(broker, connection, unique):
 
 @rule("RabbitMQ: queues#property-equivalence", "The same number in another width of integer is the same")
 def test_the_width_of_an_integer_does_not_matter(wire, unique):
-    client = wire().open()
+    client = wire()
     client.open_channel()
     widths = [(b"b", 1), (b"s", 2), (b"I", 4), (b"i", 4), (b"l", 8)]
     for code, size in widths:
         table = b"\x0cx-max-length" + code + (7).to_bytes(size, "big")
-        client.send_bytes(declare_frame(f"{unique}.q", table))
+        client.send_bytes(declare_frame(unique("q"), table))
         answer = client.read_method()[1]
         assert isinstance(answer, commands.Queue.DeclareOk), f"{code!r}: {getattr(answer, 'reply_text', answer)}"
 
@@ -133,8 +133,8 @@ def declare_frame(queue: str, table: bytes) -> bytes:
 @rule("RabbitMQ: queues", "No type and x-queue-type classic are the same")
 @pytest.mark.parametrize(("first", "second"), [({}, {"x-queue-type": "classic"}), ({"x-queue-type": "classic"}, {})])
 def test_classic_is_the_type_of_a_queue_without_one(channel, unique, first, second):
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments=first)
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments=second)
+    channel.queue_declare(unique("q"), exclusive=True, arguments=first)
+    channel.queue_declare(unique("q"), exclusive=True, arguments=second)
 
 
 @rule("RabbitMQ: quorum-queues", "The type of a queue is compared")
@@ -148,7 +148,7 @@ def test_classic_is_the_type_of_a_queue_without_one(channel, unique, first, seco
     ids=["quorum-classic", "quorum-none", "none-quorum"],
 )
 def test_the_queue_type_is_compared(broker, connection, unique, first, second, received, current):
-    queue = f"{unique}.q"
+    queue = unique("q")
     connection.channel().queue_declare(queue, durable=True, arguments=first)
     with refused(inequivalent(broker, "x-queue-type", queue, received, current)):
         connection.channel().queue_declare(queue, durable=True, arguments=second)
@@ -173,7 +173,7 @@ def test_the_queue_type_is_compared(broker, connection, unique, first, second, r
 def test_the_arguments_of_quorum_queues_are_compared(
     broker, connection, unique, first, second, argument, received, current
 ):
-    queue = f"{unique}.q"
+    queue = unique("q")
     connection.channel().queue_declare(queue, durable=True, arguments={**QUORUM, **first})
     with refused(inequivalent(broker, argument, queue, received, current)):
         connection.channel().queue_declare(queue, durable=True, arguments={**QUORUM, **second})
@@ -182,11 +182,11 @@ def test_the_arguments_of_quorum_queues_are_compared(
 @rule("RabbitMQ: queues#property-equivalence", "An argument that no queue type knows is not compared")
 @pytest.mark.parametrize("second", [{"x-unknown": 2}, {"x-unknown": "1"}, {}], ids=["value", "type", "missing"])
 def test_unknown_arguments_are_not_compared(channel, unique, second):
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments={"x-unknown": 1})
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments=second)
+    channel.queue_declare(unique("q"), exclusive=True, arguments={"x-unknown": 1})
+    channel.queue_declare(unique("q"), exclusive=True, arguments=second)
 
 
 @rule("RabbitMQ: queues", "A passive declaration compares nothing")
 def test_a_passive_declaration_compares_nothing(channel, unique):
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments={"x-max-length": 5})
-    channel.queue_declare(f"{unique}.q", passive=True, arguments={"x-max-length": 6})
+    channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 5})
+    channel.queue_declare(unique("q"), passive=True, arguments={"x-max-length": 6})

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from .extensions import Reader, named, refused
-from .rules import differs, rule
+from conformance.extensions import Reader, named, refused
+from conformance.rules import differs, rule
 
 SAC = {"x-single-active-consumer": True}
 QUORUM_PRIORITIES = differs(
@@ -24,8 +24,8 @@ def queue(channel, unique):
     channel.confirm_delivery()
 
     def declare(kind: str) -> str:
-        channel.queue_declare(f"{unique}.{kind}", durable=True, arguments={**SAC, "x-queue-type": kind})
-        return f"{unique}.{kind}"
+        channel.queue_declare(unique(kind), durable=True, arguments={**SAC, "x-queue-type": kind})
+        return unique(kind)
 
     return declare
 

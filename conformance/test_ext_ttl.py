@@ -13,8 +13,8 @@ import time
 import pika
 import pytest
 
-from .extensions import Reader, bodies, depth, refused, take, wait_until
-from .rules import differs, rule
+from conformance.extensions import Reader, bodies, depth, refused, take, wait_until
+from conformance.rules import differs, rule
 
 HEAD_ONLY = "RabbitMQ looks at the head of a classic queue only; amqpd expires wherever the message stands"
 BODY = b"message"
@@ -37,7 +37,7 @@ def dying(channel, unique):
     """Declares an exclusive queue whose dead letters come to `<unique>.dead`; returns both names."""
 
     def declare(**arguments: object) -> tuple[str, str]:
-        source, dead = f"{unique}.source", f"{unique}.dead"
+        source, dead = unique("source"), unique("dead")
         channel.queue_declare(dead, exclusive=True)
         routes = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
         channel.queue_declare(source, exclusive=True, arguments={**routes, **arguments})
@@ -77,10 +77,10 @@ def test_the_lower_ttl_counts(channel, dying, ttl, expiration):
 
 @rule("RabbitMQ: ttl", "An expired message without a dead letter exchange is gone")
 def test_an_expired_message_is_gone(channel, unique):
-    channel.queue_declare(f"{unique}.q", exclusive=True, arguments={"x-message-ttl": 20})
-    channel.basic_publish("", f"{unique}.q", BODY)
-    wait_until(lambda: depth(channel, f"{unique}.q") == 0)
-    assert channel.basic_get(f"{unique}.q") == (None, None, None)
+    channel.queue_declare(unique("q"), exclusive=True, arguments={"x-message-ttl": 20})
+    channel.basic_publish("", unique("q"), BODY)
+    wait_until(lambda: depth(channel, unique("q")) == 0)
+    assert channel.basic_get(unique("q")) == (None, None, None)
 
 
 @rule("RabbitMQ: ttl", "A time to live of 0 ends what cannot be delivered at once")
@@ -218,34 +218,34 @@ def test_requeueing_does_not_prolong(channel, dying):
 )
 def test_an_invalid_expiration_is_refused(connection, unique, value, reason):
     channel = connection.channel()
-    channel.queue_declare(f"{unique}.q", exclusive=True)
+    channel.queue_declare(unique("q"), exclusive=True)
     with refused(f"PRECONDITION_FAILED - invalid expiration '{value}': {reason}"):
-        channel.basic_publish("", f"{unique}.q", BODY, expiring(value))
-        channel.queue_declare(f"{unique}.q", passive=True)
-    assert depth(connection.channel(), f"{unique}.q") == 0
+        channel.basic_publish("", unique("q"), BODY, expiring(value))
+        channel.queue_declare(unique("q"), passive=True)
+    assert depth(connection.channel(), unique("q")) == 0
 
 
 @rule("RabbitMQ: ttl", "The expiration property reaches the consumer unchanged")
 @pytest.mark.parametrize("value", [LONG_MS, "315360000000", "0600000"])
 def test_the_expiration_is_delivered(channel, unique, value):
-    channel.queue_declare(f"{unique}.q", exclusive=True)
-    channel.basic_publish("", f"{unique}.q", BODY, expiring(value))
-    assert take(channel, f"{unique}.q").properties.expiration == value
+    channel.queue_declare(unique("q"), exclusive=True)
+    channel.basic_publish("", unique("q"), BODY, expiring(value))
+    assert take(channel, unique("q")).properties.expiration == value
 
 
 @rule("RabbitMQ: ttl", "Expired messages do not count as ready")
 def test_expired_messages_are_not_counted(channel, unique):
-    channel.queue_declare(f"{unique}.q", exclusive=True)
+    channel.queue_declare(unique("q"), exclusive=True)
     for _ in range(5):
-        channel.basic_publish("", f"{unique}.q", BODY, expiring(20))
-    channel.basic_publish("", f"{unique}.q", b"stays")
-    wait_until(lambda: depth(channel, f"{unique}.q") == 1)
-    assert take(channel, f"{unique}.q").body == b"stays"
+        channel.basic_publish("", unique("q"), BODY, expiring(20))
+    channel.basic_publish("", unique("q"), b"stays")
+    wait_until(lambda: depth(channel, unique("q")) == 1)
+    assert take(channel, unique("q")).body == b"stays"
 
 
 @rule("RabbitMQ: ttl", "A quorum queue expires messages at its head too")
 def test_a_quorum_queue_expires_messages(channel, unique):
-    queue, dead = f"{unique}.quorum", f"{unique}.dead"
+    queue, dead = unique("quorum"), unique("dead")
     channel.queue_declare(dead, exclusive=True)
     arguments = {"x-queue-type": "quorum", "x-message-ttl": 100, "x-dead-letter-exchange": ""}
     channel.queue_declare(queue, durable=True, arguments={**arguments, "x-dead-letter-routing-key": dead})
