@@ -18,7 +18,7 @@ from conformance.rules import differs, rule
 
 SOURCE = "RabbitMQ: scheduled-messages"
 pytestmark = differs(
-    on="rabbitmq", why="needs the plugin rabbitmq_delayed_message_exchange; amqpd delays without one"
+    on="rabbitmq", why="needs the plugin rabbitmq_delayed_message_exchange, which Debian does not bring"
 )
 DELAYED = "x-delayed-message"
 
