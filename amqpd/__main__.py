@@ -26,6 +26,27 @@ COMMANDS = {
     "user": ("amqpd.commands.users", "user", "Add, change, list and delete users."),
     "vhost": ("amqpd.commands.vhosts", "vhost", "Add, list and delete virtual hosts."),
     "permission": ("amqpd.commands.permissions", "permission", "Say what users may do in a virtual host."),
+    "policy": ("amqpd.commands.policies", "policy", "Give arguments to many queues and exchanges at once."),
+    "operator-policy": (
+        "amqpd.commands.policies",
+        "operator_policy",
+        "Set limits that users' own policies cannot lift.",
+    ),
+    "limits": ("amqpd.commands.limits", "limits", "Say how much users and virtual hosts may have."),
+    "parameter": ("amqpd.commands.parameters", "parameter", "Set values that components look up."),
+    "global-parameter": (
+        "amqpd.commands.parameters",
+        "global_parameter",
+        "Set values that belong to no virtual host.",
+    ),
+    "definitions": ("amqpd.commands.definitions", "definitions", "Export and import everything, as RabbitMQ does."),
+    "connection": ("amqpd.commands.connections", "connection", "List and close connections."),
+    "channel": ("amqpd.commands.connections", "channel", "List channels."),
+    "consumer": ("amqpd.commands.connections", "consumer", "List consumers."),
+    "queue": ("amqpd.commands.queues", "queue", "List queues: what is in them, who consumes."),
+    "exchange": ("amqpd.commands.queues", "exchange", "List exchanges."),
+    "binding": ("amqpd.commands.queues", "binding", "List bindings."),
+    "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),
 }
 
 
@@ -76,8 +97,9 @@ Examples:
   amqpd permission set / alice '.*' '.*' '.*'           what she may do
   amqpd --data-dir ./data user list                    of another broker
 
-user, vhost and permission work on a running broker and on a stopped one: they find it
-by its data directory, which is the same setting as for serve.""",
+Most commands work on a running broker and on a stopped one; connections, alarms and what is
+in queues need one that runs. They find it by its data directory, which is the same setting
+as for serve.""",
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
 @click.option("--data-dir", metavar="DIR", help="The data directory of the broker that is meant.")

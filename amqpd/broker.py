@@ -13,7 +13,8 @@ from __future__ import annotations
 import itertools
 import platform
 import sys
-from collections.abc import Awaitable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ import structlog
 import trio
 
 from amqpd import __version__, kernel
+from amqpd.alarm_board import AlarmBoard
 from amqpd.alarms import Alarms
 from amqpd.config import Settings
 from amqpd.control import ControlServer
@@ -36,10 +38,10 @@ from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.limits import Limits
 from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
 from amqpd.methods import METHODS
-from amqpd.node import Node
+from amqpd.node import Node, Read
 from amqpd.notify import notify_ready, notify_stopping
+from amqpd.operations import Operations
 from amqpd.pump import Pump
-from amqpd.queues.queue import Queue
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
 from amqpd.security.logins import Logins
@@ -51,6 +53,7 @@ from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.state import Topology
 from amqpd.topology.store import MetadataStoreError
 from amqpd.topology.sync import TopologySync
+from amqpd.transients import Transients
 
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.
@@ -96,7 +99,7 @@ class Broker:
         self._topology = Topology()
         self._logins = Logins(self._topology, settings.loopback_users)
         self._services = BrokerServices(self._logins)
-        self._alarm_sources: set[tuple[str, str]] = set()
+        self._board = AlarmBoard(self._alarm_changed)
         self._connection_numbers = itertools.count(1)
 
     async def recover(self) -> None:
@@ -110,11 +113,13 @@ class Broker:
             JournalBuffer(recovered.index),
             limits_of(self._settings),
             METHODS,
-            server_properties(),
+            server_properties(self._settings),
         )
         self._sync = TopologySync(self._store, self._topology, self._applied)
         self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full)
         self._reader = BacklogReader(self._disk)
+        clock_ms = steady_clock_ms()
+        self.node.now_ms = clock_ms()
         self.pump = Pump(
             self.node,
             connections_possible(self._settings),
@@ -122,6 +127,7 @@ class Broker:
             lambda certificate: certificate_user(certificate, self._settings.tls.login_from),
             self._read,
             self._writer.want_commit,
+            clock_ms,
         )
         self.node.recover(recovered)
         await self._sync.start()
@@ -135,7 +141,13 @@ class Broker:
 
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
-        control = ControlServer(self._settings.data_dir, {"refresh": self._refresh, "status": self._status})
+        operations = Operations(self.node, self.pump.settle, self._board)
+        transients = Transients(self.node)
+        control = ControlServer(
+            self._settings.data_dir,
+            {"refresh": self._refresh, "status": self._status, **operations.handlers, **transients.handlers},
+            {**operations.listings, **transients.listings},
+        )
         alarms = Alarms(self._settings, self._alarm)
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)
@@ -145,6 +157,7 @@ class Broker:
                 self._reader.run,
                 self.pump.run,
                 self.pump.run_timers,
+                self.pump.run_wakes,
                 self.pump.run_measurements,
             ):
                 nursery.start_soon(task)
@@ -192,24 +205,23 @@ class Broker:
         self.node.durable(index)
         self.pump.settle()
 
-    def _read(self, wishes: list[tuple[Queue, int, int]]) -> None:
-        for queue, first, last in wishes:
-            self._reader.read(queue.record.id, first, last, partial(self._loaded, queue, first))
+    def _read(self, wishes: list[Read]) -> None:
+        for wish in wishes:
+            self._reader.read(wish.lane.queue_id, wish.first, wish.last, partial(self._loaded, wish))
 
-    def _loaded(self, queue: Queue, first: int, rows: list[Any]) -> None:
-        self.node.loaded(queue, first, rows)
+    def _loaded(self, wish: Read, rows: list[Any]) -> None:
+        self.node.loaded(wish.queue, wish.lane, wish.first, rows)
         self.pump.settle()
 
     def _alarm(self, kind: str, on: bool) -> None:
-        self._set_alarm(kind, "watch", on)
+        self._board.put(kind, "watch", on, time.time())
 
     def _disk_full(self, full: bool) -> None:
-        self._set_alarm("disk", "journal", full)
+        """A commit found no room; the watch of free space is the disk alarm's other source."""
+        self._board.put("disk", "journal", full, time.time())
 
-    def _set_alarm(self, kind: str, source: str, on: bool) -> None:
-        """The disk alarm has two sources: free space, and a commit that found none. It is on while either is."""
-        (self._alarm_sources.add if on else self._alarm_sources.discard)((kind, source))
-        self.node.set_alarm(kind, any(known == kind for known, _ in self._alarm_sources))
+    def _alarm_changed(self, kind: str, on: bool) -> None:
+        self.node.set_alarm(kind, on)
         self.pump.settle()
 
     # Commands of the control socket
@@ -229,16 +241,23 @@ class Broker:
         }
 
 
+def steady_clock_ms() -> Callable[[], int]:
+    """The wall clock as it was at the start, and what the monotonic clock has counted since: deadlines outlive a
+    restart, but a clock that is set while the broker runs must not expire everything, or nothing."""
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    return lambda: (time.monotonic_ns() + offset_ns) // 1_000_000
+
+
 def limits_of(settings: Settings) -> Limits:
     """Those of the limits that are settings."""
     return Limits(**{name: getattr(settings, name) for name in Limits.__slots__ if hasattr(settings, name)})
 
 
-def server_properties() -> Mapping[str, Any]:
+def server_properties(settings: Settings) -> Mapping[str, Any]:
     """What connection.start says of us. The capabilities are RabbitMQ's names for what we do."""
     return {
-        "product": "amqpd",
-        "version": __version__,
+        "product": settings.server_product,
+        "version": settings.server_version or __version__,
         "platform": f"Python {platform.python_version()}",
         "information": "an AMQP 0-9-1 broker",
         "capabilities": {

@@ -6,72 +6,50 @@ Rules: 1. Everything a client does on a channel happens in the order sent: while
 store the channel is *suspended* and holds its later frames; other channels go on. 2. A soft error closes the channel,
 and only it; then everything up to channel.close-ok is thrown away. 3. Confirms go out in tag order, each once, at the
 end of a tick, and none before the journal's number covers it.
-Not here: what each method does (`methods/`), consumers (`consumers.py`), the connection's methods (`connection.py`).
+Not here: what a publish does (`publishing.py`) and each other method (`methods/`), consumers (`consumers.py`), the
+connection's methods (`connection.py`).
 
 Source: AMQP 0-9-1 sections 1.5 to 1.9 of the reference; https://www.rabbitmq.com/docs/confirms.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
 from pamqp.exceptions import (
-    AMQPAccessRefused,
     AMQPChannelError,
     AMQPFrameError,
-    AMQPNotFound,
-    AMQPNotImplemented,
     AMQPPreconditionFailed,
     AMQPSoftError,
     AMQPUnexpectedFrame,
 )
 
+from amqpd import publishing
 from amqpd.confirms import Confirms
 from amqpd.consumers import Consumer
 from amqpd.content import Content
-from amqpd.kernel import Run, encode_content
-from amqpd.queues.queue import Queue
+from amqpd.delivery_ages import DeliveryAges, timed_out
+from amqpd.kernel import Run
 from amqpd.states import State
 from amqpd.transaction import Transaction
 from amqpd.unacked import Delivered, Unacked
-from amqpd.wire import ack_frame, method_frame, read_method, reply_text
+from amqpd.wire import ack_frame, method_frame, nack_frame, read_method, reply_text
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
     from amqpd.node import Node
 
-# A publisher with more than this many different (exchange, routing key, flags) at a time resolves them anew. Some
-# 1.5 kB each with the longest names, for a whole connection: 6 MB at the worst.
-ROUTES_MAX = 4096
-# What one transaction may hold back, or one message of the largest size: it is in memory until the commit, and no
-# alarm helps, for a publisher that is blocked cannot commit.
-TX_BYTES_MAX = 64 * 1024 * 1024
 # What a held frame costs in memory beside its payload.
 HELD_FRAME_BYTES = 128
 # RabbitMQ's bound on any body, whatever the configuration says (rabbit_command_assembler).
 BODY_BYTES_MAX = 512 * 1024 * 1024
 
-# Milliseconds, the whole of the string (https://www.rabbitmq.com/docs/ttl).
-EXPIRATION = re.compile("[0-9]{1,18}")
-
 _PUBLISH_ID = b"\x00\x3c\x00\x28"
 _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
-
-
-class Route:
-    """What a basic.publish with certain arguments leads to. `queues` is None when that depends on the headers."""
-
-    __slots__ = ("exchange", "mandatory", "queues", "routing_key")
-
-    def __init__(self, exchange: str, routing_key: str, mandatory: bool, queues: tuple[Queue, ...] | None) -> None:
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.mandatory = mandatory
-        self.queues = queues
+_NO_METHOD = b"\x00\x00\x00\x00"
 
 
 class Channel:
@@ -97,6 +75,7 @@ class Channel:
         self.consumers: dict[str, Consumer] = {}
         self.next_tag = 1
         self.unacked = Unacked()
+        self._ages = DeliveryAges()
         self.consumed = 0
         """unacked deliveries to consumers: what prefetch_shared limits; basic.get is not limited"""
         self.confirms: Confirms | None = None
@@ -156,10 +135,10 @@ class Channel:
         complete = content.add(kind, payload)
         if content.body_size > BODY_BYTES_MAX:
             raise AMQPFrameError(f"body size {content.body_size} is larger than the limit {BODY_BYTES_MAX}")
-        self._check_size(content.body_size)
+        publishing.check_size(self, content.body_size)
         if complete:
             self.content = None
-            self._publish(content.run())
+            publishing.publish(self, content.run())
 
     def _set_plain(self) -> None:
         self.plain = not (self.closing or self.suspended or self.closed or self.content is not None)
@@ -244,105 +223,17 @@ class Channel:
     def publish(self, run: Run) -> None:
         """A run from the kernel. Only while `plain`."""
         try:
-            self._publish(run)
+            publishing.publish(self, run)
         except AMQPSoftError as error:
             self.fail(error, _PUBLISH_ID)
 
-    def _publish(self, run: Run) -> None:
-        node = self.node
-        connection = self.connection
-        if node.alarms:
-            connection.intake.block()
-        connection.publishing = True
-        if run.body_size > node.limits.message_bytes_max:
-            self._check_size(run.body_size)
-        if connection.routes_version != node.topology.version:
-            connection.routes.clear()
-            connection.routes_version = node.topology.version
-        key = run.key
-        route = connection.routes.get(key) or self._resolve(key)
-        properties = node.properties.read(run.properties)
-        if properties.user_id is not None:
-            self._check_user_id(properties.user_id)
-        if properties.expiration is not None and not EXPIRATION.fullmatch(properties.expiration):
-            raise AMQPPreconditionFailed(f"invalid expiration '{properties.expiration}'")
-        queues = route.queues
-        if queues is None:
-            queues = node.route(connection.vhost, route.exchange, route.routing_key, properties.headers or {})
-        if self.tx is not None:
-            self.tx.publish(run, queues, properties.persistent, route.mandatory)
-            if self.tx.nbytes > max(TX_BYTES_MAX, node.limits.message_bytes_max):
-                raise AMQPPreconditionFailed(f"transaction of {self.tx.nbytes} bytes is too large")
-        else:
-            self.accept(run, queues, properties.persistent, route.mandatory)
-
-    def accept(self, run: Run, queues: tuple[Queue, ...], persistent: bool, mandatory: bool) -> None:
-        """The run goes to its queues; it is returned when there are none; its confirm is due."""
-        node, waits = self.node, False
-        for queue in queues:
-            if queue.publish(run, persistent):
-                waits = True
-            node.dirty[queue] = None
-            if node.congestion.queues and node.congestion.slows(queue):
-                self.connection.intake.congested[queue] = None
-        if not queues and mandatory:
-            for i in range(run.count):
-                self.connection.write(self._return(run, i))
-        if self.confirms is not None:
-            if self.confirms.accept(run.count, node.journal.index if waits else None):
-                node.confirms_due[self] = None
-            elif waits:
-                node.confirm_waiters[self] = None
-
-    def _resolve(self, key: bytes) -> Route:
-        """The route of a publish with this method payload (from the exchange on). Raises what RabbitMQ raises."""
-        size = key[0]
-        exchange = key[1 : 1 + size].decode("utf-8", "surrogateescape")
-        routing_key = key[2 + size : 2 + size + key[1 + size]].decode("utf-8", "surrogateescape")
-        flags = key[-1]
-        connection, node = self.connection, self.node
-        if flags & 2:
-            raise AMQPNotImplemented("immediate=true")
-        node.access.require(connection.user, connection.vhost, "write", "exchange", exchange)
-        vhost = node.topology.vhosts[connection.vhost]
-        if exchange:
-            state = vhost.exchanges.get(exchange)
-            if state is None:
-                raise AMQPNotFound(f"no exchange '{exchange}' in vhost '{connection.vhost}'")
-            if state.record.internal:
-                raise AMQPAccessRefused(
-                    f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'"
-                )
-            if state.record.type == "topic":
-                node.access.require_topic(
-                    connection.user, connection.vhost, "write", exchange, routing_key, connection.topic_variables
-                )
-        by_headers = vhost.routes_on_headers(exchange)
-        queues = None if by_headers else node.route(connection.vhost, exchange, routing_key, {})
-        route = Route(exchange, routing_key, bool(flags & 1), queues)
-        if len(connection.routes) >= ROUTES_MAX:
-            connection.routes.clear()
-        connection.routes[key] = route
-        return route
-
-    def _check_size(self, body_size: int) -> None:
-        limit = self.node.limits.message_bytes_max
-        if body_size > limit:
-            raise AMQPPreconditionFailed(f"message size {body_size} is larger than configured max size {limit}")
-
-    def _check_user_id(self, user_id: str) -> None:
-        user = self.connection.user
-        if user_id != user and not self.connection.may_impersonate:
-            raise AMQPPreconditionFailed(f"user_id property set to '{user_id}' but authenticated user was '{user}'")
-
-    def _return(self, run: Run, i: int) -> bytes:
-        payload = b"\x00\x3c\x00\x32\x01\x38\x08NO_ROUTE" + run.names
-        head = b"\x01" + self.id.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
-        return head + payload + b"\xce" + encode_content(run, i, self.id, self.connection.frame_max)
-
     def flush_confirms(self) -> None:
-        due = self.confirms.due() if self.confirms is not None else None
-        if due is not None and not self.closing and not self.closed:
+        if self.confirms is None or self.closing or self.closed:
+            return
+        for tag in self.confirms.refused():
+            self.connection.write(nack_frame(self.id, tag))
+        due = self.confirms.due()
+        if due is not None:
             self.connection.write(ack_frame(self.id, *due))
 
     # Settling
@@ -363,17 +254,22 @@ class Channel:
             entries, unknown = self.unacked.settle(first, last)
         if self.tx is not None:
             self.tx.settle(entries, requeue)
-        elif requeue:
-            self.requeue(entries)
         else:
-            self.discard(entries)
+            self.let_go(entries, requeue)
         if unknown is not None:
             raise AMQPPreconditionFailed(f"unknown delivery tag {unknown}")
 
-    def discard(self, entries: list[Delivered]) -> None:
-        """The messages are done: acknowledged, or rejected without requeue."""
+    def let_go(self, entries: list[Delivered], requeue: bool | None) -> None:
+        """What the client says of the messages: acknowledged (None), or rejected, to be requeued or not."""
+        if requeue:
+            self.requeue(entries)
+            return
         for entry in entries:
-            entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
+            if requeue is None:
+                entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
+            else:
+                entry.queue.reject(entry.seq, entry.seq + entry.size - 1)
+                self.node.dirty[entry.queue] = None
             self._give_credit(entry)
 
     def requeue(self, entries: list[Delivered]) -> None:
@@ -392,6 +288,16 @@ class Channel:
             self.wake_consumers()
         else:
             self.node.dirty[consumer.queue] = None
+
+    def on_timer(self, now: float) -> None:
+        """About once a second: a delivery that was not acknowledged in time closes the channel."""
+        oldest = self.unacked.oldest
+        if oldest is None:
+            return
+        overdue_ms = self._ages.overdue_ms(oldest, self.next_tag, self.node.limits.consumer_timeout_s, now)
+        # What is suspended has something under way that would go on behind channel.close; the next second comes.
+        if overdue_ms is not None and not self.suspended:
+            self.fail(AMQPPreconditionFailed(timed_out(self.id, overdue_ms)), _NO_METHOD)
 
     def wake_consumers(self) -> None:
         """Their credit may have grown: let their queues look."""

@@ -63,6 +63,13 @@ def split_commas(value: Any) -> Any:
     return value
 
 
+def refuse_long(value: str) -> str:
+    """server-properties go out before frame_max is negotiated, so all of them together fit the smallest frame."""
+    if len(value.encode("utf-8", "surrogateescape")) > 255 or not value.isprintable():
+        raise ValueError("must be printable text of at most 255 bytes")
+    return value
+
+
 def refuse_switch(value: Any) -> Any:
     """`port = true` would otherwise be port 1, because Python's True is a number."""
     if isinstance(value, bool):
@@ -83,6 +90,7 @@ Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Port = Annotated[int, BeforeValidator(refuse_switch), Field(ge=0, le=65535)]
 Watermark = Annotated[float | int, BeforeValidator(parse_watermark)]
 Place = Annotated[Path, BeforeValidator(refuse_empty), AfterValidator(Path.expanduser)]
+ShortName = Annotated[str, AfterValidator(refuse_long)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
 
 
@@ -165,9 +173,23 @@ class Settings(BaseSettings):
     # These users may log in from loopback only: guest has a password that everyone knows.
     loopback_users: Names = ("guest",)
 
+    # What connection.start says that this broker is. Some libraries behave otherwise with another product than
+    # RabbitMQ: kombu (Celery) limits the prefetch of a channel's consumers together, by basic.qos with global, when
+    # product is "RabbitMQ" and version from 3.3 to 3.x, and that of each consumer with any other. amqpd does what
+    # RabbitMQ does with either, so whoever insists may be told so. An empty version is our own.
+    server_product: ShortName = Field("amqpd", min_length=1)
+    server_version: ShortName = ""
+
     # A connection costs a descriptor and some kilobytes. The limit of open files of the process bounds it too,
     # the smaller counts.
     connections_max: Count = Field(65_536, ge=1, le=1_000_000)
+    # What the node may have of each; who asks for one more is refused with RabbitMQ's error, where connections_max
+    # just hangs up. -1: no limit, as in RabbitMQ (connection_max, channel_max_per_node, cluster_queue_limit,
+    # cluster_exchange_limit); memory is the limit then.
+    node_connections_max: Count = Field(-1, ge=-1)
+    node_channels_max: Count = Field(-1, ge=-1)
+    node_queues_max: Count = Field(-1, ge=-1)
+    node_exchanges_max: Count = Field(-1, ge=-1)
     # What RabbitMQ proposes: it is on everyone's tests, and some clients break on 0 ("no limit").
     channel_max: Count = Field(2047, ge=1, le=65_535)
     # 128 KiB as RabbitMQ. At least 4096, AMQP 0-9-1's frame-min-size (RabbitMQ 4.1 asks for 8192, old clients
@@ -178,6 +200,10 @@ class Settings(BaseSettings):
     heartbeat_s: Count = Field(60, ge=0, le=65_535)
     # From accept to connection.open, so that half-open clients do not hold descriptors. 10 s as RabbitMQ.
     handshake_timeout_s: Seconds = Field(10.0, gt=0, le=600)
+    # A delivery that is not acknowledged for so long closes its channel, and comes to another consumer. 30 minutes as
+    # RabbitMQ: who forgets to acknowledge keeps messages from everybody else, and keeps them on the disk. Queues may
+    # have their own (x-consumer-timeout, the policy consumer-timeout). 0: never.
+    consumer_timeout_s: Seconds = Field(1800.0, ge=0, le=31_536_000)
     # The largest body. 128 MiB was RabbitMQ's limit until 4.0; at most 512 MiB, because a message is in
     # memory whole.
     message_bytes_max: Bytes = Field(128 * MIB, ge=1, le=512 * MIB)

@@ -3,7 +3,8 @@
 What comes in: accepted publishes, each with the journal's index to wait for, or none; the journal's number. What
 goes out: the delivery tag up to which everything is confirmed.
 Rules: 1. Tags count publishes from 1 on after confirm.select. 2. Confirms keep tag order: what is safe waits for
-what was published before it; so one `multiple` acknowledges all of a tick. 3. Each tag once.
+what was published before it; so one `multiple` acknowledges all of a tick. 3. Each tag once; a multiple covers those
+refused only after their basic.nack.
 Not here: the frame (`channels.py`), when something is durable (`journal/buffer.py`).
 
 Source: https://www.rabbitmq.com/docs/confirms.
@@ -12,21 +13,26 @@ Source: https://www.rabbitmq.com/docs/confirms.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 
 class Confirms:
-    __slots__ = ("_acknowledged", "_waiting", "confirmed", "published")
+    __slots__ = ("_acknowledged", "_refused", "_waiting", "confirmed", "published")
 
     def __init__(self) -> None:
         self.published = 0
         self.confirmed = 0
         self._acknowledged = 0
+        self._refused: list[tuple[int, int]] = []
+        """(first, last) publish numbers that no basic.nack has told of yet"""
         self._waiting: deque[tuple[int, int]] = deque()
         """(publish number, journal index): up to that number is confirmed when the index is durable"""
 
     def accept(self, count: int, index: int | None) -> bool:
         """`count` more publishes; they are safe when the journal's `index` is durable, at once with None. True when
         something is confirmed already, False when it waits."""
+        if not count:
+            return False
         self.published += count
         waiting = self._waiting
         if index is not None and not (waiting and waiting[-1][1] == index):
@@ -38,6 +44,18 @@ class Confirms:
             return False
         self.confirmed = self.published
         return True
+
+    def refuse(self, count: int) -> None:
+        """`count` more publishes that a queue did not take."""
+        self._refused.append((self.published + 1, self.published + count))
+        self.published += count
+
+    def refused(self) -> Iterator[int]:
+        """The publishes to tell of with a basic.nack each, before anything else is confirmed; told once. One by one,
+        since a `multiple` would refuse what waits before it."""
+        refused, self._refused = self._refused, []
+        for first, last in refused:
+            yield from range(first, last + 1)
 
     def durable(self, index: int) -> bool:
         """Everything up to the journal's `index` is on disk; True when nothing waits any more."""

@@ -26,9 +26,30 @@ if TYPE_CHECKING:
 class Consumer:
     """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
 
-    __slots__ = ("channel", "exclusive", "no_ack", "prefetch", "queue", "tag", "tag_bytes", "unacked")
+    __slots__ = (
+        "ack_timeout_ms",
+        "channel",
+        "exclusive",
+        "no_ack",
+        "prefetch",
+        "priority",
+        "queue",
+        "shares_prefetch",
+        "tag",
+        "tag_bytes",
+        "unacked",
+    )
 
-    def __init__(self, channel: Channel, queue: Queue, tag: str, no_ack: bool, exclusive: bool) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        exclusive: bool,
+        priority: int = 0,
+        ack_timeout_ms: int | None = None,
+    ) -> None:
         self.channel = channel
         self.queue = queue
         self.tag = tag
@@ -38,6 +59,12 @@ class Consumer:
         self.exclusive = exclusive
         self.prefetch = channel.prefetch
         self.unacked = 0
+        self.priority = priority
+        """who has a higher one is served first (https://www.rabbitmq.com/docs/consumer-priority)"""
+        self.ack_timeout_ms = ack_timeout_ms
+        """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
+        self.shares_prefetch = not queue.settings.quorum
+        """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
 
     def credit(self) -> int:
         channel = self.channel
@@ -47,7 +74,7 @@ class Consumer:
         if not self.no_ack:
             if self.prefetch:
                 credit = self.prefetch - self.unacked
-            if channel.prefetch_shared:
+            if channel.prefetch_shared and self.shares_prefetch:
                 credit = min(credit, channel.prefetch_shared - channel.consumed)
         return credit
 

@@ -1,7 +1,8 @@
-"""The control socket: how `amqpd user`, `vhost` and `permission` reach a running broker.
+"""The control socket: how `amqpd user`, `connection` and their like reach a running broker.
 
 What comes in: on `control.sock` in the data directory, one JSON object a line: {"command": NAME, "arguments":
-{...}}. What goes out: one line for each, {"ok": true, "result": {...}} or {"ok": false, "error": SENTENCE}.
+{...}}. What goes out: one line for each, {"ok": true, "result": {...}} or {"ok": false, "error": SENTENCE}; before
+that, when the command is a listing, any number of lines {"ok": true, "rows": [...]}: no list is too long for them.
 Rules: 1. Who may write the data directory may command the broker: the socket is 0600 in a directory of 0700,
 there is no other check. 2. Lines, connections and idle time are bounded. 3. A handler refuses by raising
 `ControlError`; any other exception is a bug of ours: it is logged with its traceback, answered, and the
@@ -16,7 +17,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,13 @@ import trio
 from amqpd.errors import NodeFailure
 
 SOCKET_NAME = "control.sock"
-# A line holds one command or its answer; the longest answer is a list of all users, some 100 bytes each.
+# A line holds one command, or its answer, or a page of it.
 LINE_BYTES_MAX = 4 << 20
+# A page of a listing ends when it has so much: some hundred rows, so a millisecond or two in which the broker does
+# nothing else.
+PAGE_BYTES = 64 << 10
+# A value of a row that takes more (somebody's field table of megabytes) is left out, with a text in its place.
+VALUE_BYTES_MAX = 256 << 10
 # People and scripts: a few at a time. More wait in the backlog.
 CONNECTIONS_MAX = 16
 # A command is sent at once; who says nothing for so long is gone or stuck, and would hold one of the 16
@@ -37,6 +43,7 @@ IDLE_TIMEOUT_S = 10.0
 PATH_BYTES_MAX = 103
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+Listing = Callable[[dict[str, Any]], Iterable[dict[str, Any]]]
 
 log = structlog.get_logger(room="control")
 
@@ -53,48 +60,71 @@ def call(
     Returns the handler's result, or None when no broker listens there. Raises ControlError when the broker
     refuses, or does not answer within `timeout_s` seconds (it may have carried out the command all the
     same)."""
+    with contextlib.closing(_answers(data_dir, command, arguments, timeout_s)) as answers:
+        for answer in answers:
+            result: dict[str, Any] = answer["result"]
+            return result
+    return None
+
+
+def rows(
+    data_dir: Path, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
+) -> list[dict[str, Any]] | None:
+    """The rows of a listing, all pages of it; otherwise as `call`. `timeout_s` is for each page."""
+    found: list[dict[str, Any]] = []
+    with contextlib.closing(_answers(data_dir, command, arguments, timeout_s)) as answers:
+        for answer in answers:
+            if "result" in answer:
+                return found
+            found += answer["rows"]
+    return None
+
+
+def _answers(
+    data_dir: Path, command: str, arguments: Mapping[str, Any] | None, timeout_s: float
+) -> Generator[dict[str, Any], None, None]:
+    """The lines of the answer, the last has "result"; none when no broker listens."""
     line = json.dumps({"command": command, "arguments": dict(arguments or {})}).encode() + b"\n"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, short_path(data_dir) as path:
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client,
+        client.makefile("rb") as received,
+        short_path(data_dir) as path,
+    ):
         client.settimeout(timeout_s)
         try:
             client.connect(path)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-            return None
+            return
         except OSError as error:
             raise ControlError(
                 f"cannot talk to the broker on {data_dir}: {error.strerror or error}; "
                 "run this as the user that runs it"
             ) from None
-        try:
-            client.sendall(line)
-            answer = _read_answer(client)
-        except TimeoutError:
-            raise ControlError(
-                f"the broker on {data_dir} did not answer within {timeout_s:g} s: "
-                "look at its log, and whether it was done"
-            ) from None
-        except OSError as error:
-            raise ControlError(
-                f"lost the broker on {data_dir} during the command "
-                f"({error.strerror or error}): look whether it was done"
-            ) from None
-    if not answer["ok"]:
-        raise ControlError(str(answer["error"]))
-    result: dict[str, Any] = answer["result"]
-    return result
+        answer: dict[str, Any] = {}
+        while "result" not in answer:
+            try:
+                client.sendall(line)
+                line = b""
+                text = received.readline(LINE_BYTES_MAX + 1)
+            except TimeoutError:
+                raise ControlError(
+                    f"the broker on {data_dir} did not answer within {timeout_s:g} s: "
+                    "look at its log, and whether it was done"
+                ) from None
+            except OSError as error:
+                raise _lost(data_dir, error.strerror or str(error)) from None
+            if len(text) > LINE_BYTES_MAX:
+                raise ControlError(f"the broker's answer is longer than {LINE_BYTES_MAX} bytes")
+            if not text.endswith(b"\n"):
+                raise _lost(data_dir, "the connection ended before the answer")
+            answer = json.loads(text)
+            if not answer["ok"]:
+                raise ControlError(str(answer["error"]))
+            yield answer
 
 
-def _read_answer(client: socket.socket) -> dict[str, Any]:
-    received = bytearray()
-    while not received.endswith(b"\n"):
-        piece = client.recv(65536)
-        if not piece:
-            raise ConnectionResetError("the connection ended before the answer")
-        received += piece
-        if len(received) > LINE_BYTES_MAX:
-            raise ControlError(f"the broker's answer is longer than {LINE_BYTES_MAX} bytes")
-    answer: dict[str, Any] = json.loads(received)
-    return answer
+def _lost(data_dir: Path, reason: str) -> ControlError:
+    return ControlError(f"lost the broker on {data_dir} during the command ({reason}): look whether it was done")
 
 
 @contextlib.contextmanager
@@ -119,11 +149,15 @@ class ControlServer:
     left is replaced.
 
     `handlers` maps a command's name to an async function from its arguments to its result (both JSON
-    objects)."""
+    objects), `listings` to a function from its arguments to rows (JSON objects). Rows are taken one by one while the
+    broker goes on between pages, so a listing walks over a copy of what it lists."""
 
-    def __init__(self, data_dir: Path, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, data_dir: Path, handlers: Mapping[str, Handler], listings: Mapping[str, Listing] | None = None
+    ) -> None:
         self._data_dir = data_dir
         self._handlers = dict(handlers)
+        self._listings = dict(listings or {})
         self._connections = 0
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -155,35 +189,38 @@ class ControlServer:
                     line = await _receive_line(stream, received)
                 if line is None:
                     return
-                await _send(stream, await self._answer(line))
+                await self._answer(stream, line)
         except (trio.BrokenResourceError, trio.TooSlowError, ControlError) as error:
             log.info("control connection dropped", reason=str(error) or type(error).__name__)
         finally:
             self._connections -= 1
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, stream: trio.SocketStream, line: bytes) -> None:
         try:
             request = json.loads(line)
             command, arguments = request["command"], request.get("arguments", {})
             if not isinstance(command, str) or not isinstance(arguments, dict):
                 raise TypeError
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return {
-                "ok": False,
-                "error": 'a command is one JSON object: {"command": NAME, "arguments": {...}}',
-            }
-        handler = self._handlers.get(command)
-        if handler is None:
-            return _refusal(f"unknown command {command!r}")
+            await _send(stream, _refusal('a command is one JSON object: {"command": NAME, "arguments": {...}}'))
+            return
         try:
-            return {"ok": True, "result": await handler(arguments)}
+            if command in self._listings:
+                await _send_rows(stream, self._listings[command](arguments))
+                result: dict[str, Any] = {}
+            elif command in self._handlers:
+                result = await self._handlers[command](arguments)
+            else:
+                raise ControlError(f"unknown command {command!r}")
+            answer = {"ok": True, "result": result}
         except ControlError as error:
-            return _refusal(str(error))
-        except NodeFailure:
+            answer = _refusal(str(error))
+        except (NodeFailure, trio.BrokenResourceError, trio.TooSlowError):
             raise
         except Exception:
             log.exception("control command failed", command=command)
-            return _refusal(f"{command} failed inside the broker: see its log")
+            answer = _refusal(f"{command} failed inside the broker: see its log")
+        await _send(stream, answer)
 
 
 def _refusal(sentence: str) -> dict[str, Any]:
@@ -193,6 +230,28 @@ def _refusal(sentence: str) -> dict[str, Any]:
 async def _send(stream: trio.SocketStream, answer: dict[str, Any]) -> None:
     with trio.fail_after(IDLE_TIMEOUT_S):
         await stream.send_all(json.dumps(answer).encode() + b"\n")
+
+
+async def _send_rows(stream: trio.SocketStream, rows: Iterable[dict[str, Any]]) -> None:
+    """All rows, in pages; the page that is being filled is sent before it grows too long."""
+    page: list[dict[str, Any]] = []
+    page_bytes = 0
+    for row in rows:
+        row_bytes = len(json.dumps(row))
+        if row_bytes > VALUE_BYTES_MAX:
+            row = {name: _bounded(value) for name, value in row.items()}
+        page.append(row)
+        page_bytes += min(row_bytes, VALUE_BYTES_MAX)
+        if page_bytes >= PAGE_BYTES:
+            await _send(stream, {"ok": True, "rows": page})
+            page, page_bytes = [], 0
+    if page:
+        await _send(stream, {"ok": True, "rows": page})
+
+
+def _bounded(value: Any) -> Any:
+    size = len(json.dumps(value))
+    return value if size <= VALUE_BYTES_MAX else f"too long to list ({size} bytes)"
 
 
 async def _receive_line(stream: trio.SocketStream, received: bytearray) -> bytes | None:

@@ -4,8 +4,9 @@ What comes in: bytes, and where in them to read. What goes out: Python values, t
 pamqp reads.
 Rules: 1. The work is linear in the bytes: pamqp copies the rest of a table for each value in it, so that one frame of
 128 KiB takes it seconds, during which nobody else is served. 2. Whatever the bytes, only ValueError is raised. 3.
-Nothing is read beyond the end that was given, and nothing is left over.
-Not here: which methods there are and what they are called (`wire.py`, by pamqp), writing tables (pamqp).
+Nothing is read beyond the end that was given, and nothing is left over. 4. Numbers know the type that they came with
+(`fieldtypes.py`).
+Not here: which methods there are and what they are called (`wire.py`, by pamqp), writing tables (`fieldwriter.py`).
 
 Source: AMQP 0-9-1 section 4.2.1 and 4.2.5; https://www.rabbitmq.com/amqp-0-9-1-errata for the letters of types.
 """
@@ -21,6 +22,8 @@ from typing import Any
 
 from pamqp import base
 
+from amqpd.fieldtypes import BY_LETTER
+
 # More than a metadata record may have (`topology/codec.py`), so that too deep arguments are refused there with a text
 # that says so; and far from where Python's own recursion ends.
 DEPTH_MAX = 128
@@ -29,21 +32,12 @@ _SECONDS_MAX = 0xFFFFFFFF
 
 _Value = tuple[Any, int]
 
-_NUMBERS = {
-    ord(letter): Struct(code)
-    for letter, code in {
-        "t": "?",
-        "b": "b",
-        "B": "B",
-        "s": ">h",
-        "u": ">H",
-        "I": ">i",
-        "i": ">I",
-        "l": ">q",
-        "L": ">q",
-        "f": ">f",
-        "d": ">d",
-    }.items()
+_NUMBERS: dict[int, tuple[Struct, Callable[[Any], Any]]] = {
+    ord("t"): (Struct("?"), bool),
+    ord("l"): (Struct(">q"), int),
+    ord("L"): (Struct(">q"), int),
+    ord("d"): (Struct(">d"), float),
+    **{each.letter[0]: (each.struct, each) for each in BY_LETTER.values()},
 }
 _ARGUMENTS = {"octet": Struct("B"), "short": Struct(">H"), "long": Struct(">I"), "longlong": Struct(">q")}
 _LENGTH = Struct(">I")
@@ -88,6 +82,41 @@ def read_entries(data: bytes) -> dict[str, Any]:
         raise ValueError("it ends early") from error
 
 
+def split_entries(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The entries of a table without its length: each name, and its value with the octet of its type, as they stand.
+    Values inside of values are not looked at. Raises ValueError."""
+    entries: list[tuple[bytes, bytes]] = []
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            value_at = at + 1 + data[at]
+            stop = _value_end(data, value_at)
+            if stop > end:
+                raise ValueError("a value that is longer than its table")
+            entries.append((data[at + 1 : value_at], data[value_at:stop]))
+            at = stop
+    except (StructError, IndexError) as error:
+        raise ValueError("it ends early") from error
+    return entries
+
+
+def _value_end(data: bytes, at: int) -> int:
+    letter = data[at]
+    at += 1
+    number = _NUMBERS.get(letter)
+    if number is not None:
+        return at + number[0].size
+    if letter in _SIZED:
+        return at + 4 + int(_LENGTH.unpack_from(data, at)[0])
+    if letter in b"V\0":
+        return at
+    if letter == 0x44:
+        return at + _DECIMAL.size
+    if letter == 0x54:
+        return at + _TIMESTAMP.size
+    raise ValueError(f"unknown type {chr(letter)!r}")
+
+
 def _read_argument(kind: str, data: bytes, at: int, end: int) -> _Value:
     if kind == "shortstr":
         stop = at + 1 + data[at]
@@ -107,7 +136,8 @@ def _read_value(data: bytes, at: int, end: int, depth: int) -> _Value:
     at += 1
     number = _NUMBERS.get(letter)
     if number is not None:
-        return number.unpack_from(data, at)[0], at + number.size
+        struct, kind = number
+        return kind(struct.unpack_from(data, at)[0]), at + struct.size
     sized = _SIZED.get(letter)
     if sized is not None:
         return _read_sized(data, at, end, sized, depth)

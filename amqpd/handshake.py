@@ -48,7 +48,9 @@ class Handshake:
         self.started = True
         connection.handshaking()
         mechanisms = "PLAIN AMQPLAIN"
-        if connection.peer.certificate_user is not None:
+        # Some clients take EXTERNAL as soon as it is offered, although they have a password (py-amqp does). So it is
+        # offered to whom it would let in; RabbitMQ offers it only where its plugin for it is enabled.
+        if connection.peer.certificate_user in connection.node.topology.users:
             mechanisms += " EXTERNAL"
         connection.send(
             commands.Connection.Start(
@@ -127,8 +129,10 @@ class Handshake:
         node, vhost = connection.node, method.virtual_host or "/"
         if node.draining:
             raise AMQPNotAllowed("this broker is shutting down")
+        node.census.require_node()
         if vhost not in node.topology.vhosts:
             raise AMQPNotAllowed(f"vhost {vhost} not found")
+        node.census.require_entry(connection.user, vhost)
         if not node.access.may_enter(connection.user, vhost):
             raise AMQPNotAllowed(f"access to vhost '{vhost}' refused for user '{connection.user}'")
         connection.vhost = vhost

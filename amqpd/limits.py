@@ -15,9 +15,16 @@ class Limits:
     frame_max: int = 131_072
     heartbeat_s: int = 60
     handshake_timeout_s: float = 10.0
+    consumer_timeout_s: float = 1800.0
+    """0: none"""
     message_bytes_max: int = 128 * 1024 * 1024
     outbox_bytes_max: int = 4 * 1024 * 1024
     queue_memory_bytes: int = 16 * 1024 * 1024
     backlog_memory_bytes: int = 128 * 1024 * 1024
     small_queue_bytes: int = 64 * 1024
     """queues with less than this in memory are no cause of a shortage, and are left alone"""
+    node_connections_max: int = -1
+    """of the whole node, like the next ones; -1: no limit"""
+    node_channels_max: int = -1
+    node_queues_max: int = -1
+    node_exchanges_max: int = -1

@@ -1,14 +1,16 @@
-"""Whether the other end is alive: the handshake's deadline, heartbeats both ways, the wait for close-ok.
+"""Whether the other end is alive: the handshake's deadline, heartbeats both ways, the wait for close-ok, and whether
+it acknowledges.
 
-What comes in: the time, about once a second. What goes out: a heartbeat; or the end of the connection.
+What comes in: the time, about once a second. What goes out: a heartbeat; the end of the connection, or of a channel.
 Rules: 1. A heartbeat is sent when nothing was sent for half the interval; silence of more than two intervals ends
 the connection; any traffic counts (section 4.2.7, and RabbitMQ's rabbit_heartbeat). 2. While the broker does not
 read a connection, its silence is not counted. 3. Nobody stays in the handshake longer than `handshake_timeout_s`.
-Not here: clocks (`pump.py` calls with the time).
+Not here: clocks (`pump.py` calls with the time), how old a delivery is (`delivery_ages.py`).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from amqpd.states import State
@@ -45,8 +47,13 @@ class Liveness:
                 self._closing_until = now + CLOSE_TIMEOUT_S
             elif now >= self._closing_until:
                 connection.lost()
-        elif state is State.RUNNING and self.heartbeat_s:
-            self._heartbeat(now)
+        elif state is State.RUNNING:
+            # What is not read now may be the acknowledgements.
+            if not connection.reading_paused:
+                for channel in [channel for channel in connection.channels.values() if channel.unacked.count]:
+                    connection.guard(partial(channel.on_timer, now))
+            if self.heartbeat_s:
+                self._heartbeat(now)
 
     def _heartbeat(self, now: float) -> None:
         connection = self._connection

@@ -11,20 +11,31 @@ Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amqpd import dead_lettering
 from amqpd.congestion import Congestion
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
+from amqpd.kernel import Run
+from amqpd.limiting.census import Census
+from amqpd.limiting.quotas import Quotas
 from amqpd.limits import Limits
-from amqpd.properties import PropertiesReader
-from amqpd.queues.backlog import Piece
+from amqpd.memory_shares import MemoryShares
+from amqpd.properties import Properties, PropertiesReader
+from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.deadletters import names_of
+from amqpd.queues.delayed import DelayedMessages, delayed_id
 from amqpd.queues.queue import Queue
+from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.security.access import Access
 from amqpd.states import State
 from amqpd.topology.order import ChangeOrder, Removable
+from amqpd.topology.policies import policies_changed
 from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
+from amqpd.wakes import Wakes
+from amqpd.world import Resume, Services
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -33,37 +44,17 @@ if TYPE_CHECKING:
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
 
-Resume = Callable[[bool], None]
+
+class Read(NamedTuple):
+    """A wish to read the journal's rows first..last of one of the queue's backlogs."""
+
+    queue: Queue
+    lane: Backlog
+    first: int
+    last: int
+
+
 Handlers = Mapping[type, Callable[["Channel", Any], None]]
-
-
-class Services(Protocol):
-    """What the shell does for the pure rooms. None of it blocks or answers before it returns."""
-
-    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
-        """Make the changes; resume(True) when they are applied, resume(False) when a record to create exists, or one
-        of the keys in `requires` does not."""
-        ...
-
-    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
-        """Ends in `connection.authenticated` or `connection.refused`."""
-        ...
-
-    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None: ...
-
-    def token(self) -> str:
-        """22 random characters of A-Z a-z 0-9 - _."""
-        ...
-
-    def queue_id(self) -> int:
-        """A random number of 63 bits."""
-        ...
-
-    def log(self, event: str, fields: Mapping[str, Any]) -> None: ...
-
-    def bug(self, error: Exception) -> None:
-        """An exception that should not have been: logged with its traceback; tests fail on it."""
-        ...
 
 
 class Node:
@@ -93,6 +84,8 @@ class Node:
         """exclusive queues by the connection that owns them"""
         self.alarms: set[str] = set()
         self.draining = False
+        self.now_ms = 0
+        """milliseconds since the epoch, as the shell told last; never goes back within a run"""
         # Sets that keep their order: equal input gives equal output.
         self.dirty: dict[Queue, None] = {}
         self.touched: dict[Connection, None] = {}
@@ -101,9 +94,13 @@ class Node:
         self._durable_waiters: list[tuple[int, Callable[[], None]]] = []
         self._recovered: Recovered | None = None
         self.congestion = Congestion()
-        self._share: int | None = None
-        """what a large queue may keep in memory; worked out at most once a tick"""
+        self.census = Census(self)
+        self.quotas = Quotas(topology)
+        self._shares = MemoryShares(limits, self.queues)
         self._order = ChangeOrder(topology, self.submit)
+        self.wakes = Wakes()
+        self.delayed: dict[str, DelayedMessages] = {}
+        """by virtual host; made when it is needed"""
 
     # Start
 
@@ -115,7 +112,12 @@ class Node:
     def recovery_ended(self) -> None:
         """What is in the journal and in no queue belonged to deleted ones."""
         assert self._recovered is not None
-        known = {queue.record.id for queue in self.queues.values()}
+        known = {lane.queue_id for queue in self.queues.values() for lane in queue.backlog.lanes()}
+        for vhost in self.topology.vhosts:
+            found = self._recovered.queues.get(delayed_id(vhost))
+            if found is not None:
+                self._delayed_of(vhost).recover(0, found)
+                known.add(delayed_id(vhost))
         for queue_id in self._recovered.queues:
             if queue_id not in known:
                 self.journal.drop(queue_id)
@@ -138,6 +140,7 @@ class Node:
 
     def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""
+        self.quotas.applied(changes, self.now_ms)
         for change in changes:
             # First of all: nothing that waits in a connection may go on in a virtual host that is gone.
             if isinstance(change, Delete) and change.key[0] in ("vhost", "user"):
@@ -151,23 +154,53 @@ class Node:
                 self._remove_queue(change.key)
             elif change.key[0] == "vhost":
                 self._empty_vhost(change.key[1])
+        for vhost in policies_changed(changes):
+            for (of, _), queue in self.queues.items():
+                if of == vhost:
+                    queue.apply(queue.record, self._policy_of(queue.record))
+                    self.dirty[queue] = None
+
+    def _policy_of(self, record: QueueRecord) -> Mapping[str, Any]:
+        if record.vhost not in self.topology.vhosts:
+            return {}
+        kind = type_of(record.arguments)
+        return self.topology.policy_of("queue", record.vhost, record.name, kind).definition
 
     def _put_queue(self, record: QueueRecord) -> None:
         key = (record.vhost, record.name)
         queue = self.queues.get(key)
-        if queue is not None:
-            queue.record = record
+        if queue is not None and queue.record.id == record.id:
+            queue.apply(record, self._policy_of(record))
             return
-        queue = self.queues[key] = Queue(record, self.journal)
-        found = self._recovered.queues.get(record.id) if self._recovered is not None else None
-        if found is not None:
-            queue.backlog.recover(found)
+        if queue is not None:
+            # Another process made a durable queue of this name, which did not know of a transient one here.
+            self._remove_queue(record.key)
+        queue = self.queues[key] = Queue(record, self, self._policy_of(record))
+        self._recover_queue(queue)
         if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
             owner = self.connections.get(record.owner)
             if owner is None or owner.state is not State.RUNNING:
                 # The connection went while its declaration was on the way.
                 self.end_queue(queue)
+
+    def _recover_queue(self, queue: Queue) -> None:
+        if self._recovered is None:
+            return
+        # A priority queue's levels have the numbers behind its own.
+        levels = PRIORITY_MAX if queue.settings.max_priority is not None else 0
+        for level in range(levels + 1):
+            found = self._recovered.queues.get(queue.record.id + level)
+            if found is not None:
+                queue.recover(level, found)
+        self.dirty[queue] = None
+
+    def _delayed_of(self, vhost: str) -> DelayedMessages:
+        store = self.delayed.get(vhost)
+        if store is None:
+            store = self.delayed[vhost] = DelayedMessages(vhost, self, self._release)
+        self.dirty[store] = None
+        return store
 
     def owned_queues(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))
@@ -186,6 +219,9 @@ class Node:
 
     def _empty_vhost(self, name: str) -> None:
         """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
+        store = self.delayed.pop(name, None)
+        if store is not None:
+            store.delete()
         left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name)]
         if left:
             self.submit(left, lambda _: None)
@@ -212,6 +248,16 @@ class Node:
         names = self.topology.vhosts[vhost].route(exchange, routing_key, headers)
         queues = self.queues
         return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
+
+    def route_keys(
+        self, vhost: str, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any]
+    ) -> list[Queue]:
+        """The queues that a message with several routing keys reaches, each once; none when there is no exchange."""
+        if vhost not in self.topology.vhosts:
+            return []
+        return list(
+            dict.fromkeys(queue for key in routing_keys for queue in self.route(vhost, exchange, key, headers))
+        )
 
     # Messages
 
@@ -254,33 +300,36 @@ class Node:
         while self._durable_waiters and self._durable_waiters[0][0] <= index:
             self._durable_waiters.pop(0)[1]()
 
-    def loaded(self, queue: Queue, first: int, rows: list[Row]) -> None:
-        """Rows that were read for the queue, from the message `first` on. Raises JournalDamaged."""
+    def loaded(self, queue: Queue, lane: Backlog, first: int, rows: list[Row]) -> None:
+        """Rows that were read for the queue, from the message `first` of `lane` on. Raises JournalDamaged."""
         queue.reading = False
         if not queue.deleted:
-            queue.backlog.loaded(first, rows)
+            lane.loaded(first, rows)
             self.dirty[queue] = None
 
     def flush_confirms(self, channel: Channel) -> None:
         self.confirms_due.pop(channel, None)
         channel.flush_confirms()
 
-    def tick(self) -> list[tuple[Queue, int, int]]:
-        """Everything that the input since the last tick made necessary. What must be read from disk now: (queue,
-        first sequence number, last)."""
-        reads: list[tuple[Queue, int, int]] = []
-        self._share = None
+    def tick(self) -> list[Read]:
+        """Everything that the input and the time since the last tick made necessary. What must be read from disk
+        now."""
+        reads: list[Read] = []
+        self._shares.forget()
+        self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
+        if self.quotas.waiting:
+            self.quotas.look(self.now_ms)
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             for queue in dirty:
                 if queue.deleted:
                     continue
                 queue.dispatch()
-                limit = self._memory_limit(queue)
+                limit = self._shares.of(queue)
                 wanted = queue.next_read(queue.backlog.memory_bytes < limit // 2)
                 if wanted is not None:
                     queue.reading = True
-                    reads.append((queue, *wanted))
+                    reads.append(Read(queue, *wanted))
                 if self.congestion.update(queue, limit):
                     queue.backlog.shrink(limit // 2)
         if self.confirms_due:
@@ -289,21 +338,31 @@ class Node:
                 channel.flush_confirms()
         return reads
 
-    # Memory
+    # Delays
 
-    def _memory_limit(self, queue: Queue) -> int:
-        """What the queue may keep in memory: its limit, or its share when large ones fill what there is for all."""
-        limits = self.limits
-        if (
-            queue.backlog.memory_bytes <= limits.small_queue_bytes
-            or len(self.queues) * limits.queue_memory_bytes <= limits.backlog_memory_bytes
-        ):
-            return limits.queue_memory_bytes
-        if self._share is None:
-            large = sum(each.backlog.memory_bytes > limits.small_queue_bytes for each in self.queues.values())
-            share = max(limits.small_queue_bytes, limits.backlog_memory_bytes // max(1, large))
-            self._share = min(limits.queue_memory_bytes, share)
-        return self._share
+    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool:
+        """Publish the run when so much time is over; True: its confirm must wait for the journal."""
+        return self._delayed_of(vhost).delay(run, delay_ms)
+
+    def _release(self, vhost: str, run: Run) -> None:
+        """A delayed message's time has come."""
+        properties = self.properties.read(run.properties)
+        exchange, routing_key = names_of(run)
+        for queue in self.route_keys(vhost, exchange, (routing_key,), properties.headers or {}):
+            queue.publish(run, properties)
+            self.dirty[queue] = None
+
+    # What queues ask of their host
+
+    def wake(self, queue: Queue, at_ms: int) -> None:
+        """See `QueueHost.wake`."""
+        self.wakes.ask(queue, at_ms)
+
+    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+        """See `QueueHost.bury`."""
+        return dead_lettering.bury(self, queue, run, low, high, reason)
+
+    # Memory
 
     def measure(self) -> None:
         """Called every `congestion.MEASURE_S`."""

@@ -1,7 +1,7 @@
 """What the broker itself must know of a message's properties.
 
 What comes in: the raw property flags and list of a content header. What goes out: `Properties`: persistent or not,
-the claimed user, expiration, headers.
+headers, priority, expiration, the claimed user, where replies should go.
 Rules: 1. The bytes themselves stay as they are; here they are only read. 2. A list that does not fit its flags is
 a syntax error (502). 3. Equal bytes give the same object: publishers repeat themselves.
 Not here: field tables (`tables.py`).
@@ -21,14 +21,9 @@ CACHE_ENTRIES_MAX = 1024
 CACHE_ENTRY_BYTES_MAX = 512
 
 # Bits of the property flags (section 4.2.6.1, in the order of the basic class's properties).
-_HEADERS, _DELIVERY_MODE, _PRIORITY, _EXPIRATION, _TIMESTAMP, _USER_ID = (
-    1 << 13,
-    1 << 12,
-    1 << 11,
-    1 << 8,
-    1 << 6,
-    1 << 4,
-)
+_HEADERS, _DELIVERY_MODE, _PRIORITY = 1 << 13, 1 << 12, 1 << 11
+_REPLY_TO, _EXPIRATION, _TIMESTAMP, _USER_ID = 1 << 9, 1 << 8, 1 << 6, 1 << 4
+_KEPT = frozenset((_REPLY_TO, _EXPIRATION, _USER_ID))
 _SHORTSTR, _OCTET, _LONGLONG, _TABLE = range(4)
 _LAYOUT: list[tuple[int, int]] = [
     (1 << 15, _SHORTSTR),
@@ -37,7 +32,7 @@ _LAYOUT: list[tuple[int, int]] = [
     (_DELIVERY_MODE, _OCTET),
     (_PRIORITY, _OCTET),
     (1 << 10, _SHORTSTR),
-    (1 << 9, _SHORTSTR),
+    (_REPLY_TO, _SHORTSTR),
     (_EXPIRATION, _SHORTSTR),
     (1 << 7, _SHORTSTR),
     (_TIMESTAMP, _LONGLONG),
@@ -51,15 +46,25 @@ _LAYOUT: list[tuple[int, int]] = [
 class Properties:
     """`headers` is the decoded table, or None when the message has none."""
 
-    __slots__ = ("expiration", "headers", "persistent", "user_id")
+    __slots__ = ("expiration", "headers", "persistent", "plain", "priority", "reply_to", "user_id")
 
     def __init__(
-        self, persistent: bool, user_id: str | None, expiration: str | None, headers: dict[str, Any] | None
+        self,
+        persistent: bool,
+        headers: dict[str, Any] | None,
+        priority: int | None,
+        expiration: str | None,
+        user_id: str | None,
+        reply_to: str | None,
     ) -> None:
         self.persistent = persistent
+        self.headers = headers
+        self.priority = priority
         self.expiration = expiration
         self.user_id = user_id
-        self.headers = headers
+        self.reply_to = reply_to
+        self.plain = headers is None and expiration is None and user_id is None and reply_to is None
+        """nothing in them needs a look before the message is routed"""
 
 
 class PropertiesReader:
@@ -85,20 +90,21 @@ def _read(raw: bytes) -> Properties:
     flags = raw[0] << 8 | raw[1]
     if flags & 3:
         raise ValueError("property flags beyond those of the basic class")
-    at, persistent, user_id, expiration, headers = 2, False, None, None, None
+    at, persistent, priority, headers = 2, False, None, None
+    texts: dict[int, str] = {}
     for flag, kind in _LAYOUT:
         if not flags & flag:
             continue
         if kind == _SHORTSTR:
             stop = at + 1 + raw[at]
-            if flag == _USER_ID:
-                user_id = raw[at + 1 : stop].decode("utf-8", "surrogateescape")
-            elif flag == _EXPIRATION:
-                expiration = raw[at + 1 : stop].decode("utf-8", "surrogateescape")
+            if flag in _KEPT:
+                texts[flag] = raw[at + 1 : stop].decode("utf-8", "surrogateescape")
             at = stop
         elif kind == _OCTET:
             if flag == _DELIVERY_MODE:
                 persistent = raw[at] == 2
+            else:
+                priority = raw[at]
             at += 1
         elif kind == _LONGLONG:
             at += 8
@@ -106,4 +112,6 @@ def _read(raw: bytes) -> Properties:
             headers, at = read_table(raw, at)
     if at != len(raw):
         raise ValueError(f"{len(raw)} bytes of properties where the flags say {at}")
-    return Properties(persistent, user_id, expiration, headers)
+    return Properties(
+        persistent, headers, priority, texts.get(_EXPIRATION), texts.get(_USER_ID), texts.get(_REPLY_TO)
+    )

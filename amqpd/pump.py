@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import select
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -26,8 +26,8 @@ import trio
 
 from amqpd.congestion import MEASURE_S
 from amqpd.connection import Connection
-from amqpd.node import Node
-from amqpd.queues.queue import Queue
+from amqpd.link import Link, is_loopback
+from amqpd.node import Node, Read
 from amqpd.states import Peer, State
 from amqpd.tls_stream import TlsStream
 
@@ -37,31 +37,15 @@ RECEIVE_BYTES_MAX = 256 * 1024
 ACCEPTS_MAX = 64
 # Ticks in a row before other trio tasks get their turn, while there is always something ready.
 TICKS_MAX = 8
+# Queues are looked at no more often than this because of the time alone: what falls due in between goes together.
+WAKE_S_MIN = 0.01
 # Out of descriptors, a listener stays readable all the time; it is left alone for so long.
 ACCEPT_PAUSE_S = 0.5
-# What waits for a slow client in smaller pieces is joined to pieces of this size: a confirm of 21 bytes would take
-# ten times as much in memory.
-PENDING_JOINED_BYTES = 4096
 # A connection that is closed has so long to take what is left for it.
 LINGER_S = 5.0
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 _log = structlog.get_logger("amqpd.pump")
-
-
-class Link:
-    """A client's socket and its connection machine."""
-
-    __slots__ = ("connection", "events", "linger_until", "pending", "pending_bytes", "socket", "tls")
-
-    def __init__(self, client: socket.socket, connection: Connection, tls: TlsStream | None) -> None:
-        self.socket = client
-        self.connection = connection
-        self.tls = tls
-        self.pending: deque[memoryview] = deque()
-        self.pending_bytes = 0
-        self.events = _IN
-        self.linger_until: float | None = None
 
 
 class Pump:
@@ -71,10 +55,16 @@ class Pump:
         connections_max: int,
         new_connection_id: Callable[[], str],
         certificate_user: Callable[[dict[str, object]], str | None],
-        want_reads: Callable[[list[tuple[Queue, int, int]]], None],
+        want_reads: Callable[[list[Read]], None],
         want_commit: Callable[[], None],
+        clock_ms: Callable[[], int],
     ) -> None:
+        """`clock_ms`: milliseconds since the epoch, never going back."""
         self.node = node
+        self._clock_ms = clock_ms
+        self._earlier = trio.Event()
+        """a queue has to be looked at before `run_wakes` would"""
+        self._wakes_at_ms: int | None = None
         self._connections_max = connections_max
         self._new_connection_id = new_connection_id
         self._certificate_user = certificate_user
@@ -125,11 +115,23 @@ class Pump:
                     break
                 self._tick(events)
 
+    async def run_wakes(self) -> None:
+        """Look at queues whose time has come though nothing came in: expired messages, delays, unused queues."""
+        while True:
+            next_ms = self.node.wakes.next_ms
+            self._wakes_at_ms = next_ms
+            wait_s = math.inf if next_ms is None else max((next_ms - self._clock_ms()) / 1000, WAKE_S_MIN)
+            with trio.move_on_after(wait_s) as waiting:
+                await self._earlier.wait()
+            self._earlier = trio.Event()
+            if waiting.cancelled_caught:
+                self.settle()
+
     async def run_measurements(self) -> None:
         """Let the node see how fast crowded queues drain, and go on with publishers that need not wait any more."""
         while True:
             await trio.sleep(MEASURE_S)
-            if self.node.congestion.queues:
+            if self.node.congestion.queues or self.node.quotas.waiting:
                 self.node.measure()
                 self.settle()
 
@@ -155,6 +157,7 @@ class Pump:
 
     def _tick(self, events: Sequence[tuple[int, int]]) -> None:
         now = trio.current_time()
+        self.node.now_ms = self._clock_ms()
         links = self._links
         for fd, mask in events:
             link = links.get(fd)
@@ -175,6 +178,7 @@ class Pump:
 
     def _settle(self, now: float) -> None:
         node = self.node
+        node.now_ms = self._clock_ms()
         reads = node.tick()
         if reads:
             self._want_reads(reads)
@@ -193,6 +197,10 @@ class Pump:
             self._resume_paused()
         if node.journal.pending:
             self._want_commit()
+        next_ms = node.wakes.next_ms
+        if next_ms is not None and (self._wakes_at_ms is None or next_ms < self._wakes_at_ms):
+            self._wakes_at_ms = next_ms
+            self._earlier.set()
 
     # Reading
 
@@ -209,6 +217,7 @@ class Pump:
             self._lost(link, "closed by the client")
             return
         connection.liveness.received_at = now
+        connection.bytes_in += size
         data = bytes(self._view[:size])
         if link.tls is not None:
             plain = self._decrypt(link, link.tls, data)
@@ -271,6 +280,7 @@ class Pump:
             else:
                 self._send(link, data)
             connection.liveness.sent_at = now
+            connection.bytes_out += len(data)
         if link.tls is not None:
             self._send(link, link.tls.output())
         if link.pending and not outbox:
@@ -288,33 +298,10 @@ class Pump:
         self._watch(link)
 
     def _send(self, link: Link, data: bytes) -> None:
-        """Send `data` behind what is pending; what the socket does not take stays pending."""
-        pending = link.pending
         try:
-            while pending:
-                sent = link.socket.send(pending[0])
-                link.pending_bytes -= sent
-                if sent < len(pending[0]):
-                    pending[0] = pending[0][sent:]
-                    break
-                pending.popleft()
-            if data and not pending:
-                sent = link.socket.send(data)
-                if sent == len(data):
-                    return
-                pending.append(memoryview(data)[sent:])
-                link.pending_bytes += len(data) - sent
-                return
-        except (BlockingIOError, InterruptedError):
-            pass
+            link.send(data)
         except OSError as error:
             self._lost(link, error.strerror or str(error))
-            return
-        if data:
-            link.pending_bytes += len(data)
-            if pending and len(pending[-1]) + len(data) <= PENDING_JOINED_BYTES:
-                data = bytes(pending.pop()) + data
-            pending.append(memoryview(data))
 
     def _watch(self, link: Link) -> None:
         events = 0 if link in self._paused or link.connection.state is State.CLOSED else _IN
@@ -388,8 +375,3 @@ class Pump:
             link.connection.lost()
             self._close(link)
         self._epoll.close()
-
-
-def is_loopback(address: str) -> bool:
-    """127.0.0.0/8, ::1, and the former in IPv6's clothes."""
-    return address == "::1" or address.startswith(("127.", "::ffff:127."))

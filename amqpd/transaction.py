@@ -3,7 +3,7 @@
 What comes in: accepted publishes and settled deliveries. What goes out: the same, all at once, or nothing.
 Rules: 1. Publishes take effect in order, then acknowledgements and rejections; between two ticks, so the journal
 writes them as one. 2. After a rollback the deliveries are unacked again, not requeued.
-3. Who publishes bounds `nbytes` (`channels.py`).
+3. Who publishes bounds `nbytes` (`publishing.py`).
 Not here: tx.select, commit, rollback as methods (`methods/modes.py`).
 
 Source: AMQP 0-9-1 section 1.9; https://www.rabbitmq.com/docs/semantics.
@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
+from amqpd.properties import Properties
 from amqpd.unacked import Delivered
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ class Transaction:
     def __init__(self) -> None:
         self.nbytes = 0
         """what the publishes take in memory, about"""
-        self.publishes: list[tuple[Run, tuple[Queue, ...], bool, bool]] = []
+        self.publishes: list[tuple[Run, tuple[Queue, ...], Properties, bool]] = []
         self.settled: list[tuple[list[Delivered], bool | None]] = []
 
-    def publish(self, run: Run, queues: tuple[Queue, ...], persistent: bool, mandatory: bool) -> None:
-        self.publishes.append((run, queues, persistent, mandatory))
+    def publish(self, run: Run, queues: tuple[Queue, ...], properties: Properties, mandatory: bool) -> None:
+        self.publishes.append((run, queues, properties, mandatory))
         self.nbytes += run.nbytes + RUN_BYTES
 
     def settle(self, entries: list[Delivered], requeue: bool | None) -> None:

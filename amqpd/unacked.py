@@ -36,6 +36,10 @@ class Unacked:
         """entries before it are settled: taking them off the front one by one would be quadratic"""
         self.count = 0
 
+    @property
+    def oldest(self) -> Delivered | None:
+        return self._entries[self._start] if self.count else None
+
     def add(self, tag: int, count: int, seq: int, queue: Queue, consumer: Consumer | None) -> None:
         entries = self._entries
         self.count += count

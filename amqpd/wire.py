@@ -43,6 +43,11 @@ def ack_frame(channel: int, delivery_tag: int, multiple: bool) -> bytes:
     return _ACK.pack(1, channel, 13, 0x003C0050, delivery_tag, multiple, 0xCE)
 
 
+def nack_frame(channel: int, delivery_tag: int) -> bytes:
+    """basic.nack, as the refusal of a publish."""
+    return _ACK.pack(1, channel, 13, 0x003C0078, delivery_tag, 0, 0xCE)
+
+
 def read_method(payload: bytes) -> base.Frame:
     """The method in the payload of a method frame. Raises AMQPCommandInvalid for a method that AMQP 0-9-1 does not
     have, AMQPSyntaxError when its arguments cannot be read (sections 2.3.5.1 and 4.2.4)."""

@@ -276,8 +276,8 @@ class RabbitMQAdmin(Admin):
             self.command(*(command if limits else ["clear_user_limits", name, "all"]))
 
     def close_connection(self, name: str, reason: str = "closed by a test") -> None:
-        listed = json.loads(self.command("list_connections", "-q", "--formatter", "json", "pid", "name"))
-        [pid] = [each["pid"] for each in listed if each["name"] == name]
+        listed = self.command("list_connections", "-q", "pid", "name").splitlines()
+        [pid] = [line.partition("\t")[0] for line in listed if line.endswith("\t" + name)]
         self.command("close_connection", pid, reason)
 
     def set_alarm(self, on: bool) -> None:

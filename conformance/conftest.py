@@ -1,7 +1,7 @@
 """The fixtures of the conformance suite.
 
 What comes in: AMQPD_TEST_URL or AMQPD_TEST_BROKER, as `broker.py` says. What goes out: `broker`, `connection`,
-`channel`, `connect`, `wire`, `unique`, `admin`.
+`channel`, `connect`, `wire`, `client`, `unique`, `admin`.
 Rules: 1. Tests share one broker, so every name comes from `unique`, which deletes it at the end. 2. What a test
 opened is closed before its names are deleted. 3. A difference that a mark names is expected, strictly.
 Not here: the marks (`rules.py`), what happens with the outcomes (`outcomes.py`).
@@ -119,6 +119,14 @@ def wire(broker: Broker, unique: Names) -> Iterator[OpenWire]:
     yield open_wire
     for each in opened:
         each.socket.close()
+
+
+@pytest.fixture
+def client(wire: OpenWire) -> Wire:
+    """A raw-frame client whose channel 1 is open."""
+    client = wire()
+    client.open_channel()
+    return client
 
 
 @pytest.fixture

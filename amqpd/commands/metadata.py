@@ -5,7 +5,7 @@ committed, and taken over by the broker if one runs there; or one sentence (`cli
 code 1).
 Rules: 1. A command opens the store itself; the running broker is only told to look. 2. A plan that was
 overtaken by somebody else's change is made anew, so its errors are about what is really there.
-Not here: what the commands are (`users.py`, `vhosts.py`, `permissions.py`).
+Not here: what the commands are (`users.py`, `vhosts.py`, `policies.py` and so on).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from amqpd.topology.records import (
     Change,
     Delete,
     Key,
+    ParameterRecord,
     PermissionRecord,
     Put,
     TopicPermissionRecord,
@@ -42,8 +43,11 @@ from amqpd.topology.sync import records_of, transaction_of
 FILE_NAME = "metadata.db"
 # Somebody else changed the same things in each of so many rounds of a few milliseconds.
 ROUNDS_MAX = 20
+# A larger plan is cut here, at whatever stands there: a broker applies a transaction in one go, at some 20,000
+# changes a second, and does nothing else meanwhile.
+CHANGES_A_TRANSACTION = 10_000
 # How long the running broker may take to look; it needs milliseconds.
-REFRESH_TIMEOUT_S = 5.0
+REFRESH_TIMEOUT_S = 60.0
 # AMQP 0-9-1 writes names as short strings (4.2.5.3); user names are held to the same.
 NAME_BYTES_MAX = 255
 
@@ -141,20 +145,41 @@ def check_name(kind: str, name: str) -> None:
         raise click.ClickException(f"the {kind}'s name has control characters, or is not UTF-8")
 
 
+def json_value(what: str, text: str) -> Any:
+    """What the JSON text says. Raises ClickException."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"the {what} is not JSON: {error}; a text has quotes: '\"text\"'") from error
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number in JSON")
+
+
 async def _commit(store: MetadataStore, plan: Callable[[Topology], Plan]) -> None:
     for _ in range(ROUNDS_MAX):
         topology, revisions = await _load(store)
         planned = plan(topology)
-        wanted = transaction_of(planned.changes, requires=planned.requires)
-        compares = {compare.key: compare for compare in wanted.compares}
-        for each in planned.changes:
-            if isinstance(each, Put):
-                key = encode_key(each.record.key)
-                compares[key] = Compare(key, revisions.get(key, 0))
-        outcome = await store.transact(list(compares.values()), wanted.operations)
-        if isinstance(outcome, Committed):
+        for first in range(0, len(planned.changes), CHANGES_A_TRANSACTION):
+            some = planned.changes[first : first + CHANGES_A_TRANSACTION]
+            if not await _transact(store, some, planned.requires, revisions):
+                break
+        else:
             return
     raise click.ClickException("somebody else is changing the same things all the time: try again")
+
+
+async def _transact(
+    store: MetadataStore, changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
+) -> bool:
+    wanted = transaction_of(changes, requires=requires)
+    compares = {compare.key: compare for compare in wanted.compares}
+    for each in changes:
+        if isinstance(each, Put):
+            key = encode_key(each.record.key)
+            compares[key] = Compare(key, revisions.get(key, 0))
+    return isinstance(await store.transact(list(compares.values()), wanted.operations), Committed)
 
 
 async def _sweep(store: MetadataStore) -> None:
@@ -166,6 +191,7 @@ async def _sweep(store: MetadataStore) -> None:
         for record in records
         if not isinstance(record, VhostRecord | UserRecord)
         and (record.vhost not in vhosts or (isinstance(record, OfUser) and record.user not in users))
+        and not (isinstance(record, ParameterRecord) and not record.vhost)
     ]
     if orphans:
         await store.transact([], transaction_of(orphans).operations)

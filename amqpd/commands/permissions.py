@@ -22,7 +22,8 @@ from amqpd.commands.metadata import (
     read,
     show,
 )
-from amqpd.security.access import PatternError, compile_pattern
+from amqpd.security.access import compile_pattern
+from amqpd.topology.expressions import PatternError
 from amqpd.topology.records import Delete, PermissionRecord, Put, TopicPermissionRecord
 from amqpd.topology.state import Topology
 

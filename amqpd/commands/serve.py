@@ -37,6 +37,11 @@ Examples:
   amqpd serve --bind 0.0.0.0 --bind ::         on every interface
   amqpd serve --port 5673 --data-dir ./data    a second broker, for a try
   AMQPD_LOG_LEVEL=debug amqpd serve            any setting, from the environment
+  amqpd serve --server-product RabbitMQ --server-version 3.13.7
+                                               for libraries that look at these two
+
+kombu (Celery), for one, shares a channel's prefetch among its consumers only with a
+"RabbitMQ" of version 3.3 to 3.x; what amqpd does is the same under any name.
 
 A flag wins over the environment, the environment over the file. SIGTERM or Ctrl-C
 finishes what was begun and ends; a second one ends at once."""
@@ -46,6 +51,8 @@ finishes what was begun and ends; a second one ends at once."""
 @click.option("--port", metavar="N", help="Port for AMQP without TLS; 0 lets the system choose.")
 @click.option("--data-dir", metavar="DIR", help="Where messages and definitions are kept.")
 @click.option("--log-level", metavar="L", help="debug, info, warning or error.")
+@click.option("--server-product", metavar="NAME", help="What clients are told that this is.  [default: amqpd]")
+@click.option("--server-version", metavar="V", help="The version that they are told.  [default: amqpd's own]")
 @click.pass_context
 def serve(context: click.Context, /, config: Path | None, **flags: Any) -> None:
     """Run the broker.

@@ -9,7 +9,7 @@ Not here: the default exchange, which has no bindings at all (`amqpd/topology/st
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from amqpd.exchanges.destinations import CountedSet
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
@@ -17,7 +17,7 @@ from amqpd.topology.records import BindingRecord, ExchangeRecord
 
 
 class DirectMatcher(Matcher):
-    reads: ClassVar[Reads] = Reads.ROUTING_KEY
+    reads = Reads.ROUTING_KEY
 
     def __init__(self, record: ExchangeRecord) -> None:
         super().__init__(record)

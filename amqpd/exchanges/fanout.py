@@ -9,7 +9,7 @@ Not here: anything that looks at the message (`direct.py`, `topic.py`, `headers.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from amqpd.exchanges.destinations import CountedSet
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
@@ -17,7 +17,7 @@ from amqpd.topology.records import BindingRecord, ExchangeRecord
 
 
 class FanoutMatcher(Matcher):
-    reads: ClassVar[Reads] = Reads.NOTHING
+    reads = Reads.NOTHING
 
     def __init__(self, record: ExchangeRecord) -> None:
         super().__init__(record)

@@ -18,7 +18,7 @@ Not here: how values are compared (`values.py`).
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
@@ -58,7 +58,7 @@ class _Want:
 
 
 class HeadersMatcher(Matcher):
-    reads: ClassVar[Reads] = Reads.HEADERS
+    reads = Reads.HEADERS
 
     def __init__(self, record: ExchangeRecord) -> None:
         super().__init__(record)

@@ -1,11 +1,11 @@
 """What every exchange type is to the rest of the broker: a matcher.
 
-What comes in: bindings, and then for each message its routing key and headers. What goes out: destinations.
+What comes in: bindings, and then for each message its routing key and headers, or all of a `Message`. What goes
+out: destinations.
 Rules: 1. a matcher knows the bindings of one exchange and nothing of other exchanges, queues or messages;
 2. each destination comes out at most once per match; 3. `reads` says what of a message decides the result, so
-that callers know what they may key a route cache by. A type that needs more of a message than its routing key
-and headers (its properties, a random number) adds a flag to `Reads` and an optional keyword argument to its
-`match`; the types that exist are not touched by that.
+that callers know what they may key a route cache by. A type that needs more of a message than one routing key
+and headers (its properties, chance) has its own `match_message`; the others are not touched by that.
 Not here: the types by name (`types.py`), walking from exchange to exchange (`amqpd/topology/state.py`).
 """
 
@@ -15,8 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import Any, ClassVar
+from typing import Any
 
+from amqpd.exchanges.message import Message
 from amqpd.topology.records import BindingRecord, DestinationType, ExchangeRecord
 
 Destination = tuple[DestinationType, str]
@@ -28,6 +29,11 @@ class Reads(Flag):
     NOTHING = 0
     ROUTING_KEY = auto()
     HEADERS = auto()
+    PROPERTIES = auto()
+    CHANCE = auto()
+    """the result is drawn anew for each message"""
+    KEEPS = auto()
+    """the exchange keeps the message, see `Message.kept_by`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +55,19 @@ class MatchStatistics:
 class Matcher(ABC):
     """The bindings of one exchange. Made by `types.new_matcher`."""
 
-    reads: ClassVar[Reads]
+    reads: Reads
 
     def __init__(self, record: ExchangeRecord) -> None:
-        """`record.arguments` may set up a type; the four of the specification have nothing to set up."""
+        """`record.arguments` may set up a type; the four of the specification have nothing to set up. What
+        `check_arguments` would refuse is taken somehow: it is stored already."""
         self._inserts = 0
         self._removes = 0
         self._matches = 0
+
+    @classmethod  # noqa: B027 - most types take everything
+    def check_arguments(cls, record: ExchangeRecord) -> None:
+        """Called before a new exchange is stored; raises pamqp's AMQPPreconditionFailed when it cannot be one of this
+        type."""
 
     def validate(self, binding: BindingRecord) -> None:  # noqa: B027 - most types take everything
         """Called before a new binding is stored; raises pamqp's AMQPPreconditionFailed when this type cannot
@@ -74,6 +86,13 @@ class Matcher(ABC):
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
         """The destinations of one message, each once, in an order that depends on the bindings and the
         arguments only. `headers` is the message's headers table, or None when it has none."""
+
+    def match_message(self, message: Message) -> Collection[Destination]:
+        """As `match`, for all routing keys of the message together."""
+        keys = message.routing_keys
+        if len(keys) == 1 or not self.reads & Reads.ROUTING_KEY:
+            return self.match(keys[0], message.headers)
+        return dict.fromkeys(found for key in keys for found in self.match(key, message.headers))
 
     @abstractmethod
     def statistics(self) -> MatchStatistics: ...

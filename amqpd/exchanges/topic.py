@@ -11,7 +11,7 @@ Not here: the trie and its cache (`sublist.py`), how patterns are read (`pattern
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.sublist import Sublist
@@ -19,7 +19,7 @@ from amqpd.topology.records import BindingRecord, ExchangeRecord
 
 
 class TopicMatcher(Matcher):
-    reads: ClassVar[Reads] = Reads.ROUTING_KEY
+    reads = Reads.ROUTING_KEY
 
     def __init__(self, record: ExchangeRecord) -> None:
         super().__init__(record)

@@ -1,23 +1,40 @@
 """Field table values as something that can be compared: with their AMQP type, hashable, in one spelling.
 
-What comes in: values as pamqp decodes them. What goes out: nested tuples (`canonical`, `comparable`), or one
+What comes in: values as `fieldtable.py` reads them. What goes out: nested tuples (`canonical`, `comparable`), or one
 text for a whole table (`arguments_key`).
 Rules: 1. a boolean is never a number, an integer never a float, a text never a number; 2. integers of all
-widths are one type (pamqp does not tell them apart, and RabbitMQ compares their values); 3. tables are
+widths are one type, as RabbitMQ compares their values (only texts name the width); 3. tables are
 compared without regard to order.
-Not here: decoding (pamqp), which values must match (`headers.py`).
+Not here: decoding (`fieldtable.py`), which values must match (`headers.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from amqpd.fieldtypes import number_type
+
 # Deeper values cannot be compared. Real ones nest twice; without a bound a hostile one would end in
 # RecursionError.
 NESTING_MAX = 32
+# Characters that Erlang prints as escapes; with others that are not printable it prints numbers.
+_ESCAPED = str.maketrans(
+    {
+        '"': '\\"',
+        "\\": "\\\\",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "\v": "\\v",
+        "\b": "\\b",
+        "\f": "\\f",
+        "\x1b": "\\e",
+    }
+)
+_ESCAPES_GONE = dict.fromkeys(_ESCAPED)
 
 
 class NestedTooDeep(ValueError):
@@ -80,19 +97,34 @@ def arguments_key(arguments: Mapping[str, Any]) -> str:
 
 
 def erlang_term(value: Any) -> tuple[str, str]:
-    """(type, value) as RabbitMQ's error texts print them with ~tp. Integers get the type that pika and the
-    Java client send them with, since pamqp does not keep it."""
+    """(type, value) as RabbitMQ's error texts print them with ~tp. Raises as `canonical`."""
     type_name, plain = canonical(value)
-    match plain:
-        case bool():
-            return (str(type_name), "true" if plain else "false")
-        case bytes():
-            return (str(type_name), _erlang_binary(plain))
-        case int() if type_name == "long":
-            return ("signedint" if -(2**31) <= plain < 2**31 else "long", str(plain))
-        case None:
-            return ("void", "undefined")
-    return (str(type_name), str(plain))
+    return _erlang_term(str(type_name), plain)
+
+
+def _erlang_term(type_name: str, plain: Any) -> tuple[str, str]:
+    match type_name, plain:
+        case "void", _:
+            return (type_name, "undefined")
+        case "array", _:
+            return (type_name, _erlang_list("{" + ",".join(_erlang_term(*each)) + "}" for each in plain))
+        case "table", _:
+            entries = (
+                ",".join((_erlang_binary(name.encode("utf-8", "surrogateescape")), *_erlang_term(*each)))
+                for name, each in plain
+            )
+            return (type_name, _erlang_list("{" + entry + "}" for entry in entries))
+        case _, bool():
+            return (type_name, "true" if plain else "false")
+        case _, bytes():
+            return (type_name, _erlang_binary(plain))
+        case "long" | "double", _:
+            return (number_type(plain), str(plain))
+    return (type_name, str(plain))
+
+
+def _erlang_list(members: Iterable[str]) -> str:
+    return "[" + ",".join(members) + "]"
 
 
 def _erlang_binary(plain: bytes) -> str:
@@ -100,7 +132,6 @@ def _erlang_binary(plain: bytes) -> str:
         text = plain.decode("utf-8")
     except UnicodeDecodeError:
         text = ""
-    if text and text.isprintable():
-        quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'<<"{quoted}">>'
+    if text and text.translate(_ESCAPES_GONE).isprintable():
+        return f'<<"{text.translate(_ESCAPED)}">>'
     return f"<<{','.join(map(str, plain))}>>"

@@ -1,8 +1,8 @@
 """What gathers for the next group commit: the pure half of the journal.
 
-What comes in: segments of durable queues as they are filled, settled ranges, delivered marks, deleted queues. What
-goes out: one `Transaction` at a time for the disk, and one number back, `durable`: everything that was handed in
-while `index` had that value, or a smaller one, is on disk.
+What comes in: segments of durable queues as they are filled, settled ranges, delivered marks, counts of messages that
+came back, deleted queues. What goes out: one `Transaction` at a time for the disk, and one number back, `durable`:
+everything that was handed in while `index` had that value, or a smaller one, is on disk.
 Rules: 1. `take` is called only when the transaction before is committed: one writer, in order. 2. A message that is
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
 its settling (CLUSTER.md 3: an uncommitted tail can be undone).
@@ -34,6 +34,8 @@ class JournalBuffer:
         self._retired: list[Range] = []
         self._deletable: list[Range] = []
         self._delivered: dict[int, int] = {}
+        self._counts: dict[int, dict[int, int]] = {}
+        """queue_id -> seq -> count"""
         self._dropped: list[int] = []
         self._forced = False
 
@@ -45,6 +47,7 @@ class JournalBuffer:
             or self._last_settled
             or self._retired
             or self._delivered
+            or self._counts
             or self._dropped
             or self._forced
         )
@@ -74,10 +77,18 @@ class JournalBuffer:
         """Everything below this sequence number has been delivered at least once."""
         self._delivered[queue_id] = below
 
+    def count(self, queue_id: int, seq: int, count: int) -> None:
+        """The message, which is not settled, has come back so many times by now."""
+        counts = self._counts.get(queue_id)
+        if counts is None:
+            counts = self._counts[queue_id] = {}
+        counts[seq] = count
+
     def drop(self, queue_id: int) -> None:
         """The queue is deleted, with all its messages."""
         self._dropped.append(queue_id)
         self._delivered.pop(queue_id, None)
+        self._counts.pop(queue_id, None)
 
     def force(self) -> None:
         """Commit even when there is nothing to write: somebody waits for `index` to be durable."""
@@ -91,9 +102,10 @@ class JournalBuffer:
         for queue_id, segment in self._segments:
             segment.sealed = True
             if segment.left == 0 or queue_id in dropped:
+                self._forget_counts(queue_id, segment)
                 continue
             segment.stored = True
-            transaction.rows.append(Row(queue_id, segment.first, segment.last, segment.raw(), segment.persistent))
+            transaction.rows.append(_row(queue_id, segment))
             if not segment.whole:
                 transaction.settled += [Range(queue_id, *part) for part in segment.settled_ranges()]
         if self._last_settled is not None:
@@ -102,11 +114,12 @@ class JournalBuffer:
         transaction.settled += self._retired
         transaction.deletes = self._deletable
         transaction.delivered = self._delivered
+        transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
         self._deletable = self._retired
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
-        self._delivered, self._dropped, self._forced = {}, [], False
+        self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = 0
         return transaction
 
@@ -119,3 +132,17 @@ class JournalBuffer:
         """The transaction `index` is on stable storage."""
         assert self.durable < index < self.index, (self.durable, index, self.index)
         self.durable = index
+
+    def _forget_counts(self, queue_id: int, segment: Segment) -> None:
+        """The segment is never written, so no row would take the counts of its messages along when it leaves."""
+        counts = self._counts.get(queue_id)
+        if counts is not None:
+            for seq in [seq for seq in counts if segment.first <= seq <= segment.last]:
+                del counts[seq]
+
+
+def _row(queue_id: int, segment: Segment) -> Row:
+    return Row(
+        *(queue_id, segment.first, segment.last, segment.raw(), segment.persistent),
+        *(segment.body_bytes_written, segment.published_ms, segment.packed_deadlines()),
+    )

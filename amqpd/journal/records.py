@@ -5,7 +5,9 @@ disk implements (SQLite, and in tests a memory disk with fault hooks).
 Rules: 1. A row is a batch of messages of one queue: the publishes' frames as they were received, end to end,
 as one blob. 2. Sequence numbers are per queue (`queue_id`), start at 0 and grow; a row covers
 first_seq..last_seq (both included) and holds `count` messages, count == last_seq - first_seq + 1.
-3. Everything of one `Transaction` is on disk, or nothing.
+3. Everything of one `Transaction` is on disk, or nothing. 4. What a queue must know of its messages before their
+bodies are read again (how large they are, how old, when they expire, how often they came back) stands beside the
+bodies, and recovery gives it.
 Not here: when a transaction is cut (`buffer.py`), SQL (`sqlite.py`).
 """
 
@@ -18,13 +20,20 @@ from typing import Protocol
 @dataclass(slots=True)
 class Row:
     """A batch of messages. `persistent` is False for transient messages that were paged out: they are
-    deleted when the journal is opened."""
+    deleted when the journal is opened.
+
+    `body_bytes` is the sum of the bodies without framing, `published_ms` when the first message came, in milliseconds
+    since the epoch (0: not known). `deadlines` is empty unless messages expire one by one, which nearly none do:
+    then it is little-endian int64 triples (deadline_ms, first_seq, last_seq), ascending by deadline."""
 
     queue_id: int
     first_seq: int
     last_seq: int
     data: bytes
     persistent: bool = True
+    body_bytes: int = 0
+    published_ms: int = 0
+    deadlines: bytes = b""
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,36 +52,43 @@ class Transaction:
     `index` grows by one with each transaction of this source. `settled` ranges never cross a row's edge, or
     cover whole rows only. `deletes` are ranges whose settling an earlier transaction has committed: their rows
     and settled records leave the disk. `delivered` maps queue_id -> what stands below this sequence number may
-    have been delivered; the last one written counts, also when it is lower. `dropped` are the ids of queues that were
-    deleted."""
+    have been delivered; the last one written counts, also when it is lower. `counts` are (queue_id, seq, count): how
+    often a message has come back (the delivery count of quorum queues); the last one written for a message counts,
+    and it leaves the disk with the message's row. `dropped` are the ids of queues that were deleted."""
 
     index: int
     rows: list[Row] = field(default_factory=list)
     settled: list[Range] = field(default_factory=list)
     deletes: list[Range] = field(default_factory=list)
     delivered: dict[int, int] = field(default_factory=dict)
+    counts: list[tuple[int, int, int]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class RecoveredRow:
     """A row of the index; `settled` are the parts (first, last) of it that are settled, ascending and disjoint.
-    `nbytes` is the size of the blob."""
+    `nbytes` is the size of the blob; the last three are as the row was written (`Row`), whatever is settled of it."""
 
     first_seq: int
     last_seq: int
     nbytes: int
     settled: list[tuple[int, int]] = field(default_factory=list)
+    body_bytes: int = 0
+    published_ms: int = 0
+    deadlines: bytes = b""
 
 
 @dataclass(slots=True)
 class RecoveredQueue:
     """What is on disk of one queue: its rows in order (rows that are wholly settled left out), the next free
-    sequence number, and the delivered mark (see `Transaction.delivered`)."""
+    sequence number, the delivered mark (see `Transaction.delivered`), and seq -> count of messages that came back
+    (see `Transaction.counts`) and are neither settled nor gone."""
 
     rows: list[RecoveredRow]
     next_seq: int
     delivered: int
+    counts: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -11,11 +11,14 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplement
 from amqpd.consumers import Consumer
 from amqpd.kernel import encode_content
 from amqpd.methods.names import existing_queue, last_queue
+from amqpd.queues.arguments import check_consumer, described_queue
 from amqpd.queues.backlog import Piece
+from amqpd.topology.records import Arguments
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node import Handlers
+    from amqpd.queues.queue import Queue
 
 # Consumers of one channel; RabbitMQ has such a bound (consumer_max_per_channel), but none by default. Each costs half
 # a kilobyte and a look in every dispatch of its queue: who has more has forgotten to cancel them.
@@ -51,14 +54,38 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         raise AMQPNotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if len(channel.consumers) >= CONSUMERS_MAX:
         raise AMQPNotAllowed(f"reached maximum ({CONSUMERS_MAX}) of consumers per channel")
-    if queue.exclusive_consumer or (method.exclusive and queue.consumers):
-        raise AMQPAccessRefused(f"queue '{name}' in vhost '{connection.vhost}' in exclusive use")
-    consumer = Consumer(channel, queue, tag, bool(method.no_ack), bool(method.exclusive))
+    arguments: Arguments = method.arguments or {}
+    check_consumer(queue.record, arguments)
+    consumer = Consumer(
+        channel,
+        queue,
+        tag,
+        bool(method.no_ack),
+        _exclusive(channel, queue, bool(method.exclusive)),
+        arguments.get("x-priority", 0),
+        arguments.get("x-consumer-timeout"),
+    )
     channel.consumers[tag] = consumer
     queue.consume(consumer)
     node.dirty[queue] = None
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
+
+
+def _exclusive(channel: Channel, queue: Queue, asked: bool) -> bool:
+    """Whether the new consumer is the only one that the queue may have. Raises AMQPAccessRefused where that cannot
+    be, AMQPNotImplemented for what quorum queues do not have: a prefetch shared by a channel's consumers. They ignore
+    that a consumer wants to be alone (https://www.rabbitmq.com/docs/quorum-queues#feature-matrix)."""
+    record = queue.record
+    if queue.settings.quorum:
+        if channel.prefetch_shared:
+            raise AMQPNotImplemented(f"{described_queue(record)} does not support global qos")
+        return False
+    # A single active consumer is chosen by the queue, so none of the others may be alone.
+    single_active = queue.settings.single_active_consumer
+    if queue.exclusive_consumer or (asked and (single_active or queue.consumers)):
+        raise AMQPAccessRefused(f"{described_queue(record)} in exclusive use")
+    return asked
 
 
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:

@@ -52,6 +52,7 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
     new_matcher(record)  # raises for a type that does not exist
     refuse_reserved("exchange", name)
     _check_alternate(channel, record)
+    node.census.require_exchange(record)
 
     def declared(created: bool) -> None:
         if created:

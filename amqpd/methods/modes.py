@@ -12,6 +12,7 @@ from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.confirms import Confirms
+from amqpd.publishing import accept
 from amqpd.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -41,13 +42,10 @@ def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
     """Answered when all that was published is on disk, as a confirm would be."""
     transaction = _required(channel)
     channel.tx = Transaction()
-    for run, queues, persistent, mandatory in transaction.publishes:
-        channel.accept(run, tuple(_of_now(channel, queues)), persistent, mandatory)
+    for run, queues, properties, mandatory in transaction.publishes:
+        accept(channel, run, tuple(_of_now(channel, queues)), properties, mandatory)
     for entries, requeue in transaction.settled:
-        if requeue:
-            channel.requeue(entries)
-        else:
-            channel.discard(entries)
+        channel.let_go(entries, requeue)
     channel.node.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed, AMQPResourceLocked
 
+from amqpd.exchanges.values import NestedTooDeep, comparable, erlang_term
 from amqpd.topology.records import QueueRecord
 
 if TYPE_CHECKING:
@@ -67,39 +68,44 @@ def locked(record: QueueRecord) -> AMQPResourceLocked:
     )
 
 
-def require_equal(resource: str, argument: str, received: Any, current: Any) -> None:
-    """Raises AMQPPreconditionFailed when a redeclaration differs in one argument."""
+def require_equal(resource: str, argument: str, received: bool | str, current: bool | str) -> None:
+    """Raises AMQPPreconditionFailed when a redeclaration differs in one property."""
     if received != current:
+        words = [str(value).lower() if isinstance(value, bool) else value for value in (received, current)]
         raise AMQPPreconditionFailed(
-            f"inequivalent arg '{argument}' for {resource}: received {described(received)} but current is "
-            f"{described(current)}"
+            f"inequivalent arg '{argument}' for {resource}: received '{words[0]}' but current is '{words[1]}'"
         )
 
 
-def described(value: Any) -> str:
-    """A value the way RabbitMQ's texts show it."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return f"'{str(value).lower()}'"
-    if isinstance(value, int):
-        return f"the value '{value}' of type '{'signedint' if -(2**31) <= value < 2**31 else 'long'}'"
-    if isinstance(value, str):
-        return f"'{value}'"
-    return f"'{value!r}'"
-
-
-def described_argument(value: Any) -> Any:
-    """As `described`, for values of argument tables, where text has its type too."""
-    return f"the value '{value}' of type 'longstr'" if isinstance(value, str) else described(value)
-
-
 def require_equal_arguments(resource: str, names: tuple[str, ...], received: Any, current: Any) -> None:
-    """The arguments that matter for equivalence are `names`; the others may differ (rabbitmq-server issue 12346)."""
+    """The arguments that matter for equivalence are `names`; the others may differ (rabbitmq-server issue 12346).
+    Integers of different width are equal. Raises AMQPPreconditionFailed."""
     received, current = received or {}, current or {}
     for name in names:
-        if received.get(name) != current.get(name):
-            raise AMQPPreconditionFailed(
-                f"inequivalent arg '{name}' for {resource}: received {described_argument(received.get(name))} but "
-                f"current is {described_argument(current.get(name))}"
-            )
+        if name not in received and name not in current:
+            continue
+        if name in received and name in current:
+            if comparable(received[name]) == comparable(current[name]):
+                continue
+            # Where both are there RabbitMQ shows no types: '1' and 1 look alike.
+            words = f"received '{_term(received[name])[1]}' but current is '{_term(current[name])[1]}'"
+        elif name in received:
+            words = f"received {_described(received[name])} but current is none"
+        else:
+            words = f"received none but current is {_described(current[name])}"
+        raise AMQPPreconditionFailed(f"inequivalent arg '{name}' for {resource}: {words}")
+
+
+def _described(value: Any) -> str:
+    kind, text = _term(value)
+    return f"the value '{text}' of type '{kind}'"
+
+
+def _term(value: Any) -> tuple[str, str]:
+    """(type, value), where text stands for itself."""
+    if isinstance(value, str | bytes):
+        return "longstr", value if isinstance(value, str) else value.decode("utf-8", "replace")
+    try:
+        return erlang_term(value)
+    except NestedTooDeep:
+        return "table" if isinstance(value, dict) else "array", "..."

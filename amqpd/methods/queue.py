@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
-from pamqp.exceptions import AMQPAccessRefused, AMQPPreconditionFailed
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotImplemented, AMQPPreconditionFailed
 
 from amqpd.methods.bindings import bind_to, unbind_from
 from amqpd.methods.names import (
@@ -18,29 +18,22 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
-from amqpd.topology.records import Arguments, Put, QueueRecord
+from amqpd.queues.arguments import (
+    DECLARE_ARGUMENTS,
+    check_dead_letter_exchange,
+    check_declaration,
+    described_queue,
+    refuse_server_named,
+    with_default_type,
+)
+from amqpd.queues.settings import type_of
+from amqpd.topology.records import Arguments, QueueRecord
 from amqpd.wire import declare_ok_frame
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node import Handlers
     from amqpd.queues.queue import Queue
-
-# The arguments that RabbitMQ compares (rabbit_amqqueue:check_queue_type_args and its queue types).
-EQUIVALENCE_ARGUMENTS = (
-    "x-expires",
-    "x-message-ttl",
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-overflow",
-    "x-queue-type",
-    "x-single-active-consumer",
-    "x-delivery-limit",
-)
 
 
 def declare(channel: Channel, method: commands.Queue.Declare) -> None:
@@ -49,29 +42,39 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     if method.passive:
         _declare_passive(channel, method, last_queue(channel, name))
         return
-    generated = not name
-    if generated:
-        name = "amq.gen-" + node.token()
-    node.access.require(connection.user, connection.vhost, "configure", "queue", name)
     exclusive = bool(method.exclusive)
+    # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
+    durable = bool(method.durable) and not exclusive
+    arguments = with_default_type(
+        method.arguments or {},
+        node.topology.vhost_records[connection.vhost].metadata.get("default_queue_type"),
+        durable,
+        exclusive,
+        bool(method.auto_delete),
+    )
+    if not name:
+        refuse_server_named(arguments)
+        name = "amq.gen-" + node.token()
+    else:
+        # Even of a queue that is there: only a passive declaration may name one that the broker named.
+        refuse_reserved("queue", name)
+    node.access.require(connection.user, connection.vhost, "configure", "queue", name)
     record = QueueRecord(
         connection.vhost,
         name,
         node.new_queue_id(),
-        # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
-        durable=bool(method.durable) and not exclusive,
+        durable=durable,
         auto_delete=bool(method.auto_delete),
         exclusive=exclusive,
         owner=connection.id if exclusive else None,
-        arguments=method.arguments or {},
+        arguments=arguments,
     )
     existing = node.queues.get((connection.vhost, name))
     if existing is not None:
         _require_equivalent(record, existing.record)
         _declared(channel, method, existing)
         return
-    if not generated:
-        refuse_reserved("queue", name)
+    _check_new(channel, record)
 
     def declared(created: bool) -> None:
         queue = node.queues.get((connection.vhost, name))
@@ -80,7 +83,18 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         else:
             _declared(channel, method, queue)
 
-    node.submit([Put(record, create=True)], channel.suspend(declared))
+    node.census.declare_queue(record, channel.suspend(declared))
+
+
+def _check_new(channel: Channel, record: QueueRecord) -> None:
+    """Who names a dead letter exchange must be able to read here and write there, or it would be a way around
+    permissions (https://www.rabbitmq.com/docs/dlx#security). RabbitMQ looks at that first."""
+    dead_letter_exchange = check_dead_letter_exchange(record)
+    if dead_letter_exchange is not None:
+        access, user = channel.node.access, channel.connection.user
+        access.require(user, record.vhost, "read", "queue", record.name)
+        access.require(user, record.vhost, "write", "exchange", dead_letter_exchange)
+    check_declaration(record)
 
 
 def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str) -> None:
@@ -99,6 +113,8 @@ def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str
 
 def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) -> None:
     channel.last_queue = queue.record.name
+    queue.used()
+    queue.dispatch()
     if not method.nowait:
         channel.connection.write(
             declare_ok_frame(channel.id, queue.record.name, queue.backlog.ready, len(queue.consumers))
@@ -106,18 +122,17 @@ def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) ->
 
 
 def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
-    resource = f"queue '{current.name}' in vhost '{current.vhost}'"
+    resource = described_queue(current)
     if received.owner != current.owner:
         raise locked(current)  # whatever else differs, as RabbitMQ has it
     require_equal(resource, "durable", received.durable, current.durable)
     require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
-    require_equal_arguments(
-        resource, EQUIVALENCE_ARGUMENTS, _with_type(received.arguments), _with_type(current.arguments)
-    )
+    names = DECLARE_ARGUMENTS[type_of(current.arguments)]
+    require_equal_arguments(resource, names, _with_type(received.arguments), _with_type(current.arguments))
 
 
 def _with_type(arguments: Arguments) -> dict[str, Any]:
-    """A queue without a type is a classic one."""
+    """A queue without a type is a classic one, and RabbitMQ 4 compares it so."""
     return {"x-queue-type": "classic", **arguments}
 
 
@@ -147,7 +162,9 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     connection = channel.connection
     name = last_queue(channel, method.queue)
     channel.node.access.require(connection.user, connection.vhost, "read", "queue", name)
-    count = existing_queue(channel, name).purge()
+    queue = existing_queue(channel, name)
+    queue.dispatch()
+    count = queue.purge()
     if not method.nowait:
         channel.send(commands.Queue.PurgeOk(message_count=count))
 
@@ -166,6 +183,9 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         deleted(0)  # deleting what is not there succeeds, in RabbitMQ since 3.2
         return
     refuse_locked(channel, queue.record)
+    queue.dispatch()
+    if queue.settings.quorum:
+        _refuse_conditions(method, queue.record)
 
     def obstacle() -> str | None:
         if method.if_unused and queue.consumers:
@@ -181,6 +201,16 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         done(False)
     else:
         node.remove(queue.record, channel.suspend(done), lambda: obstacle() is None)
+
+
+def _refuse_conditions(method: commands.Queue.Delete, record: QueueRecord) -> None:
+    """https://www.rabbitmq.com/docs/specification: quorum queues are deleted whatever is in them."""
+    for flag, asked in (("if-unused", method.if_unused), ("if-empty", method.if_empty)):
+        if asked:
+            raise AMQPNotImplemented(
+                f"cannot delete {described_queue(record)}. queue.delete operations with {flag} flag set are not "
+                "supported by quorum queues"
+            )
 
 
 METHODS: Handlers = {

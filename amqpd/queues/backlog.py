@@ -1,104 +1,102 @@
-"""The messages of one queue: in memory, on disk, or both; in the order in which they were published.
+"""The messages of one queue, in the order in which they were published: which are ready, which are delivered.
 
-What comes in: runs of publishes; ranges to settle or to requeue; rows read back. What goes out: pieces of runs to
-deliver, in order; wishes to read rows; what is settled, for the journal.
+What comes in: runs of publishes, some with a deadline; ranges to settle or to requeue; the time. What goes out:
+pieces of runs to deliver, in order; what expires.
 Rules: 1. A message is a sequence number. It is *ready* (not yet delivered: at or behind `cursor`; or returned),
 *unacked* (taken, not settled), or settled. ready + unacked + settled = accepted, always. 2. Returned messages have
-smaller numbers than those at the cursor, so they go first: a requeue puts a message back to its place. 3. Memory: a
-segment may leave memory once the journal holds it; neighbours on disk that were never delivered are one segment, so
-a backlog costs no memory that grows with it.
-Not here: who gets a message (`queue.py`), when the journal writes (`journal/buffer.py`).
+smaller numbers than those at the cursor, so they go first: a requeue puts a message back to its place; or, with
+`fifo_returns`, to the end of those that came back, as quorum queues do. 3. A message that is unacked when its time is
+over expires when it comes back.
+Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when to look at the time (`node.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from operator import attrgetter
+from collections.abc import Callable
+from heapq import heappop, heappush
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import JournalDamaged, RecoveredQueue, Row
+from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel import Run
-from amqpd.kernel.rows import parse_row
+from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
+from amqpd.queues.segments import Segments
 
-# A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
-SEGMENT_BYTES_MAX = 256 * 1024
+# How far ahead of the deliveries the journal's mark of what was delivered is set, while there are consumers: the mark
+# must be on disk before a delivery goes out that it should cover, and a commit takes some thousand deliveries' time.
+MARK_AHEAD_MESSAGES = 65_536
+# What could not be buried is tried again so much later.
+RETRY_MS = 1000
 
 Piece = tuple[Run, int, int, int, bool]
+"""messages low..high-1 of the run, the sequence number of the first, redelivered"""
+Bury = Callable[[Run, int, int], int]
+"""takes care of messages low..high-1 of the run, which then leave the queue; how many of them, from the first on: the
+others have to stay"""
 
-_last = attrgetter("last")
 
-
-class Backlog:
+class Backlog(Segments):
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool) -> None:
-        self.queue_id = queue_id
-        self.journal = journal
-        self.durable = durable
-        self.segments: list[Segment] = []
+        super().__init__(queue_id, journal, durable)
         self.returned: list[tuple[int, int]] = []
-        self.cursor = 0
-        self.at = 0
-        """index of the segment that the cursor stands in, or of the next one"""
-        self.next_seq = 0
+        self.fifo_returns = False
         self.ready = 0
         self.unacked = 0
+        self.ready_bytes = 0
+        self.unacked_bytes = 0
+        """of bodies; see `segment.py` rule 4"""
         self.redelivered_below = 0
         """what was recovered below this number had been delivered before the restart"""
-        self.memory_bytes = 0
-        self.released_bytes = 0
-        """what left memory since the start because it was settled"""
-        self.wanted: tuple[int, int] | None = None
-        """first and last sequence number of the segment that must be read before `take` can go on"""
+        self.arrived_ms = 0
+        """when what `take` gave last had come"""
+        self._marked = 0
+        self._due: list[tuple[int, int, Segment]] = []
+        """a heap; what is not `Segment.due_ms` any more is passed over"""
 
     def recover(self, found: RecoveredQueue) -> None:
         """Take over what the journal found on disk. Called once, before anything else."""
         for row in found.rows:
             previous = self.segments[-1] if self.segments else None
-            segment = Segment.on_disk(row.first_seq, row.last_seq)
+            segment = Segment.on_disk(row.first_seq, row.last_seq, row.body_bytes, row.published_ms)
+            if row.deadlines:
+                segment.deadlines = Deadlines.unpack(row.deadlines)
             for first, last in row.settled:
-                segment.discard(first, last)
+                segment.settle(first, last)
             self.ready += segment.left
-            if previous is not None and _mergeable(previous, segment):
-                previous.last = segment.last
-                previous.left += segment.left
+            self.ready_bytes += segment.body_bytes
+            if previous is not None and previous.mergeable(segment):
+                previous.absorb(segment)
             else:
                 self.segments.append(segment)
+                self._schedule(segment)
         self.next_seq = found.next_seq
         self.cursor = self.segments[0].first if self.segments else found.next_seq
         self.redelivered_below = found.delivered
 
-    def publish(self, run: Run, persistent: bool) -> bool:
+    def publish(self, run: Run, persistent: bool, now_ms: int, deadline_ms: int | None = None) -> bool:
         """Append; True when the journal will hold it (a persistent message in a durable queue)."""
         persistent = persistent and self.durable
-        segments = self.segments
-        segment = segments[-1] if segments else None
-        if (
-            segment is None
-            or segment.sealed
-            or segment.persistent != persistent
-            or segment.nbytes > SEGMENT_BYTES_MAX
-        ):
-            if segment is not None:
-                segment.sealed = True
-            segment = Segment(self.next_seq, persistent)
-            segments.append(segment)
-            if persistent:
-                self.journal.append(self.queue_id, segment)
-        segment.add(run)
-        count = run.count
-        self.next_seq += count
-        self.ready += count
-        nbytes = run.nbytes
-        self.memory_bytes += nbytes
-        if persistent:
-            self.journal.gathered_bytes += nbytes
+        segment = self.append(run, persistent, now_ms)
+        self.ready += run.count
+        self.ready_bytes += run.count * run.body_size
+        if deadline_ms is not None:
+            if segment.deadlines is None:
+                segment.deadlines = Deadlines()
+            segment.deadlines.add(deadline_ms, self.next_seq - run.count, self.next_seq - 1)
+            if segment.due_ms is None or deadline_ms < segment.due_ms:
+                self._schedule_at(segment, deadline_ms)
         return persistent
 
-    def take(self, limit: int) -> Piece | None:
-        """The next piece of ready messages, at most `limit` of them and from one run: (run, low, high, sequence
-        number of the first, redelivered). None when nothing is ready, or when it must be read first (`wanted`)."""
+    def lanes(self) -> tuple[Backlog, ...]:
+        """The backlogs that this one consists of, each with its own rows in the journal."""
+        return (self,)
+
+    def take(self, limit: int, nbytes: int = 0) -> Piece | None:
+        """The next piece of ready messages, at most `limit` of them and from one run; with `nbytes`, no more than
+        make up so many bytes of bodies. None when nothing is ready, or when it must be read first (`wanted`)."""
         if self.returned:
-            return self._take_returned(limit)
+            return self._take_returned(limit, nbytes)
         segments = self.segments
         while self.at < len(segments):
             segment = segments[self.at]
@@ -117,42 +115,96 @@ class Backlog:
             if redelivered:
                 high = min(high, self.redelivered_below - segment.first)
             run, start, stop = segment.piece(low, high)
+            if nbytes:
+                stop = min(stop, start + _ceil(nbytes, run.body_size))
             self.cursor = seq + stop - start
-            self.ready -= stop - start
-            self.unacked += stop - start
+            self._taken(segment, low, (stop - start), run.body_size)
             return run, start, stop, seq, redelivered
         return None
 
-    def _take_returned(self, limit: int) -> Piece | None:
+    def _take_returned(self, limit: int, nbytes: int) -> Piece | None:
         first, last = self.returned[0]
-        segment = self.segments[self._index_of(first)]
+        segment = self.segments[self.index_of(first)]
         if segment.runs is None:
             self.wanted = (segment.first, segment.last)
             return None
         low = first - segment.first
         run, start, stop = segment.piece(low, min(low + limit, last - segment.first + 1))
+        if nbytes:
+            stop = min(stop, start + _ceil(nbytes, run.body_size))
         taken = stop - start
         if first + taken > last:
             del self.returned[0]
         else:
             self.returned[0] = (first + taken, last)
-        self.ready -= taken
-        self.unacked += taken
+        self._taken(segment, low, taken, run.body_size)
         return run, start, stop, first, True
 
-    def settle(self, first: int, last: int) -> None:
-        """The taken messages first..last are done."""
-        self.unacked -= self._discard(first, last)
+    def oldest_ms(self) -> int | None:
+        """When the first ready message came, in ms since the epoch; None when there is none."""
+        if self.returned:
+            first = min(self.returned)[0]
+            segment = self.segments[self.index_of(first)]
+            return segment.arrivals.at(first - segment.first)
+        for segment in self.segments[self.at :] if self.ready else ():
+            low, high = segment.next_live(self.cursor - segment.first, 1)
+            if low < high:
+                return segment.arrivals.at(low)
+        return None
+
+    def _taken(self, segment: Segment, low: int, count: int, body_size: int) -> None:
+        self.ready -= count
+        self.unacked += count
+        nbytes = count * body_size
+        self.ready_bytes -= nbytes
+        self.unacked_bytes += nbytes
+        self.arrived_ms = segment.arrivals.at(low)
+
+    def settle(self, first: int, last: int) -> int:
+        """The taken messages first..last are done. The number of those that were not before."""
+        count, nbytes = self.discard(first, last)
+        self.unacked -= count
+        self.unacked_bytes -= nbytes
+        return count
+
+    def bury(self, first: int, last: int, bury: Bury) -> tuple[int, int]:
+        """The taken messages first..last are done when `bury` has taken care of them. Returns how many that were, and
+        the number of the first one that was not reached because its body must be read (`wanted`) or it has to stay;
+        last + 1 when none is left."""
+        count = 0
+        while first <= last:
+            segment = self.segments[self.index_of(first)]
+            low = first - segment.first
+            if segment.runs is None:
+                self.wanted = (segment.first, segment.last)
+                break
+            run, start, stop = segment.piece(low, min(last, segment.last) - segment.first + 1)
+            buried = bury(run, start, stop)
+            if buried:
+                count += self.settle(first, first + buried - 1)
+                first += buried
+            if buried < stop - start:
+                break
+        return count, first
 
     def requeue(self, first: int, last: int) -> None:
         """The taken messages first..last are ready again, at their place."""
         # One interval stays inside one segment, so that it can be taken and read back in one piece.
-        index = self._index_of(first)
+        index = self.index_of(first)
         while first <= last:
-            end = min(last, self.segments[index].last)
-            insort(self.returned, (first, end))
-            self.ready += end - first + 1
-            self.unacked -= end - first + 1
+            segment = self.segments[index]
+            end = min(last, segment.last)
+            if self.fifo_returns:
+                self.returned.append((first, end))
+            else:
+                insort(self.returned, (first, end))
+            count, nbytes = end - first + 1, segment.bytes_in(first, end)
+            self.ready += count
+            self.unacked -= count
+            self.ready_bytes += nbytes
+            self.unacked_bytes -= nbytes
+            if segment.deadlines is not None and segment.deadlines.overdue:
+                self._schedule_at(segment, 0)
             first = end + 1
             index += 1
 
@@ -160,163 +212,148 @@ class Backlog:
         """Settle all that is ready; how many that were (queue.purge)."""
         count = self.ready
         for first, last in self.returned:
-            self._discard(first, last)
+            self.discard(first, last)
         self.returned = []
         if self.cursor < self.next_seq:
-            self._discard(self.cursor, self.next_seq - 1)
+            self.discard(self.cursor, self.next_seq - 1)
         self.cursor = self.next_seq
         # The last segment may still grow, so the cursor stays in it.
         self.at = max(0, len(self.segments) - 1)
-        self.ready = 0
+        self.ready = self.ready_bytes = 0
         self.wanted = None
         return count
 
-    def forget(self) -> None:
-        """The queue is gone; `ready` still says what it had. Clients may hold on to the queue for as long as they do
-        not settle what they have of it, its messages need not stay for that."""
-        self.segments, self.returned, self.wanted = [], [], None
+    def mark_delivered(self, ahead: bool) -> None:
+        """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. With
+        `ahead`, while there are consumers, the mark runs ahead; without, also at a shutdown, it goes back to what is
+        true, never below what an earlier run had delivered."""
+        if not self.journalled:
+            return
+        cursor = self.cursor
+        distance = MARK_AHEAD_MESSAGES if ahead else 0
+        mark = max(cursor + distance, self.redelivered_below)
+        if cursor > self._marked - distance // 2 or (not distance and mark < self._marked):
+            self._marked = mark
+            self.journal.delivered(self.queue_id, mark)
+
+    def drop(self) -> None:
+        """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
+        hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
+        self.journal.drop(self.queue_id)
+        self.segments, self.returned, self.wanted, self._due = [], [], None, []
         self.memory_bytes = 0
 
-    def _discard(self, first: int, last: int) -> int:
-        segments, journal, discarded = self.segments, self.journal, 0
-        index = self._index_of(first)
-        # What is finished is one stretch nearly always: removed together, so a purge is linear.
-        finished_from = finished_to = index
-        while first <= last and index < len(segments):
-            segment = segments[index]
-            low, high = max(first, segment.first), min(last, segment.last)
-            if low > high:
-                break
-            fresh = segment.live_in(low, high)
-            for part in fresh:
-                discarded += segment.discard(*part)
-            if segment.left == 0:
-                self._finish(segment)
-                if finished_to != index:
-                    finished_from = index
-                finished_to = index + 1
-            else:
-                if segment.stored:
-                    # What was settled before is not told again: the journal's ranges never overlap.
-                    for part in fresh:
-                        journal.settle(self.queue_id, segment, *part)
-                if segment.stored or segment.index == 0:
-                    # What waits for the journal is written as it is.
-                    freed = segment.compact()
-                    self.memory_bytes -= freed
-                    self.released_bytes += freed
-            first = high + 1
-            index += 1
-        removed = finished_to - finished_from
-        if removed:
-            del segments[finished_from:finished_to]
-            if self.at > finished_from:
-                self.at = max(finished_from, self.at - removed)
-                if self.at < len(segments):
-                    self.cursor = max(self.cursor, segments[self.at].first)
-        return discarded
+    def loaded(self, first: int, rows: list[Row]) -> int:
+        off = super().loaded(first, rows)
+        self.ready_bytes += off
+        return off
 
-    def _finish(self, segment: Segment) -> None:
-        self.memory_bytes -= segment.nbytes
-        self.released_bytes += segment.nbytes
-        segment.sealed = True
-        if segment.stored:
-            self.journal.retire(self.queue_id, segment.first, segment.last)
-
-    def _index_of(self, seq: int) -> int:
-        segments = self.segments
-        if segments and segments[0].last >= seq:
-            return 0
-        return bisect_left(segments, seq, key=_last)
+    # What expires
 
     @property
-    def journalled(self) -> bool:
-        """Some of its messages are on disk, or will be. Looks at the ends only: enough for a hint."""
-        segments = self.segments
-        return bool(segments) and (segments[0].persistent or segments[-1].persistent)
+    def next_due_ms(self) -> int | None:
+        """When `expire` has something to do next."""
+        due = self._due
+        while due and due[0][2].due_ms != due[0][0]:
+            heappop(due)
+        return due[0][0] if due else None
 
-    # Between memory and disk
+    def expire(self, now_ms: int, bury: Bury | None) -> int:
+        """What is ready and whose deadline is `now_ms` or earlier leaves the queue, by way of `bury` if there is one.
+        The number of messages. What is on disk only and has to be buried is `wanted`, and the rest waits for it."""
+        count = 0
+        retry: list[Segment] = []
+        while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
+            segment = self._due[0][2]
+            if bury is not None and segment.runs is None:
+                if self.wanted is None:
+                    self.wanted = (segment.first, segment.last)
+                break
+            heappop(self._due)
+            segment.due_ms = None
+            assert segment.deadlines is not None
+            waiting: list[tuple[int, int]] = []
+            for first, last in segment.deadlines.due(now_ms):
+                for part in segment.live_in(first, last) if segment.left else ():
+                    count += self._expire_part(segment, *part, bury, waiting)
+            if segment.left:
+                segment.deadlines.overdue = waiting
+                if waiting and bury is not None and any(self._ready_in(*part) for part in waiting):
+                    retry.append(segment)
+                self._schedule(segment)
+        for segment in retry:
+            if segment.left:
+                self._schedule_at(segment, now_ms + RETRY_MS)
+        return count
 
-    def shrink(self, bytes_max: int) -> None:
-        """Let segments leave memory, from the far end on, until at most about `bytes_max` stay. What the journal
-        does not hold yet is given to it, and leaves after its commit: call again then. The segment at the cursor
-        stays."""
-        segments, journal = self.segments, self.journal
-        index = len(segments) - 1
-        while self.memory_bytes > bytes_max and index >= 0:
-            segment = segments[index]
-            if segment.runs is not None and segment.left and index != self.at:
-                if segment.stored and segment.index <= journal.durable:
-                    self.memory_bytes -= segment.nbytes
-                    segment.evict()
-                    self._merge(index)
-                    self._merge(index - 1)
-                elif not segment.index and not segment.persistent and segment.held == segment.size:
-                    segment.sealed = True
-                    journal.append(self.queue_id, segment)
-            index -= 1
+    def _expire_part(
+        self, segment: Segment, first: int, last: int, bury: Bury | None, waiting: list[tuple[int, int]]
+    ) -> int:
+        """Unsettled messages whose time is over: what is unacked or has to stay goes to `waiting`."""
+        count, at = 0, first
+        for low, high in self._ready_in(first, last):
+            if low > at:
+                waiting.append((at, low - 1))
+            at = high + 1
+            while low <= high:
+                end = high
+                if bury is not None:
+                    run, start, stop = segment.piece(low - segment.first, high - segment.first + 1)
+                    buried = bury(run, start, stop)
+                    if buried < stop - start:
+                        waiting.append((low + buried, high))
+                        high = low + buried - 1
+                    end = low + buried - 1
+                if low <= end:
+                    count += self._expired(low, end)
+                low = end + 1
+        if at <= last:
+            waiting.append((at, last))
+        return count
 
-    def _merge(self, index: int) -> None:
-        """Make the segment and the one behind it one, when both are on disk only, were never delivered and have no
-        gap between them."""
-        segments = self.segments
-        if 0 <= index < len(segments) - 1 and segments[index].first >= self.cursor:
-            here, behind = segments[index], segments[index + 1]
-            if _mergeable(here, behind):
-                here.last = behind.last
-                here.left += behind.left
-                del segments[index + 1]
+    def _expired(self, first: int, last: int) -> int:
+        if first < self.cursor:
+            self._cut_returned(first, last)
+        count, nbytes = self.discard(first, last)
+        self.ready -= count
+        self.ready_bytes -= nbytes
+        return count
 
-    def next_read(self, distance: int) -> tuple[int, int] | None:
-        """What to read now, the first and last sequence number of a segment that is on disk only: the one that `take`
-        stopped at, else one of the next `distance` behind the cursor; None when there is none."""
-        if self.wanted is not None:
-            wanted, self.wanted = self.wanted, None
-            return wanted
-        for segment in self.segments[self.at : self.at + distance]:
-            if segment.runs is None:
-                return segment.first, segment.last
-        return None
+    def _ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The ready ones among the unsettled messages first..last of one segment, in order."""
+        found: list[tuple[int, int]] = []
+        if first < self.cursor:
+            returned = self.returned if not self.fifo_returns else sorted(self.returned)
+            index = max(0, bisect_left(returned, (first, 0)) - 1)
+            while index < len(returned) and returned[index][0] <= min(last, self.cursor - 1):
+                low, high = max(first, returned[index][0]), min(last, returned[index][1])
+                if low <= high:
+                    found.append((low, high))
+                index += 1
+        if last >= self.cursor:
+            found.append((max(first, self.cursor), last))
+        return found
 
-    def loaded(self, first: int, rows: list[Row]) -> None:
-        """Rows that were read back, from the segment on that began at `first` when they were asked for. Those whose
-        messages are settled or in memory by now are passed over. Raises JournalDamaged when a row is missing, or
-        does not hold what it should."""
-        if self._on_disk_at(first) is not None and not (rows and rows[0].first_seq <= first <= rows[0].last_seq):
-            raise JournalDamaged(f"the row with message {first} of queue {self.queue_id} is missing")
-        for row in rows:
-            segment = self._on_disk_at(row.first_seq)
-            if segment is None:
-                continue
-            if segment.first < row.first_seq:
-                # While the read was on its way, what stands before the row was evicted too and became one with it.
-                segment = self._split(segment, row.first_seq)
-            if segment.last > row.last_seq:
-                self._split(segment, row.last_seq + 1)
-            try:
-                segment.load(parse_row(row.data))
-            except ValueError as error:
-                raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
-            self.memory_bytes += segment.nbytes
+    def _cut_returned(self, first: int, last: int) -> None:
+        """Take first..last, which stand in one interval, out of what was returned."""
+        for index, (low, high) in enumerate(self.returned):
+            if low <= first and last <= high:
+                rest = [part for part in ((low, first - 1), (last + 1, high)) if part[0] <= part[1]]
+                self.returned[index : index + 1] = rest
+                return
 
-    def _on_disk_at(self, seq: int) -> Segment | None:
-        """The segment on disk only that holds `seq`, if there is one."""
-        index = self._index_of(seq)
-        if index < len(self.segments):
-            segment = self.segments[index]
-            if segment.runs is None and segment.first <= seq:
-                return segment
-        return None
+    def _schedule(self, segment: Segment) -> None:
+        if segment.deadlines is not None:
+            next_ms = segment.deadlines.next_ms()
+            if next_ms is not None:
+                self._schedule_at(segment, next_ms)
 
-    def _split(self, segment: Segment, seq: int) -> Segment:
-        """Cut the untouched segment on disk before `seq`; the part from there on."""
-        rest = Segment.on_disk(seq, segment.last)
-        segment.last = seq - 1
-        segment.left -= rest.left
-        self.segments.insert(self._index_of(segment.first) + 1, rest)
-        return rest
+    def _schedule_at(self, segment: Segment, due_ms: int) -> None:
+        if segment.due_ms is None or due_ms < segment.due_ms:
+            segment.due_ms = due_ms
+            heappush(self._due, (due_ms, segment.first, segment))
 
 
-def _mergeable(here: Segment, behind: Segment) -> bool:
-    """Both are on disk only, untouched, and without a gap between them."""
-    return here.runs is None and behind.runs is None and here.whole and behind.whole and here.last + 1 == behind.first
+def _ceil(nbytes: int, body_size: int) -> int:
+    """How many bodies make up so many bytes; at least one."""
+    return max(1, -(-nbytes // body_size)) if body_size else 1

@@ -20,6 +20,7 @@ class Subscriber(Protocol):
 
     no_ack: bool
     exclusive: bool
+    priority: int
 
     def credit(self) -> int:
         """How many messages it takes now; 0 while its prefetch is used up or its connection is full."""

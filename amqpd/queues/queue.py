@@ -1,22 +1,32 @@
 """A queue: its messages, its consumers, and who gets what.
 
-What comes in: runs of publishes; consumers with credit; settled and returned ranges. What goes out: deliveries, in
-the order of publication, to the consumers in turn.
+What comes in: runs of publishes; consumers with credit; settled, returned and rejected ranges; the time. What goes
+out: deliveries, in the order of publication, to the consumers in turn; what dies, to the host.
 Rules: 1. Round robin among the consumers that have credit; with little ready it goes message by message, with much
-in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish.
-3. basic.get goes before consumers when it waits for a read.
-Not here: the messages themselves (`backlog.py`), declaration and its arguments (`declarations.py`).
+in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish:
+what has expired goes first, then consumers take, and only what they leave counts against the length limit. Who is
+about to look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
+Not here: the messages themselves (`backlog.py`), whose turn it is (`turns.py`), limits and deaths (`mortality.py`),
+declaration and its arguments (`arguments.py`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
+from amqpd.properties import Properties
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.consumer import Subscriber
+from amqpd.queues.facts import Facts
+from amqpd.queues.host import QueueHost
+from amqpd.queues.levels import Levels
+from amqpd.queues.mortality import Mortality
+from amqpd.queues.settings import settings_of
+from amqpd.queues.turns import Turns
 from amqpd.topology.records import QueueRecord
 
 # The portion of one turn grows to this: large enough for batches, small enough that a slow consumer next to a fast
@@ -24,9 +34,6 @@ from amqpd.topology.records import QueueRecord
 PORTION_MESSAGES_MAX = 256
 # Until more than this is ready for each consumer, turns are message by message, as RabbitMQ's always are.
 EXACT_TURNS_MESSAGES = 64
-# How far ahead of the deliveries the journal's mark of what was delivered is set, while there are consumers: the mark
-# must be on disk before a delivery goes out that it should cover, and a commit takes some thousand deliveries' time.
-MARK_AHEAD_MESSAGES = 65_536
 # Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
 READ_AHEAD_SEGMENTS = 3
 
@@ -35,89 +42,192 @@ Getter = Callable[[Piece | None], bool]
 
 
 class Queue:
-    def __init__(self, record: QueueRecord, journal: JournalBuffer) -> None:
+    def __init__(self, record: QueueRecord, host: QueueHost, policy: Mapping[str, Any]) -> None:
+        """`policy` is the definition of its effective policy."""
         self.record = record
-        self.backlog = Backlog(record.id, journal, record.durable)
-        self.journal = journal
-        self.consumers: deque[Subscriber] = deque()
+        self.host = host
+        self.settings = settings_of(record.arguments, policy)
+        self.backlog: Backlog | Levels
+        self._levels: Levels | None = None
+        if self.settings.max_priority is not None:
+            self._levels = Levels(record.id, host.journal, record.durable, self.settings.max_priority)
+            self.backlog = self._levels
+        else:
+            self.backlog = Backlog(record.id, host.journal, record.durable)
+            self.backlog.fifo_returns = self.settings.quorum
+        self.wake_ms: int | None = None
+        """the host's: when it will look at the queue by itself"""
+        self.facts = Facts(host.now_ms)
+        self.consumers = Turns(self.settings.single_active_consumer)
         self.getters: deque[tuple[bool, Getter]] = deque()
+        self.mortality = Mortality(self)
         self.deleted = False
         self.reading = False
         """a read of this queue is under way"""
-        self._marked = 0
+
+    # Being
+
+    def recover(self, level: int, found: RecoveredQueue) -> None:
+        """Take over what the journal has: of the queue, or of one level of a priority queue."""
+        if self._levels is not None:
+            self._levels.recover(level, found)
+        elif not level:
+            assert isinstance(self.backlog, Backlog)
+            self.backlog.recover(found)
+            self.mortality.recover(found)
+        self.facts.accepted = self.backlog.ready
+
+    def apply(self, record: QueueRecord, policy: Mapping[str, Any]) -> None:
+        """Its record or its policy is another one now."""
+        self.record = record
+        self.settings = settings_of(record.arguments, policy)
+        self.mortality.settings_changed()
+
+    @property
+    def refuses(self) -> bool:
+        """Over a limit it does not take a publish, instead of letting older messages go."""
+        return self.mortality.refuses
+
+    def used(self) -> None:
+        """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
+        self.mortality.used_ms = self.host.now_ms
+
+    def delete(self) -> None:
+        """The queue left the topology: its consumers are told, its messages are gone."""
+        self.deleted = True
+        self.backlog.drop()
+        while self.getters:
+            self.getters.popleft()[1](None)
+        for consumer in self.consumers.clear():
+            consumer.cancelled()
+
+    # Messages in
+
+    def room(self, run: Run) -> int:
+        """How many of the run's messages may come in now."""
+        return self.mortality.room(run)
+
+    def turn_away(self, run: Run) -> None:
+        """The run was not taken: there was no `room`."""
+        self.mortality.turn_away(run)
+
+    def publish(self, run: Run, properties: Properties) -> bool:
+        """Accept the run; True when its confirm must wait for the journal."""
+        self.facts.accepted += run.count
+        now_ms = self.host.now_ms
+        deadline_ms = self.mortality.deadline(properties, now_ms)
+        if self._levels is not None:
+            return self._levels.publish(run, properties.persistent, now_ms, deadline_ms, properties.priority)
+        persistent = properties.persistent or self.settings.quorum
+        return self.backlog.publish(run, persistent, now_ms, deadline_ms)
+
+    # Settling
+
+    def settle(self, first: int, last: int) -> None:
+        if not self.deleted:
+            if self.mortality.counts:
+                self.mortality.forget(first, last)
+            self.facts.acked += self.backlog.settle(first, last)
+
+    def reject(self, first: int, last: int) -> None:
+        """Not to be requeued: dead-lettered, if the queue has somewhere to."""
+        if not self.deleted:
+            self.mortality.reject(first, last)
+
+    def requeue(self, first: int, last: int) -> None:
+        if not self.deleted:
+            self.mortality.come_back(first, last)
+
+    def purge(self) -> int:
+        count = self.backlog.purge()
+        self.facts.purged += count
+        self.mortality.prune()
+        return count
+
+    # Consumers
 
     @property
     def exclusive_consumer(self) -> bool:
         # Such a one is alone.
-        return bool(self.consumers) and self.consumers[0].exclusive
-
-    def publish(self, run: Run, persistent: bool) -> bool:
-        """Accept the run; True when its confirm must wait for the journal."""
-        return self.backlog.publish(run, persistent)
+        return len(self.consumers) == 1 and next(iter(self.consumers)).exclusive
 
     def consume(self, consumer: Subscriber) -> None:
-        self.consumers.append(consumer)
+        self.consumers.add(consumer)
 
     def cancel(self, consumer: Subscriber) -> None:
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
-            self._mark_delivered()
+        active = self.consumers.active
+        if self.consumers.remove(consumer):
+            self.used()
+            self.backlog.mark_delivered(bool(self.consumers))
+            if active is not self.consumers.active and self.consumers.active is not None:
+                self.host.log("single_active_consumer", queue=self.record.name, vhost=self.record.vhost)
 
     def get(self, no_ack: bool, answer: Getter) -> None:
         """basic.get: `answer` is called with one message, or None when the queue is empty; at once, or when a read
         has brought the message into memory."""
+        self.used()
+        if self.mortality.needed:
+            self.dispatch()
         self.getters.append((no_ack, answer))
         self._serve_getters()
 
-    def settle(self, first: int, last: int) -> None:
-        if not self.deleted:
-            self.backlog.settle(first, last)
-
-    def requeue(self, first: int, last: int) -> None:
-        if not self.deleted:
-            self.backlog.requeue(first, last)
-
-    def purge(self) -> int:
-        return self.backlog.purge()
-
     def dispatch(self) -> None:
-        """Hand out what is ready to whoever has credit."""
+        """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
+        mortal = self.mortality.needed
+        if mortal:
+            self.mortality.before()
         if self.getters:
             self._serve_getters()
-        backlog, consumers = self.backlog, self.consumers
+        waiting = False
+        if self.backlog.ready:
+            for group in self.consumers.groups:
+                waiting = self._serve(group)
+                if not waiting:
+                    break
+        if mortal:
+            self.mortality.after()
+        self.backlog.mark_delivered(bool(self.consumers))
+        self.facts.waits(waiting, self.host.now_ms)
+
+    def _serve(self, group: deque[Subscriber]) -> bool:
+        """Give to these consumers in turn; True when something is left and none of them has credit."""
+        backlog = self.backlog
         without = 0
-        while backlog.ready and without < len(consumers):
-            consumer = consumers[0]
+        while backlog.ready and without < len(group):
+            consumer = group[0]
             credit = consumer.credit()
             if credit <= 0:
                 without += 1
-                consumers.rotate(-1)
+                group.rotate(-1)
                 continue
-            piece = backlog.take(min(credit, self._portion()))
+            piece = self._take(min(credit, self._portion(len(group))))
             if piece is None:
-                break
+                return False
             without = 0
-            if len(consumers) > 1:
-                consumers.rotate(-1)
-            self._hand_out(consumer, piece)
-        self._mark_delivered()
+            if len(group) > 1:
+                group.rotate(-1)
+            run, low, high, seq, redelivered = piece
+            consumer.deliver(run, low, high, seq, redelivered)
+            if consumer.no_ack:
+                self.settle(seq, seq + high - low - 1)
+        return bool(backlog.ready)
 
-    def _portion(self) -> int:
-        count = len(self.consumers)
+    def _portion(self, count: int) -> int:
         if count == 1:
             return self.backlog.ready
         return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (EXACT_TURNS_MESSAGES * count)))
 
-    def _hand_out(self, consumer: Subscriber, piece: Piece) -> None:
-        run, low, high, seq, redelivered = piece
-        consumer.deliver(run, low, high, seq, redelivered)
-        if consumer.no_ack:
-            self.backlog.settle(seq, seq + high - low - 1)
+    def _take(self, limit: int) -> Piece | None:
+        counted = bool(self.mortality.counts)
+        piece = self.mortality.take_counted(limit) if counted else self.backlog.take(limit)
+        if piece is not None:
+            self.facts.handed_out(piece[2] - piece[1], piece[4], self.host.now_ms - self.backlog.arrived_ms)
+        return piece
 
     def _serve_getters(self) -> None:
         backlog = self.backlog
         while self.getters:
-            piece = backlog.take(1) if backlog.ready else None
+            piece = self._take(1) if backlog.ready else None
             if piece is None and backlog.ready:
                 return
             no_ack, answer = self.getters.popleft()
@@ -125,37 +235,20 @@ class Queue:
             if piece is not None and not taken:
                 backlog.requeue(piece[3], piece[3])
             elif piece is not None and no_ack:
-                backlog.settle(piece[3], piece[3])
-        self._mark_delivered()
+                self.settle(piece[3], piece[3])
+        backlog.mark_delivered(bool(self.consumers))
 
-    def _mark_delivered(self) -> None:
-        """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. The
-        mark runs ahead; when there are no consumers any more, also at a shutdown, it goes back to what is true, never
-        below what an earlier run had delivered."""
-        backlog = self.backlog
-        if not backlog.journalled:
-            return
-        cursor = backlog.cursor
-        ahead = MARK_AHEAD_MESSAGES if self.consumers else 0
-        mark = max(cursor + ahead, backlog.redelivered_below)
-        if cursor > self._marked - ahead // 2 or (not ahead and mark < self._marked):
-            self._marked = mark
-            self.journal.delivered(self.record.id, self._marked)
+    # Between memory and disk
 
-    def next_read(self, room: bool) -> tuple[int, int] | None:
-        """The first and last sequence number of what has to be read now, if anything and if no read is under way.
-        Without `room` in memory nothing is read ahead: it would have to leave again at once."""
-        if self.reading or self.deleted or not (self.consumers or self.getters):
+    def next_read(self, room: bool) -> tuple[Backlog, int, int] | None:
+        """What has to be read now, if anything and if no read is under way: whose rows, and the first and last
+        sequence number. Without `room` in memory nothing is read ahead: it would have to leave again at once."""
+        if self.reading or self.deleted:
             return None
-        return self.backlog.next_read(READ_AHEAD_SEGMENTS if room else 0)
-
-    def delete(self) -> None:
-        """The queue left the topology: its consumers are told, its messages are gone."""
-        self.deleted = True
-        self.journal.drop(self.record.id)
-        self.backlog.forget()
-        while self.getters:
-            self.getters.popleft()[1](None)
-        consumers, self.consumers = self.consumers, deque()
-        for consumer in consumers:
-            consumer.cancelled()
+        ahead = READ_AHEAD_SEGMENTS if room and (self.consumers or self.getters) else 0
+        for lane in self.backlog.lanes():
+            if ahead or lane.wanted is not None:
+                found = lane.next_read(ahead)
+                if found is not None:
+                    return lane, *found
+        return None

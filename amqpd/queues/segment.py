@@ -1,11 +1,12 @@
 """A stretch of a queue's messages that lives and dies together: what becomes one row of the journal.
 
 What comes in: runs, in order; ranges of sequence numbers that are settled. What goes out: pieces of runs, and how
-many messages are left.
+many messages and bytes are left; when which message came, and when it expires.
 Rules: 1. Messages first..last of the queue, numbered without gaps while the segment grows. 2. `left` counts those
 that are not settled; settled ones are the leading `head` and those marked in `gone`. 3. `runs` is None when the
-bodies are on disk only.
-Not here: the order of segments and which one is ready (`backlog.py`).
+bodies are on disk only. 4. Bytes of bodies are exact while all bodies have one size or are in memory; of a segment on
+disk with bodies of several sizes they are the average's, and exact again in the sum.
+Not here: the order of segments (`segments.py`) and which message is ready (`backlog.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from amqpd.kernel import Run
+from amqpd.queues.arrivals import Arrivals
+from amqpd.queues.deadlines import Deadlines
 
 # Survivors are copied out of a segment when fewer than one in this many of the messages that it holds in memory is
 # left: what an old message pins is then at most so many times its own size. Less eagerly while messages are settled
@@ -24,6 +27,11 @@ COMPACT_BYTES_MIN = 4096
 
 class Segment:
     __slots__ = (
+        "arrivals",
+        "body_bytes",
+        "body_size",
+        "deadlines",
+        "due_ms",
         "first",
         "gone",
         "head",
@@ -58,29 +66,83 @@ class Segment:
         """the journal has written it, or is writing it: what is settled must be recorded"""
         self.index = 0
         """the journal transaction that holds it; meaningful with `stored`"""
+        self.body_bytes = 0
+        """bytes of the bodies that are not settled"""
+        self.body_size = -1
+        """of each body, -1 when they differ"""
+        self.arrivals = Arrivals()
+        self.deadlines: Deadlines | None = None
+        self.due_ms: int | None = None
+        """when `expiry.py` will look at it; None when it has no deadline, or is not there any more"""
 
     @classmethod
-    def on_disk(cls, first: int, last: int) -> Segment:
+    def on_disk(cls, first: int, last: int, body_bytes: int = 0, published_ms: int = 0) -> Segment:
         """A segment whose messages, none of them settled, are in the journal only."""
         segment = cls(first, True)
         segment.last = last
         segment.left = last - first + 1
         segment.runs = None
         segment.sealed = segment.stored = True
+        segment.body_bytes = body_bytes
+        segment.arrivals.first_ms = published_ms
         return segment
 
-    def add(self, run: Run) -> None:
+    def add(self, run: Run, now_ms: int) -> None:
         assert self.runs is not None
+        count, size = run.count, run.body_size
+        if not self.runs:
+            self.arrivals.first_ms = now_ms
+            self.body_size = size
+        else:
+            if size != self.body_size:
+                self.body_size = -1
+            self.arrivals.add(self.last - self.first + 1, now_ms)
         self.offsets.append(self.last - self.first + 1)
         self.runs.append(run)
-        count = run.count
         self.last += count
         self.left += count
         self.held += count
         self.nbytes += run.nbytes
+        self.body_bytes += count * size
 
-    def load(self, runs: list[Run]) -> None:
-        """Take the bodies back from the journal. Raises ValueError when there are not as many as there should be."""
+    def absorb(self, behind: Segment) -> None:
+        """Become one with the segment behind, when `mergeable`."""
+        self.arrivals.extend(self.last - self.first + 1, behind.arrivals)
+        self.last = behind.last
+        self.left += behind.left
+        self.body_bytes += behind.body_bytes
+        if behind.body_size != self.body_size:
+            self.body_size = -1
+
+    def cut_from(self, seq: int) -> Segment:
+        """Cut it before `seq`, on disk and untouched as it is; the part from there on."""
+        count = self.last - seq + 1
+        nbytes = self.bytes_in(seq, self.last)
+        rest = Segment.on_disk(seq, self.last, nbytes)
+        rest.arrivals = self.arrivals.cut_from(seq - self.first)
+        rest.body_size = self.body_size
+        self.last = seq - 1
+        self.left -= count
+        self.body_bytes -= nbytes
+        return rest
+
+    def bytes_in(self, first: int, last: int) -> int:
+        """The bytes of the bodies of first..last, none of which is settled."""
+        count = last - first + 1
+        if self.body_size >= 0:
+            return count * self.body_size
+        if self.runs is None:
+            return self.body_bytes * count // self.left if self.left else 0
+        nbytes, low, high = 0, first - self.first, last - self.first + 1
+        while low < high:
+            run, start, stop = self.piece(low, high)
+            nbytes += (stop - start) * run.body_size
+            low += stop - start
+        return nbytes
+
+    def load(self, runs: list[Run]) -> int:
+        """Take the bodies back from the journal. Returns by how much `body_bytes` was wrong until now. Raises
+        ValueError when there are not as many messages as there should be."""
         count = sum(run.count for run in runs)
         if count != self.last - self.first + 1:
             raise ValueError(f"{count} messages read where {self.last - self.first + 1} were written")
@@ -91,6 +153,15 @@ class Segment:
         self.runs = runs
         self.held = count
         self.nbytes = sum(run.nbytes for run in runs)
+        if self.body_size >= 0:
+            return 0
+        if all(run.body_size == runs[0].body_size for run in runs):
+            self.body_size = runs[0].body_size
+        before = self.body_bytes
+        self.body_bytes = sum(
+            self.bytes_in(self.first + low, self.first + high - 1) for low, high in self.live_ranges()
+        )
+        return self.body_bytes - before
 
     def evict(self) -> None:
         self.runs, self.offsets, self.nbytes, self.held = None, [], 0, 0
@@ -128,6 +199,12 @@ class Segment:
         self.left -= count
         return count
 
+    def settle(self, first: int, last: int) -> tuple[int, int]:
+        """As `discard`, of messages that are all unsettled: (their number, the bytes of their bodies)."""
+        nbytes = self.bytes_in(first, last)
+        self.body_bytes -= nbytes
+        return self.discard(first, last), nbytes
+
     def next_live(self, index: int, limit: int) -> tuple[int, int]:
         """(low, high): the first stretch of at most `limit` unsettled messages at or behind `index` (an offset into
         the segment); low == high when there is none."""
@@ -144,6 +221,18 @@ class Segment:
                 high = gone.find(1, low, low + limit)
                 return low, (min(low + limit, end) if high < 0 else high)
         return index, max(index, min(index + limit, end))
+
+    @property
+    def body_bytes_written(self) -> int:
+        """Bytes of all bodies, settled or not; while it is whole in memory."""
+        return sum(run.body_size * run.count for run in self.runs or ())
+
+    @property
+    def published_ms(self) -> int:
+        return self.arrivals.first_ms
+
+    def packed_deadlines(self) -> bytes:
+        return self.deadlines.pack() if self.deadlines is not None else b""
 
     def live_in(self, first: int, last: int) -> list[tuple[int, int]]:
         """The unsettled messages among first..last, as (first, last) stretches of sequence numbers."""
@@ -208,6 +297,18 @@ class Segment:
         self.held = self.left
         self.nbytes = sum(run.nbytes for run in runs)
         return before - self.nbytes
+
+    def mergeable(self, behind: Segment) -> bool:
+        """Both are on disk only, untouched, without deadlines, and without a gap between them."""
+        return (
+            self.runs is None
+            and behind.runs is None
+            and self.whole
+            and behind.whole
+            and self.last + 1 == behind.first
+            and self.deadlines is None
+            and behind.deadlines is None
+        )
 
     def raw(self) -> bytes:
         """All the frames, in order. Only before anything was compacted away."""

@@ -11,21 +11,19 @@ Not here: when which permission is needed (`channels.py`), the reply text's `ACC
 Facts from RabbitMQ's documentation ("Access Control") and rabbit_access_control.erl. What differs: patterns
 are Python's, not PCRE's; the two agree on what permissions are written with. What is put for `{username}`
 and its like stands for itself, its dots and stars are not operators (a name must not widen its own
-permission). What is not bounded: a pattern such as `(a+)+$` takes exponential time in the length of the
-name, up to 255 characters, and Python's engine cannot be stopped in it. Only who may write the data
-directory sets patterns.
+permission). What is not bounded: see `topology/expressions.py`.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from itertools import chain
 from typing import Literal
 
 from pamqp.exceptions import AMQPAccessRefused
 
+from amqpd.topology.expressions import PatternError, compile_expression
 from amqpd.topology.records import PermissionRecord, TopicPermissionRecord
 from amqpd.topology.state import Topology
 
@@ -34,17 +32,11 @@ Kind = Literal["queue", "exchange"]
 
 # The default exchange's name where permissions are concerned (rabbit_access_control.erl).
 DEFAULT_EXCHANGE = "amq.default"
-# Longer than any list of names that a person keeps up, and still compiled within milliseconds.
-PATTERN_LENGTH_MAX = 2_000
 # Entries of some 200 bytes; a full table is emptied, for who fills it has more names than a table can help.
 ANSWERS_MAX = 20_000
 PATTERNS_MAX = 2_000
 
 _NOTHING = re.compile(r"(?!)")
-
-
-class PatternError(ValueError):
-    """The text is no regular expression that we take; the message says why."""
 
 
 class Access:
@@ -124,16 +116,7 @@ class Access:
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Raises PatternError with the reason; the empty pattern is `^$`."""
-    if len(pattern) > PATTERN_LENGTH_MAX:
-        raise PatternError(f"it is longer than {PATTERN_LENGTH_MAX} characters")
-    try:
-        with warnings.catch_warnings():
-            # Python warns where its syntax may come to mean something else, as PCRE's `[[:alpha:]]` does
-            # already.
-            warnings.simplefilter("error", FutureWarning)
-            return re.compile(pattern or "^$")
-    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
-        raise PatternError(str(error)) from error
+    return compile_expression(pattern or "^$")
 
 
 def _pattern_of(record: PermissionRecord | TopicPermissionRecord, permission: Permission) -> str:

@@ -5,8 +5,8 @@ reason is for the log, clients get one answer for everything.
 Rules: 1. argon2 runs in threads, few at a time, and users take turns: a flood of wrong passwords cannot
 stall others, nor eat the machine. 2. A verified log-in is remembered, as a keyed digest of password and
 stored hash; so a client that reconnects a thousand times costs one argon2, and a changed or deleted user is
-forgotten by itself. 3. An unknown user takes as long as a wrong password. 4. Users of `loopback_users` come
-from this machine only.
+forgotten by itself. 3. An unknown user takes as long as a wrong password, whichever hash the user has. 4.
+Users of `loopback_users` come from this machine only.
 Not here: reading SASL responses (`sasl.py`), the answer to the client and its delay (`connection.py`),
 permissions (`access.py`).
 """
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import trio
 
 from amqpd.security.passwords import hash_password, verify_password
+from amqpd.security.rabbitmq_hashes import is_rabbitmq_hash
 from amqpd.security.turns import TooManyWaiting, Turns
 from amqpd.topology.state import Topology
 
@@ -115,12 +116,13 @@ class Logins:
         return right
 
     def _verify_blocking(self, password: bytes, stored: str) -> bool:
-        if stored:
-            return verify_password(stored, password)
-        if not self._nobody_s_hash:
-            self._nobody_s_hash = hash_password(secrets.token_bytes(16))
-        verify_password(self._nobody_s_hash, password)
-        return False
+        right = bool(stored) and verify_password(stored, password)
+        if not stored or is_rabbitmq_hash(stored):
+            # Rule 3: neither an unknown user nor one with a quick hash may be told by the time that it takes.
+            if not self._nobody_s_hash:
+                self._nobody_s_hash = hash_password(secrets.token_bytes(16))
+            verify_password(self._nobody_s_hash, password)
+        return right
 
     def _remember(self, user: str, digest: bytes) -> None:
         self._remembered[user] = digest

@@ -23,11 +23,14 @@ from urllib.parse import quote, unquote
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.fieldtypes import BY_LETTER, Number
 from amqpd.topology.records import (
     BindingRecord,
     ExchangeRecord,
     Key,
+    ParameterRecord,
     PermissionRecord,
+    PolicyRecord,
     QueueRecord,
     Record,
     TopicPermissionRecord,
@@ -40,11 +43,15 @@ PREFIX = "topology/"
 # Deeper tables than anybody writes by hand, and far from where Python's own recursion ends.
 TABLE_DEPTH_MAX = 100
 
+# In the order in which they are loaded: what others depend on goes first.
 RECORDS: dict[str, type[Record]] = {
     "vhost": VhostRecord,
     "user": UserRecord,
     "permission": PermissionRecord,
     "topic-permission": TopicPermissionRecord,
+    "parameter": ParameterRecord,
+    "policy": PolicyRecord,
+    "operator-policy": PolicyRecord,
     "exchange": ExchangeRecord,
     "queue": QueueRecord,
     "binding": BindingRecord,
@@ -57,6 +64,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "str | None": (str, type(None)),
     "tuple[str, ...]": (list,),
     "Arguments": (dict,),
+    "JsonValue": (),
     "DestinationType": (str,),
 }
 _FIELDS = {
@@ -85,7 +93,7 @@ def encode_record(record: Record) -> str:
     values: dict[str, Any] = {}
     for name, types in _FIELDS[type(record)].items():
         value = getattr(record, name)
-        values[name] = _plain_table(value, 1) if types == (dict,) else value
+        values[name] = _plain_table(value, 1) if types == (dict,) else value if types else _plain(value, 1)
     return json.dumps(values, separators=(",", ":"))
 
 
@@ -98,6 +106,9 @@ def decode_record(key: str, text: str) -> Record:
         if unknown := values.keys() - types.keys():
             raise ValueError(f"unknown fields {sorted(unknown)}")
         for name in values:
+            if not types[name]:
+                values[name] = _value(values[name])
+                continue
             if not isinstance(values[name], types[name]) or (type(values[name]) is bool) != (bool in types[name]):
                 raise ValueError(f"{name} is {values[name]!r}")
             if types[name] == (list,):
@@ -120,6 +131,8 @@ def _plain_table(table: Mapping[str, Any], depth: int) -> dict[str, Any]:
 
 
 def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, Number):
+        return {f"${value.letter.decode()}": repr(value)}
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -168,4 +181,7 @@ def _value(plain: Any) -> Any:
             return datetime.fromisoformat(inner)
         case "$decimal":
             return Decimal(inner)
-    raise ValueError(f"unknown type {wrapper}")
+    number = BY_LETTER.get(wrapper[1:])
+    if number is None:
+        raise ValueError(f"unknown type {wrapper}")
+    return number(inner)

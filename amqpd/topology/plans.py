@@ -56,13 +56,15 @@ def create_vhost(name: str, description: str = "") -> list[Change]:
 
 
 def delete_vhost(topology: Topology, name: str) -> list[Change]:
-    """A virtual host, everything in it, and everybody's permissions on it."""
+    """A virtual host, everything in it and about it, and everybody's permissions on it."""
     vhost = topology.vhosts.get(name)
     if vhost is None:
         return []
     changes: list[Change] = [Delete(binding.key) for binding in vhost.bindings()]
     changes += [Delete(exchange.record.key) for exchange in vhost.exchanges.values()]
     changes += [Delete(queue.key) for queue in vhost.queues.values()]
+    changes += [Delete(policy.key) for policy in vhost.policies.records()]
+    changes += [Delete(parameter.key) for parameter in vhost.parameters.values()]
     changes += [Delete(held.key) for (on, _), held in topology.permissions.items() if on == name]
     changes += [
         Delete(held.key)

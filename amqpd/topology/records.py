@@ -14,14 +14,20 @@ from typing import Any, Literal
 
 Key = tuple[str, ...]
 Arguments = Mapping[str, Any]
+JsonValue = Any
+"""What JSON can say: null, booleans, numbers, text, lists and objects of these."""
 DestinationType = Literal["queue", "exchange"]
 
 
 @dataclass(frozen=True, slots=True)
 class VhostRecord:
+    """`metadata` is what RabbitMQ keeps beside the description: tags, default_queue_type,
+    protected_from_deletion."""
+
     name: str
     description: str = ""
     durable: bool = True
+    metadata: Arguments = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -30,12 +36,15 @@ class VhostRecord:
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """`password_hash` is an encoded argon2 hash, or empty: no password is accepted (EXTERNAL only)."""
+    """`password_hash` is an encoded argon2 hash, or one that came from RabbitMQ (`security/rabbitmq_hashes.py`), or
+    empty: no password is accepted (EXTERNAL only). `limits` are the user's, by RabbitMQ's names and ours
+    (`amqpd/limiting/keys.py`)."""
 
     name: str
     password_hash: str = ""
     tags: tuple[str, ...] = ()
     durable: bool = True
+    limits: Arguments = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -134,8 +143,51 @@ class BindingRecord:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyRecord:
+    """A policy, or with `operator` an operator policy: what exchanges and queues with names like `pattern` are to
+    have. `apply_to` is one of `policies.APPLY_TO`; a higher `priority` goes before a lower one."""
+
+    vhost: str
+    name: str
+    pattern: str
+    apply_to: str
+    definition: Arguments
+    priority: int = 0
+    operator: bool = False
+    durable: bool = True
+
+    @property
+    def key(self) -> Key:
+        return ("operator-policy" if self.operator else "policy", self.vhost, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterRecord:
+    """A runtime parameter: a value that a component looks up by name. Global ones have the virtual host '' (no
+    virtual host is named so) and the component ''."""
+
+    vhost: str
+    component: str
+    name: str
+    value: JsonValue
+    durable: bool = True
+
+    @property
+    def key(self) -> Key:
+        return ("parameter", self.vhost, self.component, self.name)
+
+
 Record = (
-    VhostRecord | UserRecord | PermissionRecord | TopicPermissionRecord | ExchangeRecord | QueueRecord | BindingRecord
+    VhostRecord
+    | UserRecord
+    | PermissionRecord
+    | TopicPermissionRecord
+    | PolicyRecord
+    | ParameterRecord
+    | ExchangeRecord
+    | QueueRecord
+    | BindingRecord
 )
 
 

@@ -17,14 +17,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from amqpd.exchanges import Matcher, Reads, check_type, new_matcher
+from amqpd.exchanges import Message, Reads, check_types, new_matcher
+from amqpd.topology.exchange_state import ExchangeState
+from amqpd.topology.policies import EffectivePolicy, Kind, VhostPolicies
+from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
 from amqpd.topology.records import (
     BindingRecord,
     Change,
     Delete,
     ExchangeRecord,
     Key,
+    ParameterRecord,
     PermissionRecord,
+    PolicyRecord,
     Put,
     QueueRecord,
     Record,
@@ -33,39 +38,27 @@ from amqpd.topology.records import (
     VhostRecord,
 )
 
-ALTERNATE_EXCHANGE = "alternate-exchange"
-
-
-class ExchangeState:
-    """An exchange's record and the matcher that holds its bindings. `alternate` is the name of its alternate
-    exchange, or None; an argument that is not a name counts as none."""
-
-    __slots__ = ("alternate", "matcher", "record")
-
-    def __init__(self, record: ExchangeRecord, matcher: Matcher) -> None:
-        self.record = record
-        self.matcher = matcher
-        alternate = record.arguments.get(ALTERNATE_EXCHANGE)
-        self.alternate: str | None = alternate if isinstance(alternate, str) else None
-
 
 class VhostTopology:
     """What one virtual host holds. Read by everybody, changed by `Topology.apply` only. `version` moves with
-    every change of an exchange, queue or binding in it, and with nothing else."""
+    every change of an exchange (its alternate by policy too), queue or binding in it, and with nothing else."""
 
     def __init__(self, name: str, versions: Iterator[int] | None = None) -> None:
         self.name = name
         self.exchanges: dict[str, ExchangeState] = {}
         self.queues: dict[str, QueueRecord] = {}
+        self.policies = VhostPolicies()
+        self.parameters: dict[tuple[str, str], ParameterRecord] = {}
+        """by component and name"""
         self._versions = count(1) if versions is None else versions
         self.version = next(self._versions)
         self._from: dict[str, dict[Key, BindingRecord]] = {}
         self._to: dict[tuple[str, str], dict[Key, BindingRecord]] = {}
-        # Exchanges that an exchange is bound to, with the number of such bindings: `routes_on_headers` walks
+        # Exchanges that an exchange is bound to, with the number of such bindings: `reads` walks
         # these, and must not look through thousands of bindings to queues to find them.
         self._next_exchanges: dict[str, dict[str, int]] = {}
-        self._on_headers: dict[str, bool] = {}
-        self._on_headers_version = 0
+        self._reads: dict[str, Reads] = {}
+        self._reads_version = 0
 
     # -- look-ups
 
@@ -88,13 +81,22 @@ class VhostTopology:
             yield from leaving.values()
 
     def is_empty(self) -> bool:
-        return not (self.exchanges or self.queues or self._from)
+        return not (self.exchanges or self.queues or self._from or self.parameters or self.policies.records())
+
+    def policy_of(self, kind: Kind, name: str, queue_type: str = "classic") -> EffectivePolicy:
+        """What the policies say of the thing, which need not exist."""
+        things = self.queues if kind == "queue" else self.exchanges
+        return self.policies.of(kind, name, queue_type, remember=name in things)
 
     # -- routing
 
     def route(
         self, exchange_name: str, routing_key: str, headers: Mapping[str, Any] | None = None
     ) -> tuple[str, ...]:
+        """As `route_message`, for one routing key, and headers."""
+        return self.route_message(exchange_name, Message((routing_key,), headers))
+
+    def route_message(self, exchange_name: str, message: Message) -> tuple[str, ...]:
         """The names of the queues that a message goes to, each once, all of them existing.
 
         The walk goes through bindings from exchange to exchange and takes each exchange once, so cycles end.
@@ -102,7 +104,7 @@ class VhostTopology:
         `process_alternate`), if it exists. The default exchange has no alternate and is nobody's: as an
         alternate '' is a missing exchange, also in RabbitMQ (seen with 3.10.8)."""
         if exchange_name == "":
-            return (routing_key,) if routing_key in self.queues else ()
+            return tuple(key for key in dict.fromkeys(message.routing_keys) if key in self.queues)
         reached: dict[str, None] = {}
         walked = [exchange_name]
         seen = {exchange_name}
@@ -111,7 +113,7 @@ class VhostTopology:
             if exchange is None:
                 continue
             matched = False
-            for destination_type, destination in exchange.matcher.match(routing_key, headers):
+            for destination_type, destination in exchange.matcher.match_message(message):
                 if destination_type == "queue":
                     if destination in self.queues:
                         matched = True
@@ -128,26 +130,30 @@ class VhostTopology:
         return tuple(reached)
 
     def routes_on_headers(self, exchange_name: str) -> bool:
-        """Whether `route` from here may depend on more of a message than its routing key, so that its result
-        must not be cached by exchange and routing key alone. Exchanges reached by alternates count, used or
+        """Whether `route_message` from here may depend on more of a message than its routing key, or keeps it, so
+        that its result must not be cached by exchange and routing key alone."""
+        return bool(self.reads(exchange_name) & ~Reads.ROUTING_KEY)
+
+    def reads(self, exchange_name: str) -> Reads:
+        """What of a message `route_message` from here may depend on. Exchanges reached by alternates count, used or
         not."""
-        if self._on_headers_version != self.version:
-            self._on_headers.clear()
-            self._on_headers_version = self.version
-        known = self._on_headers.get(exchange_name)
+        if self._reads_version != self.version:
+            self._reads.clear()
+            self._reads_version = self.version
+        known = self._reads.get(exchange_name)
         if known is None:
-            known = self._on_headers[exchange_name] = self._reaches_headers(exchange_name)
+            known = self._reads[exchange_name] = self._reached_reads(exchange_name)
         return known
 
-    def _reaches_headers(self, exchange_name: str) -> bool:
+    def _reached_reads(self, exchange_name: str) -> Reads:
+        reads = Reads.NOTHING if exchange_name else Reads.ROUTING_KEY
         walked = [exchange_name]
         seen = {exchange_name}
         for name in walked:
             exchange = self.exchanges.get(name)
             if exchange is None:
                 continue
-            if exchange.matcher.reads & ~Reads.ROUTING_KEY:
-                return True
+            reads |= exchange.matcher.reads
             following = list(self._next_exchanges.get(name, ()))
             if exchange.alternate is not None:
                 following.append(exchange.alternate)
@@ -155,7 +161,7 @@ class VhostTopology:
                 if other not in seen:
                     seen.add(other)
                     walked.append(other)
-        return False
+        return reads
 
     # -- changes, called by `Topology.apply`
 
@@ -173,11 +179,35 @@ class VhostTopology:
             matcher = new_matcher(record)
             for binding in self.bindings_from(record.name):
                 matcher.add(binding)
-        self.exchanges[record.name] = ExchangeState(record, matcher)
+        self.exchanges[record.name] = ExchangeState(record, matcher, self._alternate(record))
         self._moved()
+
+    def _alternate(self, record: ExchangeRecord) -> str | None:
+        """The argument goes before the policy (rabbit_policy.erl, `get_arg`)."""
+        if ALTERNATE_EXCHANGE in record.arguments:
+            alternate = record.arguments[ALTERNATE_EXCHANGE]
+        else:
+            alternate = self.policy_of("exchange", record.name).get(ALTERNATE_EXCHANGE)
+        return alternate if isinstance(alternate, str) else None
+
+    def put_policy(self, record: PolicyRecord) -> None:
+        if self.policies.put(record):
+            self._policies_changed()
+
+    def delete_policy(self, key: Key) -> None:
+        if self.policies.delete(key):
+            self._policies_changed()
+
+    def _policies_changed(self) -> None:
+        alternates = [(exchange, self._alternate(exchange.record)) for exchange in self.exchanges.values()]
+        if any(exchange.alternate != alternate for exchange, alternate in alternates):
+            for exchange, alternate in alternates:
+                exchange.alternate = alternate
+            self._moved()
 
     def delete_exchange(self, name: str) -> None:
         if self.exchanges.pop(name, None) is not None:
+            self.policies.forget("exchange", name)
             self._moved()
 
     def put_queue(self, record: QueueRecord) -> None:
@@ -187,6 +217,7 @@ class VhostTopology:
 
     def delete_queue(self, name: str) -> None:
         if self.queues.pop(name, None) is not None:
+            self.policies.forget("queue", name)
             self._moved()
 
     def put_binding(self, record: BindingRecord) -> None:
@@ -249,6 +280,7 @@ class Topology:
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermissionRecord]] = {}
         self.vhosts: dict[str, VhostTopology] = {}
         self.vhost_records: dict[str, VhostRecord] = {}
+        self.global_parameters: dict[tuple[str, str], ParameterRecord] = {}
         self._waiting: dict[str, VhostTopology] = {}  # contents without a virtual host's record
         self._routing_versions = count(1)
 
@@ -261,7 +293,7 @@ class Topology:
         batch = list(changes)
         for change in batch:
             if isinstance(change, Put) and isinstance(change.record, ExchangeRecord):
-                check_type(change.record.type)
+                check_types(change.record)
         for change in batch:
             if isinstance(change, Put):
                 self._put(change.record)
@@ -273,13 +305,18 @@ class Topology:
         """What callers remember under `version` is void: a queue is gone before its record."""
         self.version += 1
 
+    def policy_of(self, kind: Kind, vhost: str, name: str, queue_type: str = "classic") -> EffectivePolicy:
+        """What the policies say of a queue or an exchange, which need not exist; its virtual host must."""
+        return self.vhosts[vhost].policy_of(kind, name, queue_type)
+
     def leftovers(self, vhost: str) -> list[Record]:
         """What belongs to a virtual host that has no record (any more)."""
         contents = self._waiting.get(vhost)
         if contents is None:
             return []
         exchanges = (state.record for state in contents.exchanges.values())
-        return [*contents.bindings(), *exchanges, *contents.queues.values()]
+        about: list[Record] = [*contents.parameters.values(), *contents.policies.records()]
+        return [*contents.bindings(), *exchanges, *contents.queues.values(), *about]
 
     def _put(self, record: Record) -> None:
         match record:
@@ -297,6 +334,10 @@ class Topology:
                 self.users[record.name] = record
             case PermissionRecord():
                 self.permissions[(record.vhost, record.user)] = record
+            case PolicyRecord():
+                self._contents(record.vhost).put_policy(record)
+            case ParameterRecord():
+                self._parameters(record.vhost)[record.component, record.name] = record
             case TopicPermissionRecord():
                 of_user = self.topic_permissions.setdefault((record.vhost, record.user), {})
                 of_user[record.exchange] = record
@@ -311,6 +352,12 @@ class Topology:
                 self._let_go(vhost)
             case ("exchange", vhost, name):
                 self._contents(vhost).delete_exchange(name)
+                self._let_go(vhost)
+            case ("policy" | "operator-policy", vhost, _):
+                self._contents(vhost).delete_policy(change.key)
+                self._let_go(vhost)
+            case ("parameter", vhost, component, name):
+                self._parameters(vhost).pop((component, name), None)
                 self._let_go(vhost)
             case ("vhost", name):
                 contents = self.vhosts.pop(name, None)
@@ -328,6 +375,9 @@ class Topology:
                     self.topic_permissions.pop((vhost, user), None)
             case _:
                 raise ValueError(f"not the key of a record: {change.key!r}")
+
+    def _parameters(self, vhost: str) -> dict[tuple[str, str], ParameterRecord]:
+        return self._contents(vhost).parameters if vhost else self.global_parameters
 
     def _contents(self, vhost: str) -> VhostTopology:
         contents = self.vhosts.get(vhost)

@@ -22,7 +22,7 @@ import structlog
 import trio
 from pamqp.exceptions import AMQPResourceError
 
-from amqpd.topology.codec import PREFIX, decode_key, decode_record, encode_key, encode_record
+from amqpd.topology.codec import PREFIX, RECORDS, decode_key, decode_record, encode_key, encode_record
 from amqpd.topology.records import Change, Delete, Key, Put, Record
 from amqpd.topology.state import Topology
 from amqpd.topology.store import (
@@ -186,7 +186,7 @@ def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable
 
 def records_of(snapshot: Snapshot) -> list[Record]:
     """The records of a snapshot of `PREFIX`, virtual hosts and users first, bindings last."""
-    kinds = ["vhost", "user", "permission", "topic-permission", "exchange", "queue", "binding"]
+    kinds = list(RECORDS)
     records = [decode_record(entry.key, entry.value) for entry in snapshot.entries]
     return sorted(records, key=lambda record: kinds.index(record.key[0]))
 
@@ -206,7 +206,10 @@ def _records_in(topology: Topology) -> Iterator[Record]:
     yield from topology.permissions.values()
     for by_exchange in topology.topic_permissions.values():
         yield from by_exchange.values()
+    yield from topology.global_parameters.values()
     for vhost in topology.vhosts.values():
+        yield from vhost.parameters.values()
+        yield from vhost.policies.records()
         yield from (exchange.record for exchange in vhost.exchanges.values())
         yield from vhost.queues.values()
         yield from vhost.bindings()

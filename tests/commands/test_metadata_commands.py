@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -14,12 +13,9 @@ import trio
 from click.testing import CliRunner, Result
 
 from amqpd import control
+from amqpd.__main__ import COMMANDS, cli
 from amqpd.commands import metadata
-from amqpd.commands.permissions import permission
-from amqpd.commands.users import user
-from amqpd.commands.vhosts import vhost
 from amqpd.security.passwords import verify_password
-from amqpd.topology.bootstrap import bootstrap
 from amqpd.topology.records import (
     BindingRecord,
     PermissionRecord,
@@ -32,58 +28,6 @@ from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.state import Topology
 from amqpd.topology.store import MetadataStore
 from amqpd.topology.sync import TopologySync, transaction_of
-
-GROUPS: dict[str, click.Group] = {"user": user, "vhost": vhost, "permission": permission}
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stopped broker's. Hashing is cheap, but with real hashes."""
-    from amqpd.security import passwords
-
-    monkeypatch.setattr(passwords, "_HASHER", passwords.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
-
-    async def start_once() -> None:
-        store = await SqliteStore.open(tmp_path / "metadata.db")
-        await bootstrap(store)
-        await store.aclose()
-
-    trio.run(start_once)
-    return tmp_path
-
-
-@pytest.fixture
-def run(data_dir: Path) -> Callable[..., Result]:
-    def run(*words: str, stdin: str | None = None) -> Result:
-        settings = SimpleNamespace(data_dir=data_dir)
-        return CliRunner().invoke(GROUPS[words[0]], words[1:], obj=settings, input=stdin, prog_name=words[0])
-
-    return run
-
-
-@pytest.fixture
-def ok(run: Callable[..., Result]) -> Callable[..., str]:
-    def ok(*words: str, stdin: str | None = None) -> str:
-        result = run(*words, stdin=stdin)
-        assert result.exit_code == 0, (result.output, result.exception)
-        return str(result.stdout)
-
-    return ok
-
-
-@pytest.fixture
-def refused(run: Callable[..., Result]) -> Callable[..., str]:
-    """The sentence of a command that ends with exit code 1."""
-
-    def refused(*words: str, stdin: str | None = None) -> str:
-        result = run(*words, stdin=stdin)
-        assert result.exit_code == 1, (result.output, result.exception)
-        assert isinstance(result.exception, SystemExit), result.exception
-        assert result.stderr.startswith("Error: ")
-        assert result.stderr.count("\n") == 1
-        return str(result.stderr.removeprefix("Error: ").strip())
-
-    return refused
 
 
 def stored(data_dir: Path) -> Topology:
@@ -398,7 +342,10 @@ def test_what_was_set_during_a_deletion_does_not_stay(data_dir: Path, ok: Callab
 
 
 def commands() -> Iterator[list[str]]:
-    for name, group in GROUPS.items():
+    for name in COMMANDS:
+        group = cli.get_command(click.Context(cli), name)
+        if not isinstance(group, click.Group):
+            continue
         yield [name]
         for command, inner in group.commands.items():
             yield [name, command]
@@ -408,7 +355,7 @@ def commands() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_every_help_has_an_example_on_a_line_of_its_own(words: list[str]) -> None:
-    result = CliRunner().invoke(GROUPS[words[0]], [*words[1:], "--help"], prog_name=words[0])
+    result = CliRunner().invoke(cli, [*words, "--help"], prog_name="amqpd")
     assert result.exit_code == 0
     examples = [line for line in result.output.splitlines() if line.startswith("    amqpd ")]
     assert any(example.split()[1:2] == words[:1] for example in examples), result.output

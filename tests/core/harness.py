@@ -15,11 +15,12 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, Transaction
 from amqpd.limits import Limits
 from amqpd.methods import METHODS
-from amqpd.node import Node, Resume
+from amqpd.node import Node
 from amqpd.states import Peer, State
 from amqpd.topology import plans
 from amqpd.topology.records import Change, Key, Put
 from amqpd.topology.state import Topology
+from amqpd.world import Resume
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
@@ -51,10 +52,11 @@ class Harness:
         self.rows: dict[int, dict[int, Row]] = {}
         self.settled: list[tuple[int, int, int]] = []
         self.delivered: dict[int, int] = {}
+        self.counts: list[tuple[int, int, int]] = []
         self.transactions: list[Transaction] = []
         self.bugs: list[Exception] = []
         self.logged: list[tuple[str, dict[str, Any]]] = []
-        self.reads: list[tuple[Any, int, int]] = []
+        self.reads: list[Any] = []
         self._submitted: list[tuple[Sequence[Change], Resume, list[Key]]] = []
         self._logins: list[tuple[Connection, str, bytes]] = []
         self._count = 0
@@ -76,9 +78,6 @@ class Harness:
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         self._logins.append((connection, mechanism, response))
-
-    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
-        resume(secret == b"guest")
 
     def token(self) -> str:
         self._count += 1
@@ -138,6 +137,7 @@ class Harness:
                 s for s in self.settled if not (s[0] == r.queue_id and r.first_seq <= s[1] and s[2] <= r.last_seq)
             ]
         self.delivered.update(transaction.delivered)
+        self.counts += transaction.counts
         for queue_id in transaction.dropped:
             self.rows.pop(queue_id, None)
         self.node.journal.committed(transaction.index)
@@ -147,10 +147,10 @@ class Harness:
     def read(self) -> None:
         """What the queues want to have read is read."""
         while self.reads:
-            queue, first, last = self.reads.pop(0)
-            rows = self.rows.get(queue.record.id, {})
+            queue, lane, first, last = self.reads.pop(0)
+            rows = self.rows.get(lane.queue_id, {})
             found = [row for f, row in sorted(rows.items()) if f <= last and row.last_seq >= first]
-            self.node.loaded(queue, first, found[:2])
+            self.node.loaded(queue, lane, first, found[:2])
             self.reads += self.node.tick()
 
     def step(self) -> None:
@@ -177,9 +177,20 @@ class Harness:
                     if owner == queue_id and first <= row.last_seq and last >= row.first_seq
                 )
                 if sum(last - first + 1 for first, last in gone) < row.last_seq - row.first_seq + 1:
-                    recovered.append(RecoveredRow(row.first_seq, row.last_seq, len(row.data), gone))
+                    recovered.append(
+                        RecoveredRow(
+                            row.first_seq,
+                            row.last_seq,
+                            len(row.data),
+                            gone,
+                            body_bytes=row.body_bytes,
+                            published_ms=row.published_ms,
+                            deadlines=row.deadlines,
+                        )
+                    )
             delivered = self.delivered.get(queue_id, 0)
-            found[queue_id] = RecoveredQueue(recovered, max(next_seq, delivered), delivered)
+            counts = {seq: count for owner, seq, count in self.counts if owner == queue_id}
+            found[queue_id] = RecoveredQueue(recovered, max(next_seq, delivered), delivered, counts)
         index = self.transactions[-1].index if self.transactions else 0
         old = self.topology
         self.topology = Topology()

@@ -7,6 +7,7 @@ from pamqp import commands
 
 from amqpd.journal.records import JournalDamaged
 from amqpd.limits import Limits
+from amqpd.node import Read
 from tests.core.harness import Client, Harness
 
 LIMITS = Limits(queue_memory_bytes=4000, backlog_memory_bytes=4000, small_queue_bytes=500)
@@ -46,7 +47,7 @@ def on_disk_only(harness: Harness) -> list[tuple[int, int]]:
 def test_a_backlog_leaves_memory_as_one_stretch_and_comes_back_in_order(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, persistent: bool
 ) -> None:
-    monkeypatch.setattr("amqpd.queues.backlog.SEGMENT_BYTES_MAX", BODY_BYTES)
+    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", BODY_BYTES)
     client = filled(harness, 40, persistent)
     backlog = harness.node.queues["/", "q"].backlog
     assert backlog.memory_bytes <= LIMITS.queue_memory_bytes
@@ -65,7 +66,8 @@ def test_what_is_evicted_while_a_read_is_under_way_does_not_look_like_a_lost_row
     client.send(commands.Basic.Consume(queue="q", consumer_tag="t"))
     (stretch,) = on_disk_only(harness)
     backlog = harness.node.queues["/", "q"].backlog
-    harness.reads = [(harness.node.queues["/", "q"], *stretch)]
+    queue = harness.node.queues["/", "q"]
+    harness.reads = [Read(queue, queue.backlog, *stretch)]
     backlog.shrink(0)
     assert on_disk_only(harness)[0][0] < stretch[0], "the stretch grew at its front"
     harness.read()
@@ -82,7 +84,7 @@ def test_a_row_that_is_missing_is_damage_and_never_skipped(harness: Harness) -> 
     (stretch,) = on_disk_only(harness)
     queue = harness.node.queues["/", "q"]
     del harness.rows[queue.record.id][stretch[0]]
-    harness.reads = [(queue, *stretch)]
+    harness.reads = [Read(queue, queue.backlog, *stretch)]
     with pytest.raises(JournalDamaged, match=f"message {stretch[0]}"):
         harness.read()
 
@@ -94,7 +96,7 @@ def test_a_purge_overtakes_a_read(harness: Harness) -> None:
     rows = [row for row in harness.rows[queue.record.id].values() if row.first_seq >= stretch[0]]
     client.send(commands.Queue.Purge(queue="q"))
     assert client.expect(commands.Queue.PurgeOk).message_count == 20
-    harness.node.loaded(queue, stretch[0], rows)
+    harness.node.loaded(queue, queue.backlog, stretch[0], rows)
     assert (queue.backlog.ready, queue.backlog.memory_bytes, queue.backlog.segments) == (0, 0, [])
     harness.commit()
     harness.commit()

@@ -13,7 +13,7 @@ LIMITS = Limits(queue_memory_bytes=40_000, backlog_memory_bytes=40_000, small_qu
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amqpd.queues.backlog.SEGMENT_BYTES_MAX", 1000)
+    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", 1000)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pamqp import base, commands, decode, encode
 
 from amqpd.fieldtable import DEPTH_MAX, read_arguments, read_entries, read_table
+from amqpd.fieldtypes import Short, SignedInt, number_type
+from amqpd.fieldwriter import write_value
 
 names = st.text(max_size=12)
 scalars = st.one_of(
@@ -123,3 +125,25 @@ def test_a_value_does_not_reach_beyond_its_table() -> None:
     with pytest.raises(ValueError):
         read_entries(b"\x01bF" + struct.pack(">I", len(inner)) + inner + b"\0\0\x01c\x00")
     assert read_entries(b"\x01aD\x02\0\0\0\x7b") == {"a": Decimal("1.23")}
+
+
+def test_a_number_keeps_the_type_it_came_with_and_is_written_so_again() -> None:
+    cases = {
+        b"b": (b"\xff", "byte", -1),
+        b"B": (b"\xff", "unsignedbyte", 255),
+        b"s": (b"\xff\xfe", "short", -2),
+        b"u": (b"\xff\xfe", "unsignedshort", 65534),
+        b"I": (b"\x80\0\0\0", "signedint", -(2**31)),
+        b"i": (b"\x80\0\0\0", "unsignedint", 2**31),
+        b"l": (b"\0" * 7 + b"\x05", "long", 5),
+        b"f": (struct.pack(">f", 1.5), "float", 1.5),
+        b"d": (struct.pack(">d", 2.5), "double", 2.5),
+    }
+    for letter, (data, name, value) in cases.items():
+        read = read_entries(b"\x01n" + letter + data)["n"]
+        assert (read, number_type(read)) == (value, name)
+        assert write_value(read) == letter + data
+    assert read_entries(b"\x01nL" + b"\0" * 7 + b"\x05") == {"n": 5}  # RabbitMQ takes 'L' for 'l'
+    assert number_type(SignedInt(1) + 1) == "long"
+    with pytest.raises(ValueError, match="does not fit into a short"):
+        write_value(Short(70_000))

@@ -17,13 +17,13 @@ from itertools import islice
 import pytest
 from pamqp import body, commands, frame, header
 
-from amqpd.channels import ROUTES_MAX, TX_BYTES_MAX
 from amqpd.exchanges.sublist import CACHE_ENTRIES_MAX as SUBLIST_ENTRIES_MAX
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX
 from amqpd.intake import HELD_BYTES_MAX
 from amqpd.limits import Limits
 from amqpd.methods import basic
 from amqpd.properties import CACHE_ENTRIES_MAX, PropertiesReader
+from amqpd.publishing import ROUTES_MAX, TX_BYTES_MAX
 from amqpd.queues.queue import Queue
 from amqpd.states import State
 from tests.core.harness import PROTOCOL_HEADER, Client, Harness, publish_bytes

@@ -50,10 +50,10 @@ class Paged:
         """The oldest read that was asked for comes back."""
         reads, self.harness.reads = self.harness.reads, []
         reads, later = reads[:1], reads[1:]
-        queue, first, last = reads[0]
-        rows = self.harness.rows.get(queue.record.id, {})
+        queue, lane, first, last = reads[0]
+        rows = self.harness.rows.get(lane.queue_id, {})
         found = [row for f, row in sorted(rows.items()) if f <= last and row.last_seq >= first]
-        self.harness.node.loaded(queue, first, found[:1])
+        self.harness.node.loaded(queue, lane, first, found[:1])
         self.harness.reads = later + self.harness.node.tick()
 
 
@@ -187,7 +187,7 @@ def test_a_row_that_is_missing_stops_the_node_and_is_not_asked_for_again_and_aga
     client.send(Basic.Consume(queue="q", no_ack=True))
     queue_id = paged.harness.node.queues["/", "q"].record.id
     assert paged.harness.reads
-    del paged.harness.rows[queue_id][paged.harness.reads[0][1]]
+    del paged.harness.rows[queue_id][paged.harness.reads[0].first]
     with pytest.raises(JournalDamaged):
         paged.read_once()
 

@@ -15,6 +15,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.exchanges import Matcher, new_matcher
 from amqpd.exchanges.headers import _Want
 from amqpd.exchanges.values import arguments_key
+from amqpd.fieldtypes import SignedInt
 from amqpd.topology.records import BindingRecord, ExchangeRecord
 
 
@@ -137,7 +138,9 @@ def test_values_nested_too_deep_equal_nothing_and_break_nothing() -> None:
         (bytearray(b"ab"), 'Invalid x-match field type binary (value <<"ab">>); expected longstr'),
         ("ALL", 'Invalid x-match field value <<"ALL">>; expected all, any, all-with-x, or any-with-x'),
         (b"\xff\x01", "Invalid x-match field value <<255,1>>; expected all, any, all-with-x, or any-with-x"),
-        (1, "Invalid x-match field type signedint (value 1); expected longstr"),
+        (SignedInt(1), "Invalid x-match field type signedint (value 1); expected longstr"),
+        (["a"], 'Invalid x-match field type array (value [{longstr,<<"a">>}]); expected longstr'),
+        ({"k": 1.5}, 'Invalid x-match field type table (value [{<<"k">>,double,1.5}]); expected longstr'),
         (2**40, "Invalid x-match field type long (value 1099511627776); expected longstr"),
         (True, "Invalid x-match field type bool (value true); expected longstr"),
         (None, "Invalid x-match field type void (value undefined); expected longstr"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.exchanges import EXCHANGE_TYPES, Matcher, Reads, new_matcher
+from amqpd.exchanges import EXCHANGE_TYPES, Matcher, Message, Reads, new_matcher
 from amqpd.topology.records import BindingRecord, DestinationType, ExchangeRecord
 
 
@@ -19,10 +19,21 @@ def binding(
     return BindingRecord("/", "x", destination, kind, key, arguments_key=arguments_key)
 
 
-def test_the_types_are_those_of_the_specification() -> None:
-    assert sorted(EXCHANGE_TYPES) == ["direct", "fanout", "headers", "topic"]
-    for name in EXCHANGE_TYPES:
+def test_the_types_are_those_of_the_specification_and_of_rabbitmqs_plugins() -> None:
+    assert sorted(EXCHANGE_TYPES) == [
+        "direct",
+        "fanout",
+        "headers",
+        "topic",
+        "x-consistent-hash",
+        "x-delayed-message",
+        "x-modulus-hash",
+        "x-random",
+        "x-recent-history",
+    ]
+    for name in EXCHANGE_TYPES.keys() - {"x-delayed-message"}:
         assert tuple(matcher(name).match("key", None)) == ()
+        assert tuple(matcher(name).match_message(Message(("key", "other")))) == ()
 
 
 @pytest.mark.parametrize("name", ["x-nonsense", "", "Direct", "amq.direct"])
@@ -33,12 +44,16 @@ def test_an_unknown_type_is_refused_with_its_name(name: str) -> None:
 
 
 def test_what_each_type_reads_of_a_message() -> None:
-    reads = {name: cls.reads for name, cls in EXCHANGE_TYPES.items()}
+    reads = {name: matcher(name).reads for name in EXCHANGE_TYPES.keys() - {"x-delayed-message"}}
     assert reads == {
         "direct": Reads.ROUTING_KEY,
         "fanout": Reads.NOTHING,
         "headers": Reads.HEADERS,
         "topic": Reads.ROUTING_KEY,
+        "x-consistent-hash": Reads.ROUTING_KEY,
+        "x-modulus-hash": Reads.ROUTING_KEY,
+        "x-random": Reads.CHANCE,
+        "x-recent-history": Reads.HEADERS | Reads.KEEPS,
     }
 
 

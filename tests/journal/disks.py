@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from struct import pack
 from typing import Protocol
 
 from amqpd.journal.records import Disk, Range, Row, Transaction
@@ -35,14 +36,21 @@ class MemoryDrive:
         return MemoryDisk(self.platter)
 
 
-def row(queue_id: int, first: int, last: int, *, nbytes: int = 20, persistent: bool = True) -> Row:
-    """Its body says which messages it holds."""
+def row(
+    queue_id: int, first: int, last: int, *, nbytes: int = 20, persistent: bool = True, **more: int | bytes
+) -> Row:
+    """Its body says which messages it holds. `body_bytes`, `published_ms`, `deadlines` by name."""
     text = b"%d:%d..%d;" % (queue_id, first, last)
-    return Row(queue_id, first, last, (text * (nbytes // len(text) + 1))[:nbytes], persistent)
+    return Row(queue_id, first, last, (text * (nbytes // len(text) + 1))[:nbytes], persistent, **more)  # type: ignore[arg-type]
+
+
+def deadlines(*triples: tuple[int, int, int]) -> bytes:
+    """`Row.deadlines` of (deadline_ms, first_seq, last_seq)."""
+    return b"".join(pack("<qqq", *triple) for triple in triples)
 
 
 def transaction(index: int, *items: Row | Range, **more: object) -> Transaction:
-    """Rows and settled ranges in any order; `deletes`, `delivered`, `dropped` by name."""
+    """Rows and settled ranges in any order; `deletes`, `delivered`, `counts`, `dropped` by name."""
     return Transaction(
         index,
         rows=[item for item in items if isinstance(item, Row)],

@@ -35,6 +35,7 @@ class PlatterQueue:
     """sequence numbers"""
     next_seq: int = 0
     delivered: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -71,17 +72,22 @@ class MemoryDisk:
                     del queue.rows[row.first_seq]
             stored = {seq for row in queue.rows.values() for seq in _numbers(row)}
             queue.settled &= stored
+            queue.counts = {seq: queue.counts[seq] for seq in sorted(queue.counts) if seq in stored - queue.settled}
             queue.next_seq = max(queue.next_seq, queue.delivered)
         return Recovered(
             self.platter.index,
             {
                 queue_id: RecoveredQueue(
                     [
-                        RecoveredRow(row.first_seq, row.last_seq, len(row.data), _parts(row, queue.settled))
+                        RecoveredRow(
+                            *(row.first_seq, row.last_seq, len(row.data), _parts(row, queue.settled)),
+                            *(row.body_bytes, row.published_ms, row.deadlines),
+                        )
                         for _, row in sorted(queue.rows.items())
                     ],
                     queue.next_seq,
                     queue.delivered,
+                    dict(queue.counts),
                 )
                 for queue_id, queue in self.platter.queues.items()
             },
@@ -147,8 +153,12 @@ class MemoryDisk:
                 queue.settled.update(
                     *(range(max(item.first_seq, r.first_seq), min(item.last_seq, r.last_seq) + 1) for r in stored)
                 )
+        for queue_id, seq, count in transaction.counts:
+            if queue_id in queues:
+                queues[queue_id].counts[seq] = count
         for item in transaction.deletes:
             queue = queues.setdefault(item.queue_id, PlatterQueue())
+            queue.counts = {seq: n for seq, n in queue.counts.items() if not item.first_seq <= seq <= item.last_seq}
             queue.next_seq = max(queue.next_seq, item.last_seq + 1)
             for row in list(queue.rows.values()):
                 if item.first_seq <= row.first_seq and row.last_seq <= item.last_seq:

@@ -6,7 +6,8 @@ import pytest
 from pamqp.exceptions import AMQPAccessRefused
 
 from amqpd.security import access as access_module
-from amqpd.security.access import Access, PatternError, compile_pattern
+from amqpd.security.access import Access, compile_pattern
+from amqpd.topology.expressions import PatternError
 from amqpd.topology.records import (
     Delete,
     PermissionRecord,

@@ -12,6 +12,7 @@ import trio.testing
 from amqpd.security import logins as logins_module
 from amqpd.security.logins import PASSWORD_BYTES_MAX, Accepted, Logins, Refused
 from amqpd.security.passwords import hash_password, verify_password
+from amqpd.security.rabbitmq_hashes import stored_hash
 from amqpd.security.turns import TooManyWaiting, Turns
 from amqpd.topology.records import Delete, Put, UserRecord
 from amqpd.topology.state import Topology
@@ -109,6 +110,19 @@ async def test_unknown_users_and_users_without_a_password_cost_as_much(hashes: C
     for user in ("u", "nobody", "certificate only"):
         assert isinstance(await logins.verify(user, b"nothing", True), Refused)
     assert hashes.verified == {"hash of u!": 1, "hash of nothing": 2}
+
+
+async def test_users_from_rabbitmq_log_in_and_their_quick_hashes_cost_as_much(hashes: CountedHashes) -> None:
+    from_rabbitmq = stored_hash("rabbit_password_hashing_sha256", "1F1YL4Q4EVjd3klskFoktOzWqo4qA0IyJYeHmXgYoP1NP+l9")
+    topology = Topology()
+    topology.apply([Put(UserRecord("old", from_rabbitmq))])
+    logins = Logins(topology)
+    assert isinstance(await logins.verify("old", b"wrong", True), Refused)
+    assert hashes.verified == {from_rabbitmq: 1, "hash of nothing": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logins_module, "verify_password", verify_password)
+        assert await logins.verify("old", b"secret", True) == Accepted("old", ())
+    assert topology.users["old"].password_hash == from_rabbitmq
 
 
 async def test_guest_comes_from_here_only(hashes: CountedHashes) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from amqpd import control
-from amqpd.control import SOCKET_NAME, ControlError, ControlServer, call, short_path
+from amqpd.control import SOCKET_NAME, ControlError, ControlServer, call, rows, short_path
 from amqpd.errors import NodeFailure
 
 pytestmark = pytest.mark.trio
@@ -38,19 +38,30 @@ async def failing(_: dict[str, Any]) -> dict[str, Any]:
     raise NodeFailure("fsync failed")
 
 
+def numbers(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for number in range(arguments["count"]):
+        yield {"number": number, "padding": "x" * arguments.get("bytes", 0)}
+    if arguments.get("refused"):
+        raise ControlError("no more of them")
+
+
 HANDLERS = {"echo": echo, "refuse": refuse, "broken": broken, "failing": failing}
 
 
 @contextlib.asynccontextmanager
 async def running(data_dir: Path) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        await nursery.start(ControlServer(data_dir, HANDLERS).run)
+        await nursery.start(ControlServer(data_dir, HANDLERS, {"numbers": numbers}).run)
         yield
         nursery.cancel_scope.cancel()
 
 
 async def ask(data_dir: Path, command: str, arguments: dict[str, Any] | None = None) -> dict[str, Any] | None:
     return await trio.to_thread.run_sync(call, data_dir, command, arguments)
+
+
+async def ask_rows(data_dir: Path, arguments: dict[str, Any]) -> list[dict[str, Any]] | None:
+    return await trio.to_thread.run_sync(rows, data_dir, "numbers", arguments)
 
 
 async def raw(data_dir: Path, line: bytes) -> bytes:
@@ -92,6 +103,44 @@ async def test_a_failure_of_the_node_is_not_answered_but_raised(tmp_path: Path) 
             with pytest.raises(ControlError, match="lost the broker"):
                 await ask(tmp_path, "failing")
             await trio.sleep_forever()
+
+
+async def test_a_listing_comes_in_pages_that_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "PAGE_BYTES", 1000)
+    async with running(tmp_path):
+        found = await ask_rows(tmp_path, {"count": 500, "bytes": 50})
+        assert found is not None
+        assert [row["number"] for row in found] == list(range(500))
+        with short_path(tmp_path) as path:
+            stream = await trio.open_unix_socket(path)
+        received = b""
+        async with stream:
+            await stream.send_all(b'{"command": "numbers", "arguments": {"count": 500, "bytes": 50}}\n')
+            while not received.endswith(b'{"ok": true, "result": {}}\n'):
+                received += await stream.receive_some()
+        lines = received.splitlines()
+        assert len(lines) > 20
+        assert max(map(len, lines)) < 1200
+        assert await ask_rows(tmp_path, {"count": 0}) == []
+    assert await ask_rows(tmp_path, {"count": 1}) is None
+
+
+async def test_a_listing_that_fails_on_its_way_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        with pytest.raises(ControlError, match=r"^no more of them$"):
+            await ask_rows(tmp_path, {"count": 3, "refused": True})
+        with structlog.testing.capture_logs(), pytest.raises(ControlError, match="see its log"):
+            await ask_rows(tmp_path, {})
+        assert await ask(tmp_path, "echo") == {"echo": {}}
+
+
+async def test_a_value_that_is_too_long_is_left_out_of_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "VALUE_BYTES_MAX", 1000)
+    async with running(tmp_path):
+        found = await ask_rows(tmp_path, {"count": 2, "bytes": 5000})
+    assert found == [{"number": n, "padding": "too long to list (5002 bytes)"} for n in (0, 1)]
 
 
 async def test_several_commands_on_one_connection_however_they_are_cut(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.fieldtypes import NUMBERS, NumberType, number_type
 from amqpd.topology.codec import (
     TABLE_DEPTH_MAX,
     decode_key,
@@ -23,7 +24,9 @@ from amqpd.topology.codec import (
 from amqpd.topology.records import (
     BindingRecord,
     ExchangeRecord,
+    ParameterRecord,
     PermissionRecord,
+    PolicyRecord,
     QueueRecord,
     Record,
     TopicPermissionRecord,
@@ -54,7 +57,9 @@ VALUES = st.recursive(
 TABLES = st.dictionaries(NAMES, VALUES, max_size=4)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(VhostRecord, NAMES, NAMES, st.booleans()),
-    st.builds(UserRecord, NAMES, NAMES, st.lists(NAMES, max_size=3).map(tuple)),
+    st.builds(UserRecord, NAMES, NAMES, st.lists(NAMES, max_size=3).map(tuple), st.booleans(), TABLES),
+    st.builds(PolicyRecord, NAMES, NAMES, NAMES, NAMES, TABLES, st.integers(-(2**31), 2**31), st.booleans()),
+    st.builds(ParameterRecord, NAMES, NAMES, NAMES, VALUES),
     st.builds(PermissionRecord, NAMES, NAMES, NAMES, NAMES, NAMES),
     st.builds(TopicPermissionRecord, NAMES, NAMES, NAMES, NAMES, NAMES),
     st.builds(ExchangeRecord, NAMES, NAMES, NAMES, st.booleans(), st.booleans(), st.booleans(), TABLES),
@@ -97,7 +102,8 @@ def test_a_record_comes_back_as_it_was(record: Record) -> None:
     key, text = encode_key(record.key), encode_record(record)
     back = decode_record(key, text)
     assert back == record
-    assert typed(getattr(back, "arguments", {})) == typed(getattr(record, "arguments", {}))
+    for field in ("arguments", "limits", "definition", "value"):
+        assert typed(getattr(back, field, {})) == typed(getattr(record, field, {}))
     assert decode_key(key) == record.key
     assert key.isascii()
     assert text.isascii()
@@ -114,6 +120,19 @@ def test_not_a_number_is_kept() -> None:
     assert isinstance(back, ExchangeRecord)
     assert math.isnan(back.arguments["nan"])
     assert back.arguments["inf"] == -math.inf
+
+
+@given(st.sampled_from(NUMBERS), st.integers(0, 127))
+def test_a_number_keeps_the_type_that_a_client_sent(kind: NumberType, value: int) -> None:
+    record = QueueRecord(
+        "/", "q", 1, arguments={"x-message-ttl": kind(value), "in": [{"a": kind(value)}], "l": 2**40}
+    )
+    back = decode_record(encode_key(record.key), encode_record(record))
+    assert back == record
+    assert isinstance(back, QueueRecord)
+    assert number_type(back.arguments["x-message-ttl"]) == kind.type_name
+    assert number_type(back.arguments["in"][0]["a"]) == kind.type_name
+    assert number_type(back.arguments["l"]) == "long"
 
 
 def test_values_are_readable_json() -> None:
@@ -145,6 +164,19 @@ def test_nesting_is_bounded() -> None:
             encode_record(ExchangeRecord("/", "x", "direct", arguments=deeper))
     with pytest.raises(TypeError, match="object"):
         encode_record(ExchangeRecord("/", "x", "direct", arguments={"a": object()}))
+
+
+def test_a_user_from_before_there_were_limits_has_none() -> None:
+    text = '{"name":"u","password_hash":"h","tags":["t"],"durable":true}'
+    assert decode_record("topology/user/u/", text) == UserRecord("u", "h", ("t",), limits={})
+
+
+def test_a_policy_and_an_operator_policy_of_one_name_are_two() -> None:
+    policy, operator = (PolicyRecord("/", "p", ".*", "all", {"expires": 1}, operator=each) for each in (False, True))
+    assert encode_key(policy.key) == "topology/policy/%2F/p/"
+    assert encode_key(operator.key) == "topology/operator-policy/%2F/p/"
+    with pytest.raises(StoreDamaged, match="belongs to another key"):
+        decode_record(encode_key(policy.key), encode_record(operator))
 
 
 @pytest.mark.parametrize("key", ["", "queue/a/b/", "topology/", "topology/queue/a/b", "topology/no/a/"])

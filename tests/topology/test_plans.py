@@ -24,7 +24,9 @@ from amqpd.topology.records import (
     DestinationType,
     ExchangeRecord,
     Key,
+    ParameterRecord,
     PermissionRecord,
+    PolicyRecord,
     Put,
     QueueRecord,
     Record,
@@ -91,6 +93,9 @@ def test_a_deleted_vhost_leaves_nothing_of_its_own_and_everything_else() -> None
                 BindingRecord(name, "left over", "q", "queue", "#"),
                 PermissionRecord("u", name, ".*", ".*", ".*"),
                 TopicPermissionRecord("u", name, "amq.topic"),
+                PolicyRecord(name, "p", "", "all", {"expires": 1}),
+                PolicyRecord(name, "p", "", "all", {"expires": 1}, operator=True),
+                ParameterRecord(name, "vhost-limits", "limits", {"max-queues": 1}),
             )
         )
     topology.apply(delete_vhost(topology, "v"))
@@ -100,6 +105,7 @@ def test_a_deleted_vhost_leaves_nothing_of_its_own_and_everything_else() -> None
     topology.apply([Put(VhostRecord("v"))])
     again = topology.vhosts["v"]
     assert (again.exchanges, again.queues, list(again.bindings())) == ({}, {}, [])
+    assert (again.policies.records(), again.parameters) == ([], {})
 
 
 def test_a_deleted_user_loses_its_permissions_everywhere() -> None:

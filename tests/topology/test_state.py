@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.topology.records import (
     BindingRecord,
     Change,
     Delete,
-    DestinationType,
     ExchangeRecord,
+    ParameterRecord,
     PermissionRecord,
+    PolicyRecord,
     Put,
     QueueRecord,
     Record,
@@ -45,6 +43,10 @@ def to_queue(source: str, name: str, key: str = "k", arguments: Mapping[str, Any
 
 def to_exchange(source: str, name: str, key: str = "k") -> BindingRecord:
     return BindingRecord("/", source, name, "exchange", key)
+
+
+def alternate_policy(name: str, pattern: str, alternate: str, priority: int = 0) -> PolicyRecord:
+    return PolicyRecord("/", name, pattern, "exchanges", {"alternate-exchange": alternate}, priority)
 
 
 def topology_of(*records: Record) -> tuple[Topology, VhostTopology]:
@@ -306,6 +308,10 @@ def test_deleting_what_is_absent_is_no_error() -> None:
             Delete(("user", "none")),
             Delete(("permission", "/", "none")),
             Delete(("topic-permission", "/", "none", "x")),
+            Delete(("policy", "/", "none")),
+            Delete(("operator-policy", "no vhost", "none")),
+            Delete(("parameter", "/", "vhost-limits", "limits")),
+            Delete(("parameter", "", "", "none")),
         ]
     )
     assert vhost.version == before
@@ -339,6 +345,28 @@ def test_users_and_permissions() -> None:
     assert (topology.users, topology.permissions, topology.topic_permissions) == ({}, {}, {})
 
 
+def test_parameters_are_of_a_vhost_or_global() -> None:
+    topology, vhost = topology_of()
+    here, everywhere = ParameterRecord("/", "c", "n", [1]), ParameterRecord("", "", "n", "v")
+    topology.apply([Put(here), Put(everywhere)])
+    assert vhost.parameters == {("c", "n"): here}
+    assert topology.global_parameters == {("", "n"): everywhere}
+    topology.apply([Delete(here.key), Delete(everywhere.key)])
+    assert (vhost.parameters, topology.global_parameters) == ({}, {})
+
+
+def test_what_is_about_a_vhost_that_is_gone_is_left_over() -> None:
+    topology = Topology()
+    policy = PolicyRecord("gone", "p", "", "all", {"expires": 1})
+    parameter = ParameterRecord("gone", "vhost-limits", "limits", {})
+    topology.apply([Put(policy), Put(parameter)])
+    assert topology.leftovers("gone") == [parameter, policy]
+    topology.apply([Delete(policy.key)])
+    assert topology.leftovers("gone") == [parameter]
+    topology.apply([Delete(parameter.key)])
+    assert topology.leftovers("gone") == []
+
+
 # -- versions
 
 
@@ -360,6 +388,7 @@ def test_the_version_of_the_topology_moves_with_every_batch() -> None:
         Delete(exchange("a").key),
         Put(to_queue("a", "q", "other")),
         Delete(to_queue("a", "q").key),
+        Put(alternate_policy("p", "a", "b")),
     ],
 )
 def test_the_version_of_a_vhost_moves_with_its_routing(change: Change) -> None:
@@ -381,6 +410,9 @@ def test_the_version_of_a_vhost_moves_with_its_routing(change: Change) -> None:
         Put(VhostRecord("/", "described")),
         Put(VhostRecord("other")),
         Put(QueueRecord("other", "q", 3)),
+        Put(alternate_policy("p", "no such name", "b")),
+        Put(PolicyRecord("/", "p", "", "all", {"max-length": 1})),
+        Put(ParameterRecord("/", "vhost-limits", "limits", {"max-queues": 1})),
     ],
 )
 def test_the_version_of_a_vhost_stays_with_everything_else(change: Change) -> None:
@@ -452,149 +484,3 @@ def test_deleting_a_queue_with_its_bindings_looks_at_no_other_bindings() -> None
     assert (len(vhost.queues), len(vhost.bindings_from("a"))) == (999, 4995)
     assert vhost.route("a", "k8") == ("q8",)
     assert vhost.route("a", "k7") == ()
-
-
-# -- any changes in any order, against a model that knows records only
-
-EXCHANGES = ("a", "b", "c", "d")
-QUEUES = ("p", "q", "k", "a")
-KEYS = ("k", "l")
-TYPES = ("direct", "fanout", "topic", "headers")
-HEADERS = (None, {}, {"h": 1}, {"h": 2, "g": 1})
-ARGUMENTS: tuple[dict[str, Any], ...] = ({}, {"h": 1}, {"x-match": "any", "h": 2, "g": 1})
-
-
-class Model:
-    """The set of records, and routing by looking at all of them each time."""
-
-    def __init__(self) -> None:
-        self.records: dict[Any, Record] = {}
-
-    def all_of(self, kind: type) -> list[Any]:
-        return [record for record in self.records.values() if isinstance(record, kind)]
-
-    def exists(self, kind: str, name: str) -> bool:
-        return (kind, "/", name) in self.records
-
-    def matches(self, source: ExchangeRecord, binding: BindingRecord, key: str, headers: Any) -> bool:
-        if source.type == "direct":
-            return binding.routing_key == key
-        if source.type == "topic":
-            return binding.routing_key in (key, "*", "#")
-        if source.type == "headers":
-            wanted = {name: value for name, value in binding.arguments.items() if name != "x-match"}
-            met = [name in (headers or {}) and headers[name] == value for name, value in wanted.items()]
-            return any(met) if binding.arguments.get("x-match") == "any" else all(met)
-        return True
-
-    def route(self, name: str, key: str, headers: Any) -> set[str]:
-        if name == "":
-            return {key} if self.exists("queue", key) else set()
-        return self._walk(name, key, headers, set())
-
-    def _walk(self, name: str, key: str, headers: Any, seen: set[str]) -> set[str]:
-        if name in seen:
-            return set()
-        seen.add(name)
-        source = self.records.get(("exchange", "/", name))
-        if not isinstance(source, ExchangeRecord):
-            return set()
-        reached: set[str] = set()
-        matched = False
-        for binding in self.all_of(BindingRecord):
-            if binding.source != name or not self.matches(source, binding, key, headers):
-                continue
-            if not self.exists(binding.destination_type, binding.destination):
-                continue
-            matched = True
-            if binding.destination_type == "queue":
-                reached.add(binding.destination)
-            else:
-                reached |= self._walk(binding.destination, key, headers, seen)
-        if not matched and "alternate-exchange" in source.arguments:
-            reached |= self._walk(source.arguments["alternate-exchange"], key, headers, seen)
-        return reached
-
-
-record_strategy = st.one_of(
-    st.builds(
-        exchange,
-        st.sampled_from(EXCHANGES),
-        st.sampled_from(TYPES),
-        st.sampled_from([None, *EXCHANGES, "missing", ""]),
-        durable=st.booleans(),
-    ),
-    st.builds(queue, st.sampled_from(QUEUES), st.integers(1, 2)),
-    st.builds(
-        to_queue,
-        st.sampled_from(EXCHANGES),
-        st.sampled_from(QUEUES),
-        st.sampled_from([*KEYS, "*", "#"]),
-        st.sampled_from(ARGUMENTS),
-    ),
-    st.builds(to_exchange, st.sampled_from(EXCHANGES), st.sampled_from(EXCHANGES), st.sampled_from([*KEYS, "#"])),
-)
-
-
-class AppliedInAnyOrder(RuleBasedStateMachine):
-    @initialize()
-    def start(self) -> None:
-        self.topology, self.vhost = topology_of()
-        self.model = Model()
-        self.cached: dict[Any, tuple[str, ...]] = {}
-        self.cached_version = self.vhost.version
-
-    @rule(records=st.lists(record_strategy, min_size=1, max_size=8))
-    def put(self, records: list[Record]) -> None:
-        self.topology.apply(Put(record) for record in records)
-        self.model.records.update((record.key, record) for record in records)
-
-    @rule(records=st.lists(record_strategy, min_size=1, max_size=8), data=st.data())
-    def delete(self, records: list[Record], data: st.DataObject) -> None:
-        keys = [record.key for record in records]
-        if self.model.records:
-            keys += data.draw(st.lists(st.sampled_from(sorted(self.model.records)), max_size=4))
-        self.topology.apply(Delete(key) for key in keys)
-        for key in keys:
-            self.model.records.pop(key, None)
-
-    @rule()
-    def routes_are_equal(self) -> None:
-        if self.vhost.version != self.cached_version:
-            self.cached, self.cached_version = {}, self.vhost.version
-        for name in (*EXCHANGES, "", "missing"):
-            for key in KEYS:
-                routes = {self.vhost.route(name, key, headers) for headers in HEADERS}
-                for headers in HEADERS:
-                    route = self.vhost.route(name, key, headers)
-                    assert len(route) == len(set(route))
-                    assert set(route) == self.model.route(name, key, headers)
-                    assert self.cached.setdefault((name, key, repr(headers)), route) == route
-                assert len(routes) == 1 or self.vhost.routes_on_headers(name)
-
-    @rule()
-    def indexes_are_equal(self) -> None:
-        bindings = self.model.all_of(BindingRecord)
-        for name in EXCHANGES:
-            assert set(self.keys(self.vhost.bindings_from(name))) == {b.key for b in bindings if b.source == name}
-        ends: list[tuple[DestinationType, str]] = [("queue", name) for name in QUEUES]
-        ends += [("exchange", name) for name in EXCHANGES]
-        for end in ends:
-            expected = {b.key for b in bindings if (b.destination_type, b.destination) == end}
-            assert set(self.keys(self.vhost.bindings_to(*end))) == expected
-        assert set(self.vhost.exchanges) == {x.name for x in self.model.all_of(ExchangeRecord)}
-        assert set(self.vhost.queues) == {q.name for q in self.model.all_of(QueueRecord)}
-        for record in self.model.all_of(ExchangeRecord):
-            assert self.vhost.exchanges[record.name].record == record
-            held = self.vhost.exchanges[record.name].matcher.statistics().num_subscriptions
-            assert held == len(self.vhost.bindings_from(record.name))
-
-    @staticmethod
-    def keys(bindings: Any) -> list[Any]:
-        return [binding.key for binding in bindings]
-
-
-AppliedInAnyOrder.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-TestAppliedInAnyOrder = AppliedInAnyOrder.TestCase

@@ -1,0 +1,78 @@
+"""`amqpd alarm`: make publishers wait, and see why they do.
+
+What comes in: names of alarms. What goes out: alarms of the operator's own, set and cleared; a list of all.
+Rules: an operator's alarm stands beside those of the broker: clearing it clears no other, and it is not kept over a
+restart.
+Not here: when the broker sets alarms by itself (`amqpd/alarms.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.running import ask, ask_rows
+
+
+@click.group()
+def alarm() -> None:
+    """Make publishers wait, and see why they do.
+
+    While an alarm is on, the broker reads nothing more from connections that publish, and tells them so
+    (connection.blocked); consumers go on. memory and disk are set by the broker itself when they are short;
+    you may set them too, or one with a name of your own. What you set stays until you clear it or the broker
+    ends.
+
+    \b
+    Examples, let the queues drain before a move:
+      amqpd alarm set maintenance
+      amqpd queue list
+      amqpd alarm clear maintenance
+    """
+
+
+@alarm.command("set")
+@click.argument("name")
+@data_dir_option
+def set_alarm(name: str, data_dir: Path) -> None:
+    """Set the alarm NAME: memory, disk, or one of your own.
+
+    \b
+    Example:
+      amqpd alarm set maintenance
+    """
+    new = ask(data_dir, "alarm set", {"name": name})["new"]
+    click.echo(f"the alarm {name} is on: publishers wait" if new else f"the alarm {name} was set already")
+
+
+@alarm.command()
+@click.argument("name")
+@data_dir_option
+def clear(name: str, data_dir: Path) -> None:
+    """Clear the alarm NAME that an operator has set. It stays on while the broker itself says so.
+
+    \b
+    Example:
+      amqpd alarm clear maintenance
+    """
+    still_on = ask(data_dir, "alarm clear", {"name": name})["still_on"]
+    click.echo(
+        f"the operator's alarm {name} is cleared"
+        + (f"; it stays on because of {' and '.join(still_on)}" if still_on else "")
+    )
+
+
+@alarm.command("list")
+@json_option
+@data_dir_option
+def list_alarms(as_json: bool, data_dir: Path) -> None:
+    """List the alarms that are on: who says so (watch: the broker's look at memory and disk; journal: a commit that
+    found no room; operator), and since when.
+
+    \b
+    Example:
+      amqpd alarm list --json
+    """
+    show(ask_rows(data_dir, "alarm list", {}, ("name", "source")), ("name", "source", "since"), as_json)

@@ -1,0 +1,57 @@
+"""How commands speak with a broker that runs: what only it knows (connections, depths), and what only it can do.
+
+What comes in: a data directory, a command of the control socket, its arguments. What goes out: the result or the
+rows; or one sentence, when no broker runs there.
+Rules: rows come in no order, and are sorted here, so that two runs can be compared.
+Not here: the socket (`amqpd/control.py`), what changes metadata and needs no broker (`metadata.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amqpd import control
+from amqpd.commands.metadata import data_dir_option, json_option, show
+
+# A busy broker answers between two ticks; a minute is for one that closes its 65,536 connections.
+ANSWER_TIMEOUT_S = 60.0
+
+
+def ask(data_dir: Path, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Raises ClickException when no broker runs, ControlError when it refuses."""
+    result = control.call(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+    if result is None:
+        raise _nobody(data_dir)
+    return result
+
+
+def ask_rows(data_dir: Path, command: str, arguments: dict[str, Any], order: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of a listing, sorted by the members that `order` names. Raises as `ask`."""
+    rows = control.rows(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+    if rows is None:
+        raise _nobody(data_dir)
+    return sorted(rows, key=lambda row: [row[name] for name in order])
+
+
+def listing(
+    of: str, help_text: str, columns: Sequence[str], order: Sequence[str], *, by_user: bool = False
+) -> click.Command:
+    """A command `list` that shows the rows of `<of> list`; --json has members beyond the columns."""
+
+    def run(as_json: bool, data_dir: Path, **filters: str | None) -> None:
+        show(ask_rows(data_dir, f"{of} list", filters, order), columns, as_json)
+
+    command: Callable[..., None] = data_dir_option(json_option(run))
+    if by_user:
+        command = click.option("--user", help="Only of this user.")(command)
+    return click.command("list", help=help_text)(click.option("--vhost", help="Only in this virtual host.")(command))
+
+
+def _nobody(data_dir: Path) -> click.ClickException:
+    return click.ClickException(
+        f"no broker runs on {data_dir}: name its data directory with --data-dir, or start it (amqpd serve)"
+    )

@@ -1,0 +1,59 @@
+"""The type x-delayed-message: routes as the type named in `x-delayed-type`.
+
+What comes in and goes out: what that type takes and gives.
+Rules: 1. the argument is required, and names another type that exists.
+Not here: the delay: the header x-delay works the same on every exchange (`amqpd/delays.py`).
+
+As the plugin rabbitmq_delayed_message_exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pamqp.exceptions import AMQPPreconditionFailed
+
+from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics
+from amqpd.exchanges.message import Message
+from amqpd.topology.records import BindingRecord, ExchangeRecord
+
+DELAYED_MESSAGE = "x-delayed-message"
+DELAYED_TYPE = "x-delayed-type"
+
+
+class DelayedMessageMatcher(Matcher):
+    def __init__(self, record: ExchangeRecord, new_matcher: Callable[[ExchangeRecord], Matcher]) -> None:
+        """Raises AMQPPreconditionFailed when there is no such type."""
+        super().__init__(record)
+        self._inner = new_matcher(routed_as(record))
+        self.reads = self._inner.reads
+
+    def validate(self, binding: BindingRecord) -> None:
+        self._inner.validate(binding)
+
+    def add(self, binding: BindingRecord) -> None:
+        self._inner.add(binding)
+
+    def remove(self, binding: BindingRecord) -> None:
+        self._inner.remove(binding)
+
+    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
+        return self._inner.match(routing_key, headers)
+
+    def match_message(self, message: Message) -> Collection[Destination]:
+        return self._inner.match_message(message)
+
+    def statistics(self) -> MatchStatistics:
+        return self._inner.statistics()
+
+
+def routed_as(record: ExchangeRecord) -> ExchangeRecord:
+    """The exchange as if it were of the type in its argument. Raises AMQPPreconditionFailed when that names none."""
+    type_name = record.arguments.get(DELAYED_TYPE)
+    if not isinstance(type_name, str):
+        raise AMQPPreconditionFailed("Invalid argument, 'x-delayed-type' must be an existing exchange type")
+    if type_name == DELAYED_MESSAGE:
+        raise AMQPPreconditionFailed("Invalid argument, 'x-delayed-message' can't be used for 'x-delayed-type'")
+    return replace(record, type=type_name)

@@ -1,0 +1,43 @@
+"""What an exchange may look at of a message.
+
+What comes in: routing keys, headers, raw properties, and chance. What goes out: the same, and in `kept_by` the
+exchanges on the way that keep what passes through them.
+Rules: 1. The first routing key is the one that it was published with, others are of its CC and BCC headers. 2. A
+property is read when an exchange asks for it.
+Not here: who decides what is looked at (`matcher.py`, `Reads`), the message's body: no exchange looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from amqpd.propertylist import PropertyList
+
+
+def _no_chance() -> float:
+    return 0.0
+
+
+class Message:
+    __slots__ = ("_properties", "chance", "headers", "kept_by", "routing_keys")
+
+    def __init__(
+        self,
+        routing_keys: tuple[str, ...],
+        headers: Mapping[str, Any] | None = None,
+        properties: bytes = b"\0\0",
+        chance: Callable[[], float] = _no_chance,
+    ) -> None:
+        """`properties` are the flags and list of the content header; `chance` gives numbers from 0.0 to below 1.0."""
+        self.routing_keys = routing_keys
+        self.headers = headers
+        self.chance = chance
+        self.kept_by: dict[str, int] = {}
+        """exchanges that keep what passes, with the number of messages"""
+        self._properties = properties
+
+    def property(self, flag: int) -> bytes | None:
+        """The property of this bit (see `propertylist.py`) as it stands in the list, or None. Raises ValueError when
+        the list does not fit its flags."""
+        return PropertyList(self._properties).fields.get(flag)

@@ -1,0 +1,35 @@
+"""The type x-random: each message goes to one of the destinations, drawn anew for each.
+
+What comes in: bindings, messages with their chance. What goes out: one destination.
+Rules: 1. routing keys and headers are not looked at, in bindings and in messages; 2. a destination bound several
+times is drawn no more often than another.
+Not here: where chance comes from (`node.Services`).
+
+As RabbitMQ's rabbitmq_random_exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from amqpd.exchanges.fanout import FanoutMatcher
+from amqpd.exchanges.matcher import Destination, MatchStatistics, Reads
+from amqpd.exchanges.message import Message
+
+
+class RandomMatcher(FanoutMatcher):
+    reads = Reads.CHANCE
+
+    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
+        return self.match_message(Message((routing_key,), headers))
+
+    def match_message(self, message: Message) -> Collection[Destination]:
+        self._matches += 1
+        bound = self._bound.members()
+        if len(bound) < 2:
+            return bound
+        return (bound[int(message.chance() * len(bound))],)
+
+    def statistics(self) -> MatchStatistics:
+        return self._statistics([1] if self._bound else [])

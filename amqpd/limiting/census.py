@@ -1,0 +1,146 @@
+"""Who is connected, in numbers; and who would be one too many.
+
+What comes in: connections and channels as they come and go, queues and exchanges that are to be declared. What goes
+out: RabbitMQ's refusals.
+Rules: 1. Limits are looked up at the moment of asking: one that was lowered refuses the next, and closes nothing. 2.
+What is on its way to the metadata store counts already, so that declarations on many channels at once do not get past
+a limit together.
+Not here: the limits' names and values (`keys.py`), how fast somebody publishes (`quotas.py`), sockets
+(`pump.py`: `connections_max`).
+
+Source: rabbit_reader.erl, rabbit_queue_type.erl, rabbit_exchange.erl.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pamqp.exceptions import AMQPNotAllowed, AMQPPreconditionFailed
+
+from amqpd.limiting.keys import MAX_CHANNELS, MAX_CONNECTIONS, MAX_QUEUES, limit_of
+from amqpd.topology.records import ExchangeRecord, Put, QueueRecord
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.connection import Connection
+    from amqpd.node import Node
+
+# RabbitMQ names the node; there is one.
+NODE_NAME = "amqpd"
+
+
+class Census:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.connections = 0
+        """that have opened a virtual host, and are not closed"""
+        self.connections_by_vhost: Counter[str] = Counter()
+        self.connections_by_user: Counter[str] = Counter()
+        self.channels = 0
+        self.channels_by_user: Counter[str] = Counter()
+        self._declaring: Counter[str] = Counter()
+        """new queues on their way to the metadata store, by virtual host"""
+
+    def require_entry(self, user: str, vhost: str) -> None:
+        """connection.open of a virtual host that exists. Raises AMQPNotAllowed."""
+        topology = self._node.topology
+        limit = limit_of(topology, "vhost", vhost, MAX_CONNECTIONS)
+        if _reached(limit, self.connections_by_vhost[vhost]):
+            raise AMQPNotAllowed(
+                f"access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is reached"
+            )
+        limit = limit_of(topology, "user", user, MAX_CONNECTIONS)
+        if _reached(limit, self.connections_by_user[user]):
+            raise AMQPNotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
+
+    def require_node(self) -> None:
+        """connection.open, before the virtual host is looked at. Raises AMQPNotAllowed."""
+        limit = self._node.limits.node_connections_max
+        if 0 <= limit <= self.connections:
+            raise AMQPNotAllowed(f"connection refused: node connection limit ({limit}) is reached")
+
+    def entered(self, connection: Connection) -> None:
+        self.connections += 1
+        self.connections_by_vhost[connection.vhost] += 1
+        self.connections_by_user[connection.user] += 1
+
+    def left(self, connection: Connection) -> None:
+        """The connection is closed; maybe it never entered a virtual host."""
+        if connection.vhost:
+            self.connections -= 1
+            _less(self.connections_by_vhost, connection.vhost)
+            _less(self.connections_by_user, connection.user)
+
+    def open_channel(self, user: str) -> None:
+        """Raises AMQPNotAllowed."""
+        limit = limit_of(self._node.topology, "user", user, MAX_CHANNELS)
+        if _reached(limit, self.channels_by_user[user]):
+            raise AMQPNotAllowed(
+                f"number of channels opened for user '{user}' has reached the maximum allowed user limit of {limit}"
+            )
+        most = self._node.limits.node_channels_max
+        if 0 <= most <= self.channels:
+            raise AMQPNotAllowed(
+                f"number of channels opened on node '{NODE_NAME}' has reached the maximum allowed limit of {most}"
+            )
+        self.channels += 1
+        self.channels_by_user[user] += 1
+
+    def channel_gone(self, channel: Channel) -> None:
+        """Called once or more before the channel is marked as closed."""
+        if not channel.closed:
+            self.channels -= 1
+            _less(self.channels_by_user, channel.connection.user)
+
+    def declare_queue(self, record: QueueRecord, resume: Callable[[bool], None]) -> None:
+        """Submit a new queue. Raises AMQPPreconditionFailed, and what `Node.submit` raises."""
+        node, vhost = self._node, record.vhost
+        limit = limit_of(node.topology, "vhost", vhost, MAX_QUEUES)
+        if limit is not None and _reached(limit, self._queues_in(vhost, limit)):
+            raise AMQPPreconditionFailed(
+                f"cannot declare queue '{record.name}': queue limit in vhost '{vhost}' ({limit}) is reached"
+            )
+        most = node.limits.node_queues_max
+        if 0 <= most <= len(node.queues) + self._declaring.total():
+            raise AMQPPreconditionFailed(
+                f"cannot declare queue '{record.name}': queue limit in cluster ({most}) is reached"
+            )
+
+        def done(created: bool) -> None:
+            _less(self._declaring, vhost)
+            resume(created)
+
+        node.submit([Put(record, create=True)], done)
+        self._declaring[vhost] += 1
+
+    def _queues_in(self, vhost: str, limit: int) -> int:
+        """Queues that ended by themselves are gone at once, and their records follow."""
+        names = self._node.topology.vhosts[vhost].queues
+        coming = self._declaring[vhost]
+        if len(names) + coming < limit:
+            return len(names) + coming
+        return sum((vhost, name) in self._node.queues for name in names) + coming
+
+    def require_exchange(self, record: ExchangeRecord) -> None:
+        """For an exchange that is not there. Raises AMQPPreconditionFailed. (Those on their way do not count: an
+        exchange costs little, and this bound is of the whole node.)"""
+        most = self._node.limits.node_exchanges_max
+        # The default exchange is one too.
+        if most >= 0 and sum(1 + len(vhost.exchanges) for vhost in self._node.topology.vhosts.values()) >= most:
+            raise AMQPPreconditionFailed(
+                f"cannot declare exchange '{record.name}' in vhost '{record.vhost}': exchange limit of {most} is "
+                "reached"
+            )
+
+
+def _reached(limit: int | None, count: int) -> bool:
+    return limit is not None and count >= limit
+
+
+def _less(counter: Counter[str], key: str) -> None:
+    """Without leaving a zero: names come and go."""
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

@@ -1,0 +1,59 @@
+"""When the messages of a segment came.
+
+What comes in: offsets with the time of their arrival, in order. What goes out: the time for an offset.
+Rules: messages that come within ARRIVAL_MS of each other count as one arrival: 16 bytes for each, and none for the
+first. What the times are for are figures (age, time in the queue), never deadlines.
+Not here: deadlines (`deadlines.py`), the figures (`facts.py`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+
+ARRIVAL_MS = 20
+
+
+class Arrivals:
+    """Times in milliseconds since the epoch; offsets from the segment's first message on."""
+
+    __slots__ = ("_at", "_offsets", "first_ms")
+
+    def __init__(self, first_ms: int = 0) -> None:
+        self.first_ms = first_ms
+        self._offsets: array[int] | None = None
+        self._at: array[int] | None = None
+
+    def add(self, offset: int, now_ms: int) -> None:
+        at = self._at
+        if at is None or self._offsets is None:
+            if now_ms - self.first_ms >= ARRIVAL_MS:
+                self._offsets, self._at = array("q", (offset,)), array("q", (now_ms,))
+        elif now_ms - at[-1] >= ARRIVAL_MS:
+            self._offsets.append(offset)
+            at.append(now_ms)
+
+    def at(self, offset: int) -> int:
+        if self._offsets is not None and self._at is not None:
+            index = bisect_right(self._offsets, offset)
+            if index:
+                return self._at[index - 1]
+        return self.first_ms
+
+    def extend(self, size: int, behind: Arrivals) -> None:
+        """Take over those of the segment behind this one of `size` messages."""
+        self.add(size, behind.first_ms)
+        if behind._offsets is not None and behind._at is not None:
+            for offset, at in zip(behind._offsets, behind._at, strict=True):
+                self.add(size + offset, at)
+
+    def cut_from(self, offset: int) -> Arrivals:
+        """Those from the offset on, which is another segment's first message now."""
+        rest = Arrivals(self.at(offset))
+        if self._offsets is not None and self._at is not None:
+            index = bisect_right(self._offsets, offset)
+            if index < len(self._offsets):
+                rest._offsets = array("q", [each - offset for each in self._offsets[index:]])
+                rest._at = self._at[index:]
+                del self._offsets[index:], self._at[index:]
+        return rest

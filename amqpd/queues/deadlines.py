@@ -1,0 +1,110 @@
+"""When the messages of a segment expire.
+
+What comes in: a deadline for each stretch of messages that came together. What goes out: the next deadline; the
+stretches that are due; all of them as bytes, for the journal.
+Rules: 1. 24 bytes for a stretch with a deadline of its own, nothing for messages without one. 2. Sorted only when
+somebody asks, and then walked: with one TTL for all, deadlines come in order and nothing is ever sorted. 3. Who is
+due is told once; what cannot go yet (delivered, waiting for its body) is given back as `overdue`.
+Not here: whether a message is still there, and whether it is ready (`backlog.py`), the clock (`node.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+
+# Beyond so many that are done with, the arrays are cut.
+WALKED_MAX = 1024
+
+
+class Deadlines:
+    """Times in milliseconds since the epoch, sequence numbers of the backlog."""
+
+    __slots__ = ("_at", "_first", "_last", "_sorted", "_walked", "overdue")
+
+    def __init__(self) -> None:
+        self._at = array("q")
+        self._first = array("q")
+        self._last = array("q")
+        self._walked = 0
+        """entries before it were told as due"""
+        self._sorted = True
+        self.overdue: list[tuple[int, int]] = []
+        """(first, last) whose time is over, and that could not go"""
+
+    def __len__(self) -> int:
+        return len(self._at) - self._walked
+
+    def add(self, deadline_ms: int, first: int, last: int) -> None:
+        """The messages first..last, which follow everything that was added before."""
+        at = self._at
+        if at:
+            if at[-1] == deadline_ms and self._last[-1] + 1 == first and self._walked < len(at):
+                self._last[-1] = last
+                return
+            if deadline_ms < at[-1]:
+                self._sorted = False
+        at.append(deadline_ms)
+        self._first.append(first)
+        self._last.append(last)
+
+    def next_ms(self) -> int | None:
+        self._sort()
+        return self._at[self._walked] if self._walked < len(self._at) else None
+
+    def due(self, now_ms: int) -> list[tuple[int, int]]:
+        """The stretches (first, last) whose deadline is `now_ms` or earlier, in the order of their deadlines; before
+        them what was overdue. They are not told again."""
+        self._sort()
+        found, self.overdue = self.overdue, []
+        low, high = self._walked, bisect_right(self._at, now_ms, lo=self._walked)
+        if low < high:
+            found = found + list(zip(self._first[low:high], self._last[low:high], strict=True))
+            self._walked = high
+            if high > WALKED_MAX and high * 2 > len(self._at):
+                self._cut()
+        return found
+
+    def pack(self) -> bytes:
+        """Little-endian int64 triples (deadline, first, last), ascending by deadline. What is overdue has a deadline
+        in the past, whichever."""
+        self._sort()
+        packed = array("q")
+        for first, last in self.overdue:
+            packed.extend((0, first, last))
+        for index in range(self._walked, len(self._at)):
+            packed.extend((self._at[index], self._first[index], self._last[index]))
+        if sys.byteorder == "big":
+            packed.byteswap()
+        return packed.tobytes()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Deadlines:
+        """Raises ValueError when the bytes are no triples."""
+        packed = array("q")
+        packed.frombytes(data)
+        if len(packed) % 3:
+            raise ValueError("deadlines that are not triples")
+        if sys.byteorder == "big":
+            packed.byteswap()
+        found = cls()
+        found._at, found._first, found._last = packed[0::3], packed[1::3], packed[2::3]
+        found._sorted = False
+        return found
+
+    def _cut(self) -> None:
+        self._at = self._at[self._walked :]
+        self._first = self._first[self._walked :]
+        self._last = self._last[self._walked :]
+        self._walked = 0
+
+    def _sort(self) -> None:
+        if not self._sorted:
+            self._cut()
+            # Stable: what has the same deadline leaves in the order in which it came.
+            order = sorted(range(len(self._at)), key=self._at.__getitem__)
+            self._at = array("q", map(self._at.__getitem__, order))
+            self._first = array("q", map(self._first.__getitem__, order))
+            self._last = array("q", map(self._last.__getitem__, order))
+            self._sorted = True

@@ -1,0 +1,102 @@
+"""What a queue can say of itself: how much came, how it left, how fast, and how long it stood there.
+
+What comes in: counts, as things happen; the time. What goes out: totals, rates, a histogram, utilisation.
+Rules: 1. Always on, so everything is a number that is added to, per piece and not per message. 2. What left the queue
+left it in exactly one way: accepted = ready + unacked + all of `LEFT`. 3. Rates are those of the last full sample.
+Not here: depth and bytes (`backlog.py`), who asks (`broker.py`'s control commands).
+
+Source for names: https://www.rabbitmq.com/docs/management, message_stats and consumer_capacity.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+SAMPLE_MS = 5_000
+# Upper bounds of the histogram's buckets, in ms; the last bucket has none.
+TIME_IN_QUEUE_MS = (1, 5, 20, 100, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000, 86_400_000)
+LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged")
+RATES = ("accepted", "delivered", "acked")
+
+
+class Facts:
+    __slots__ = (
+        "_before",
+        "_busy_ms",
+        "_sample",
+        "_since_ms",
+        "accepted",
+        "acked",
+        "dead_lettered",
+        "delivered",
+        "delivery_limit",
+        "dropped",
+        "expired",
+        "purged",
+        "redelivered",
+        "refused",
+        "rejected",
+        "time_in_queue",
+        "waiting_ms",
+    )
+
+    def __init__(self, now_ms: int) -> None:
+        self.accepted = 0
+        """messages taken in, those that were recovered included"""
+        self.delivered = 0
+        self.redelivered = 0
+        self.acked = 0
+        """also by delivery, without acknowledgement"""
+        self.rejected = 0
+        self.expired = 0
+        self.dropped = 0
+        """over the length limit, from the head"""
+        self.delivery_limit = 0
+        self.purged = 0
+        self.refused = 0
+        """publishes not taken, over the length limit"""
+        self.dead_lettered = 0
+        """of those that left, how many went to a dead letter exchange"""
+        self.time_in_queue = [0] * (len(TIME_IN_QUEUE_MS) + 1)
+        self.waiting_ms = 0
+        """how long messages were ready and no consumer had credit"""
+        self._busy_ms: int | None = None
+        self._since_ms = now_ms
+        self._before = (now_ms, (0, 0, 0))
+        self._sample = (now_ms, (0, 0, 0))
+
+    def handed_out(self, count: int, redelivered: bool, waited_ms: int) -> None:
+        self.delivered += count
+        if redelivered:
+            self.redelivered += count
+        self.time_in_queue[bisect_left(TIME_IN_QUEUE_MS, waited_ms)] += count
+
+    def waits(self, waiting: bool, now_ms: int) -> None:
+        """At the end of a dispatch: whether something is ready that no consumer could take."""
+        if self._busy_ms is not None:
+            self.waiting_ms += now_ms - self._busy_ms
+        self._busy_ms = now_ms if waiting else None
+        if now_ms - self._sample[0] >= SAMPLE_MS:
+            self._take_sample(now_ms)
+
+    def _take_sample(self, now_ms: int) -> None:
+        self._before = self._sample
+        self._sample = (now_ms, (self.accepted, self.delivered, self.acked))
+
+    def rates(self, now_ms: int) -> dict[str, float]:
+        """Messages a second, by the names in `RATES`, over the last sample and what came since."""
+        if now_ms - self._sample[0] >= SAMPLE_MS:
+            self._take_sample(now_ms)
+        begin, counts = self._before
+        seconds = max(now_ms - begin, 1) / 1000
+        now = (self.accepted, self.delivered, self.acked)
+        return {name: (now[i] - counts[i]) / seconds for i, name in enumerate(RATES)}
+
+    def utilisation(self, now_ms: int) -> float:
+        """The share of the time in which the consumers could take at once what was ready (consumer_capacity)."""
+        waiting = self.waiting_ms + (now_ms - self._busy_ms if self._busy_ms is not None else 0)
+        return 1.0 - waiting / max(now_ms - self._since_ms, 1)
+
+    @property
+    def left(self) -> int:
+        return self.acked + self.rejected + self.expired + self.dropped + self.delivery_limit + self.purged

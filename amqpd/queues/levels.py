@@ -1,0 +1,131 @@
+"""The messages of a priority queue: a backlog for each priority that occurs.
+
+What comes in and goes out: what a `Backlog` takes and gives, so that the queue does not know the difference.
+Rules: 1. The highest priority with something ready is served first; inside a priority the order is the one of
+publication. 2. A message with more than the queue's maximum has the maximum, one without any has 0. 3. Each level has
+its own sequence numbers and its own number in the journal: the queue's id plus the priority. Outside, the upper bits
+of a sequence number say the level.
+Not here: order inside a level (`backlog.py`).
+
+Source: https://www.rabbitmq.com/docs/priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import RecoveredQueue
+from amqpd.kernel import Run
+from amqpd.queues.backlog import Backlog, Bury, Piece
+
+# Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.
+LEVEL_BITS = 55
+_MASK = (1 << LEVEL_BITS) - 1
+
+
+class Levels:
+    def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, max_priority: int) -> None:
+        self.queue_id = queue_id
+        self.max_priority = max_priority
+        self._journal = journal
+        self._durable = durable
+        self._levels: dict[int, Backlog] = {}
+        self._order: list[tuple[int, Backlog]] = []
+        """highest priority first"""
+        self.arrived_ms = 0
+
+    def recover(self, priority: int, found: RecoveredQueue) -> None:
+        """Take over what the journal has of one level."""
+        self._level(priority).recover(found)
+
+    def lanes(self) -> Iterator[Backlog]:
+        return iter(self._levels.values())
+
+    def _level(self, priority: int) -> Backlog:
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = Backlog(self.queue_id + priority, self._journal, self._durable)
+            self._order = sorted(self._levels.items(), reverse=True)
+        return level
+
+    def publish(
+        self, run: Run, persistent: bool, now_ms: int, deadline_ms: int | None = None, priority: int | None = None
+    ) -> bool:
+        return self._level(min(priority or 0, self.max_priority)).publish(run, persistent, now_ms, deadline_ms)
+
+    def take(self, limit: int, nbytes: int = 0) -> Piece | None:
+        for priority, level in self._order:
+            if level.ready:
+                piece = level.take(limit, nbytes)
+                if piece is None:
+                    return None
+                self.arrived_ms = level.arrived_ms
+                run, low, high, seq, redelivered = piece
+                return run, low, high, priority << LEVEL_BITS | seq, redelivered
+        return None
+
+    def settle(self, first: int, last: int) -> int:
+        return self._levels[first >> LEVEL_BITS].settle(first & _MASK, last & _MASK)
+
+    def bury(self, first: int, last: int, bury: Bury) -> tuple[int, int]:
+        count, stopped = self._levels[first >> LEVEL_BITS].bury(first & _MASK, last & _MASK, bury)
+        return count, (first & ~_MASK) + stopped
+
+    def requeue(self, first: int, last: int) -> None:
+        self._levels[first >> LEVEL_BITS].requeue(first & _MASK, last & _MASK)
+
+    def purge(self) -> int:
+        return sum(level.purge() for level in self.lanes())
+
+    def expire(self, now_ms: int, bury: Bury | None) -> int:
+        return sum(level.expire(now_ms, bury) for level in self.lanes())
+
+    @property
+    def next_due_ms(self) -> int | None:
+        return min((due for level in self.lanes() if (due := level.next_due_ms) is not None), default=None)
+
+    def oldest_ms(self) -> int | None:
+        return min((at for level in self.lanes() if (at := level.oldest_ms()) is not None), default=None)
+
+    def mark_delivered(self, ahead: bool) -> None:
+        for level in self.lanes():
+            level.mark_delivered(ahead)
+
+    def drop(self) -> None:
+        for level in self.lanes():
+            level.drop()
+
+    def shrink(self, bytes_max: int) -> None:
+        """The lowest priority leaves memory first: it is delivered last."""
+        left = self.memory_bytes
+        for _, level in reversed(self._order):
+            if left <= bytes_max:
+                return
+            before = level.memory_bytes
+            level.shrink(max(0, before - (left - bytes_max)))
+            left -= before - level.memory_bytes
+
+    @property
+    def ready(self) -> int:
+        return sum(level.ready for level in self.lanes())
+
+    @property
+    def unacked(self) -> int:
+        return sum(level.unacked for level in self.lanes())
+
+    @property
+    def ready_bytes(self) -> int:
+        return sum(level.ready_bytes for level in self.lanes())
+
+    @property
+    def unacked_bytes(self) -> int:
+        return sum(level.unacked_bytes for level in self.lanes())
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(level.memory_bytes for level in self.lanes())
+
+    @property
+    def released_bytes(self) -> int:
+        return sum(level.released_bytes for level in self.lanes())

@@ -1,0 +1,258 @@
+"""How messages leave a queue without having been delivered and acknowledged, and how a queue itself ends.
+
+What comes in: deadlines, limits and rejections of one queue. What goes out: messages to bury; wake-up times.
+Rules: 1. A message expires when its time is up, wherever in the queue it stands, and never before. With a TTL of 0 it
+goes to a consumer that waits, or nowhere. 2. The length limit counts what is ready, after consumers took theirs.
+3. What is to be dead-lettered needs its body in memory; until it is read, the message stays what it was. 4. Delivery
+counts are kept for quorum queues only, and only of messages that have come back.
+Not here: order and deadlines (`backlog.py`), what a dead letter looks like (`deadletters.py`), where it goes (the
+host).
+
+Source: https://www.rabbitmq.com/docs/ttl, /maxlength, /dlx, /quorum-queues#poison-message-handling.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from amqpd.journal.records import RecoveredQueue
+from amqpd.kernel import Run
+from amqpd.properties import Properties
+from amqpd.queues.backlog import RETRY_MS, Backlog, Bury, Piece
+from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
+from amqpd.rewriting import with_headers
+
+if TYPE_CHECKING:
+    from amqpd.queues.queue import Queue
+
+# 10 years, RabbitMQ's bound on all times: a later deadline is none that anybody waits for.
+TTL_MS_MAX = 315_360_000_000
+
+
+class Mortality:
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._dying: deque[tuple[int, int, str]] = deque()
+        """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
+        self.counts: dict[int, int] = {}
+        """how often each message that has come back was delivered"""
+        self.used_ms = queue.host.now_ms
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        settings = self._queue.settings
+        limited = settings.max_length is not None or settings.max_length_bytes is not None
+        drops = settings.overflow == DROP_HEAD or (settings.quorum and settings.overflow == REJECT_PUBLISH_DLX)
+        self._drops = limited and drops
+        self.refuses = limited and not drops
+        self._expires = settings.expires_ms is not None
+        self.used_ms = self._queue.host.now_ms
+        if self._expires:
+            self._schedule()
+
+    @property
+    def needed(self) -> bool:
+        """Whether a dispatch has anything to do here."""
+        return bool(self._drops or self._expires or self._dying or self._queue.backlog.next_due_ms is not None)
+
+    def recover(self, found: RecoveredQueue) -> None:
+        self.counts.update(found.counts)
+
+    # Deadlines
+
+    def deadline(self, properties: Properties, now_ms: int) -> int | None:
+        ttl_ms = self._queue.settings.message_ttl_ms
+        if properties.expiration is not None:
+            own_ms = int(properties.expiration)
+            if ttl_ms is None or own_ms < ttl_ms:
+                ttl_ms = own_ms
+        if ttl_ms is None or ttl_ms > TTL_MS_MAX:
+            return None
+        # `now_ms` is rounded down: one more, so that nothing expires before its time.
+        return now_ms + ttl_ms + 1 if ttl_ms else now_ms
+
+    def before(self) -> None:
+        """What must go before consumers are served."""
+        now_ms = self._queue.host.now_ms
+        self._expire(now_ms - 1)
+        if self._dying:
+            self._bury_dying(now_ms)
+
+    def after(self) -> None:
+        """What consumers have left."""
+        queue = self._queue
+        if self._drops:
+            self._drop()
+        now_ms = queue.host.now_ms
+        self._expire(now_ms)
+        if self._expires and not queue.consumers and not queue.getters:
+            expires_ms = queue.settings.expires_ms or 0
+            if now_ms >= self.used_ms + expires_ms:
+                queue.host.log("queue_expired", queue=queue.record.name, vhost=queue.record.vhost)
+                queue.host.end_queue(queue)
+                return
+        self._schedule()
+
+    def _expire(self, now_ms: int) -> None:
+        due_ms = self._queue.backlog.next_due_ms
+        if due_ms is not None and due_ms <= now_ms:
+            expired = self._queue.backlog.expire(now_ms, self._bury(EXPIRED))
+            self._queue.facts.expired += expired
+            if expired:
+                self.prune()
+
+    def _schedule(self) -> None:
+        queue = self._queue
+        times = [] if queue.backlog.next_due_ms is None else [queue.backlog.next_due_ms]
+        if self._expires and not queue.consumers:
+            times.append(self.used_ms + (queue.settings.expires_ms or 0))
+        wake_ms = min(times, default=None)
+        # Asking twice for one time costs nothing; a time that has passed without a look must be asked for again.
+        if wake_ms is not None:
+            queue.host.wake(queue, wake_ms)
+
+    # The length limit
+
+    def room(self, run: Run) -> int:
+        """How many of the run's messages may come in now: what the limits leave, and what waiting consumers would
+        take at once."""
+        queue, settings, count = self._queue, self._queue.settings, run.count
+        if not self.refuses:
+            return count
+        if self._left(run.body_size) < count and queue.consumers:
+            queue.dispatch()
+        left = self._left(run.body_size)
+        if left < count and not queue.backlog.ready and settings.max_length != 0:
+            left += sum(consumer.credit() for group in queue.consumers.groups for consumer in group)
+        return max(0, min(count, left))
+
+    def _left(self, body_size: int) -> int:
+        backlog, settings = self._queue.backlog, self._queue.settings
+        left = 1 << 62
+        if settings.max_length is not None:
+            left = settings.max_length - backlog.ready
+        if settings.max_length_bytes is not None and body_size:
+            left = min(left, (settings.max_length_bytes - backlog.ready_bytes) // body_size)
+        return left
+
+    def turn_away(self, run: Run) -> None:
+        queue = self._queue
+        queue.facts.refused += run.count
+        if queue.settings.overflow == REJECT_PUBLISH_DLX and queue.settings.dead_letter_exchange is not None:
+            queue.host.bury(queue, run, 0, run.count, MAXLEN)
+
+    def _drop(self) -> None:
+        """Drop from the head until the limits hold."""
+        queue, backlog, settings = self._queue, self._queue.backlog, self._queue.settings
+        length_max, bytes_max = settings.max_length, settings.max_length_bytes
+        while backlog.ready:
+            if length_max is not None and backlog.ready > length_max:
+                piece = backlog.take(backlog.ready - length_max)
+            elif bytes_max is not None and backlog.ready_bytes > bytes_max:
+                piece = backlog.take(backlog.ready, backlog.ready_bytes - bytes_max)
+            else:
+                return
+            if piece is None:
+                return
+            run, low, high, seq, _ = piece
+            if settings.dead_letter_exchange is not None:
+                queue.facts.dead_lettered += queue.host.bury(queue, run, low, high, MAXLEN)
+            self.forget(seq, seq + high - low - 1)
+            queue.facts.dropped += backlog.settle(seq, seq + high - low - 1)
+
+    # Rejected and returned
+
+    def reject(self, first: int, last: int) -> None:
+        queue = self._queue
+        self.forget(first, last)
+        if queue.settings.dead_letter_exchange is None:
+            queue.facts.rejected += queue.backlog.settle(first, last)
+        else:
+            self._dying.append((first, last, REJECTED))
+
+    def come_back(self, first: int, last: int) -> None:
+        """The unacked messages first..last are ready again; those of a quorum queue that came back too often die."""
+        queue = self._queue
+        if not queue.settings.quorum:
+            queue.backlog.requeue(first, last)
+            return
+        limit, journal = queue.settings.delivery_limit, queue.host.journal
+        for seq in range(first, last + 1):
+            count = self.counts.get(seq, 0) + 1
+            if limit is not None and count > limit:
+                self.counts.pop(seq, None)
+                if queue.settings.dead_letter_exchange is None:
+                    queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
+                else:
+                    self._dying.append((seq, seq, DELIVERY_LIMIT))
+            else:
+                self.counts[seq] = count
+                journal.count(queue.record.id, seq, count)
+                queue.backlog.requeue(seq, seq)
+
+    def take_counted(self, limit: int) -> Piece | None:
+        """As `Backlog.take`, and messages that have come back say how often they were delivered."""
+        backlog, counts = self._queue.backlog, self.counts
+        assert isinstance(backlog, Backlog)
+        returned = backlog.returned
+        if not returned:
+            return backlog.take(limit)
+        first, last = returned[0]
+        count = counts.get(first, 0)
+        alike = 1
+        while alike < limit and first + alike <= last and counts.get(first + alike, 0) == count:
+            alike += 1
+        piece = backlog.take(alike)
+        if piece is None or not count:
+            return piece
+        run, low, high, seq, redelivered = piece
+        counted = with_headers(run.part(low, high), {"x-delivery-count": count})
+        return counted, 0, high - low, seq, redelivered
+
+    def forget(self, first: int, last: int) -> None:
+        """The messages first..last are settled: nobody asks for their delivery counts any more."""
+        counts = self.counts
+        if last - first < len(counts):
+            for seq in range(first, last + 1):
+                counts.pop(seq, None)
+        elif counts:
+            self.counts = {seq: count for seq, count in counts.items() if not first <= seq <= last}
+
+    def prune(self) -> None:
+        """Forget the delivery counts of what is not there any more."""
+        backlog = self._queue.backlog
+        if self.counts and isinstance(backlog, Backlog):
+            self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
+
+    def _bury_dying(self, now_ms: int) -> None:
+        queue, backlog, dying = self._queue, self._queue.backlog, self._dying
+        while dying:
+            first, last, reason = dying.popleft()
+            bury = self._bury(reason)
+            if bury is None:
+                count, stopped = backlog.settle(first, last), last + 1
+            else:
+                count, stopped = backlog.bury(first, last, bury)
+            if reason == REJECTED:
+                queue.facts.rejected += count
+            else:
+                queue.facts.delivery_limit += count
+            if stopped <= last:
+                dying.appendleft((stopped, last, reason))
+                if all(lane.wanted is None for lane in backlog.lanes()):
+                    queue.host.wake(queue, now_ms + RETRY_MS)
+                return
+
+    def _bury(self, reason: str) -> Bury | None:
+        queue = self._queue
+        if queue.settings.dead_letter_exchange is None:
+            return None
+        return partial(self._bury_as, reason)
+
+    def _bury_as(self, reason: str, run: Run, low: int, high: int) -> int:
+        buried = self._queue.host.bury(self._queue, run, low, high, reason)
+        self._queue.facts.dead_lettered += buried
+        return buried

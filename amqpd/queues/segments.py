@@ -1,0 +1,215 @@
+"""The segments of a queue, in order: which are in memory and which on disk only, and what of them is settled.
+
+What comes in: runs; ranges to settle; rows read back. What goes out: what is settled, for the journal; wishes to read
+rows.
+Rules: 1. `cursor` is where reading has come to, and `at` the segment it stands in. 2. A segment may leave memory once
+the journal holds it; neighbours on disk that were never delivered are one segment, so a backlog costs no memory that
+grows with it. 3. A segment without messages is not kept.
+Not here: which messages are ready (`backlog.py`), when the journal writes (`journal/buffer.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import attrgetter
+
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import JournalDamaged, Row
+from amqpd.kernel import Run
+from amqpd.kernel.rows import parse_row
+from amqpd.queues.segment import Segment
+
+# A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
+SEGMENT_BYTES_MAX = 256 * 1024
+
+_last = attrgetter("last")
+
+
+class Segments:
+    def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool) -> None:
+        self.queue_id = queue_id
+        self.journal = journal
+        self.durable = durable
+        self.segments: list[Segment] = []
+        self.cursor = 0
+        self.at = 0
+        """index of the segment that the cursor stands in, or of the next one"""
+        self.next_seq = 0
+        self.memory_bytes = 0
+        self.released_bytes = 0
+        """what left memory since the start because it was settled"""
+        self.wanted: tuple[int, int] | None = None
+        """first and last sequence number of the segment that must be read before anything can go on"""
+
+    def append(self, run: Run, persistent: bool, now_ms: int) -> Segment:
+        """The segment that holds the run now; the run's messages are its last ones."""
+        segments = self.segments
+        segment = segments[-1] if segments else None
+        if (
+            segment is None
+            or segment.sealed
+            or segment.persistent != persistent
+            or segment.nbytes > SEGMENT_BYTES_MAX
+        ):
+            if segment is not None:
+                segment.sealed = True
+            segment = Segment(self.next_seq, persistent)
+            segments.append(segment)
+            if persistent:
+                self.journal.append(self.queue_id, segment)
+        segment.add(run, now_ms)
+        self.next_seq += run.count
+        nbytes = run.nbytes
+        self.memory_bytes += nbytes
+        if persistent:
+            self.journal.gathered_bytes += nbytes
+        return segment
+
+    def discard(self, first: int, last: int) -> tuple[int, int]:
+        """Settle what is not settled yet of first..last: (number of messages, bytes of their bodies)."""
+        segments, journal, count, nbytes = self.segments, self.journal, 0, 0
+        index = self.index_of(first)
+        # What is finished is one stretch nearly always: removed together, so a purge is linear.
+        finished_from = finished_to = index
+        while first <= last and index < len(segments):
+            segment = segments[index]
+            low, high = max(first, segment.first), min(last, segment.last)
+            if low > high:
+                break
+            fresh = segment.live_in(low, high)
+            for part in fresh:
+                settled = segment.settle(*part)
+                count += settled[0]
+                nbytes += settled[1]
+            if segment.left == 0:
+                self._finish(segment)
+                if finished_to != index:
+                    finished_from = index
+                finished_to = index + 1
+            else:
+                if segment.stored:
+                    # What was settled before is not told again: the journal's ranges never overlap.
+                    for part in fresh:
+                        journal.settle(self.queue_id, segment, *part)
+                if segment.stored or segment.index == 0:
+                    # What waits for the journal is written as it is.
+                    freed = segment.compact()
+                    self.memory_bytes -= freed
+                    self.released_bytes += freed
+            first = high + 1
+            index += 1
+        removed = finished_to - finished_from
+        if removed:
+            del segments[finished_from:finished_to]
+            if self.at > finished_from:
+                self.at = max(finished_from, self.at - removed)
+                if self.at < len(segments):
+                    self.cursor = max(self.cursor, segments[self.at].first)
+        return count, nbytes
+
+    def _finish(self, segment: Segment) -> None:
+        self.memory_bytes -= segment.nbytes
+        self.released_bytes += segment.nbytes
+        segment.sealed = True
+        segment.due_ms = None
+        if segment.stored:
+            self.journal.retire(self.queue_id, segment.first, segment.last)
+
+    def index_of(self, seq: int) -> int:
+        """Of the segment that holds the message, or else of the next one."""
+        segments = self.segments
+        if segments and segments[0].last >= seq:
+            return 0
+        return bisect_left(segments, seq, key=_last)
+
+    def holds(self, seq: int) -> bool:
+        """The message is not settled."""
+        index = self.index_of(seq)
+        if index >= len(self.segments) or self.segments[index].first > seq:
+            return False
+        return bool(self.segments[index].live_in(seq, seq))
+
+    @property
+    def journalled(self) -> bool:
+        """Some of the messages are on disk, or will be. Looks at the ends only: enough for a hint."""
+        segments = self.segments
+        return bool(segments) and (segments[0].persistent or segments[-1].persistent)
+
+    # Between memory and disk
+
+    def shrink(self, bytes_max: int) -> None:
+        """Let segments leave memory, from the far end on, until at most about `bytes_max` stay. What the journal
+        does not hold yet is given to it, and leaves after its commit: call again then. The segment at the cursor
+        stays."""
+        segments, journal = self.segments, self.journal
+        index = len(segments) - 1
+        while self.memory_bytes > bytes_max and index >= 0:
+            segment = segments[index]
+            if segment.runs is not None and segment.left and index != self.at:
+                if segment.stored and segment.index <= journal.durable:
+                    self.memory_bytes -= segment.nbytes
+                    segment.evict()
+                    self._merge(index)
+                    self._merge(index - 1)
+                elif not segment.index and not segment.persistent and segment.held == segment.size:
+                    segment.sealed = True
+                    journal.append(self.queue_id, segment)
+            index -= 1
+
+    def _merge(self, index: int) -> None:
+        """Make the segment and the one behind it one, if nothing of them was delivered."""
+        segments = self.segments
+        if 0 <= index < len(segments) - 1 and segments[index].first >= self.cursor:
+            here, behind = segments[index], segments[index + 1]
+            if here.mergeable(behind):
+                here.absorb(behind)
+                del segments[index + 1]
+
+    def next_read(self, distance: int) -> tuple[int, int] | None:
+        """What to read now, the first and last sequence number of a segment that is on disk only: the one that is
+        wanted, else one of the next `distance` behind the cursor; None when there is none."""
+        if self.wanted is not None:
+            wanted, self.wanted = self.wanted, None
+            return wanted
+        for segment in self.segments[self.at : self.at + distance]:
+            if segment.runs is None:
+                return segment.first, segment.last
+        return None
+
+    def loaded(self, first: int, rows: list[Row]) -> int:
+        """Rows that were read back, from the segment on that began at `first` when they were asked for. Those whose
+        messages are settled or in memory by now are passed over. Returns by how much the bytes of bodies were counted
+        wrong until now. Raises JournalDamaged when a row is missing, or does not hold what it should."""
+        if self._on_disk_at(first) is not None and not (rows and rows[0].first_seq <= first <= rows[0].last_seq):
+            raise JournalDamaged(f"the row with message {first} of queue {self.queue_id} is missing")
+        off = 0
+        for row in rows:
+            segment = self._on_disk_at(row.first_seq)
+            if segment is None:
+                continue
+            if segment.first < row.first_seq:
+                # While the read was on its way, what stands before the row was evicted too and became one with it.
+                segment = self._split(segment, row.first_seq)
+            if segment.last > row.last_seq:
+                self._split(segment, row.last_seq + 1)
+            try:
+                off += segment.load(parse_row(row.data))
+            except ValueError as error:
+                raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
+            self.memory_bytes += segment.nbytes
+        return off
+
+    def _on_disk_at(self, seq: int) -> Segment | None:
+        """The segment on disk only that holds `seq`, if there is one."""
+        index = self.index_of(seq)
+        if index < len(self.segments):
+            segment = self.segments[index]
+            if segment.runs is None and segment.first <= seq:
+                return segment
+        return None
+
+    def _split(self, segment: Segment, seq: int) -> Segment:
+        """Cut the untouched segment on disk before `seq`; the part from there on."""
+        rest = segment.cut_from(seq)
+        self.segments.insert(self.index_of(segment.first) + 1, rest)
+        return rest

@@ -1,0 +1,83 @@
+"""Whose turn it is: the consumers of a queue, by priority, and in turn among equals.
+
+What comes in: consumers that come and go. What goes out: groups of consumers, in the order in which they are served.
+Rules: 1. Who has a higher priority is served as long as he has credit. 2. With a single active consumer the others
+wait until it is gone; the next one is the one with the highest priority, and of those the first that came. 3. An
+active consumer stays active when one of a higher priority comes.
+Not here: credit (`amqpd/consumers.py`), how much one turn is (`queue.py`).
+
+Source: https://www.rabbitmq.com/docs/consumer-priority, https://www.rabbitmq.com/docs/consumers#single-active-consumer.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator
+
+from amqpd.queues.consumer import Subscriber
+
+
+class Turns:
+    def __init__(self, single_active: bool = False) -> None:
+        self._single_active = single_active
+        self._groups: list[tuple[int, deque[Subscriber]]] = []
+        """(-priority, consumers)"""
+        self._served: list[deque[Subscriber]] = []
+        self._count = 0
+        self.active: Subscriber | None = None
+        """the single active consumer, if there is to be only one"""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Subscriber]:
+        """Highest priority first."""
+        for _, group in self._groups:
+            yield from group
+
+    def __contains__(self, consumer: object) -> bool:
+        return any(each is consumer for each in self)
+
+    @property
+    def groups(self) -> list[deque[Subscriber]]:
+        """To be served in this order; who was served goes to the end of its group."""
+        return self._served
+
+    def add(self, consumer: Subscriber) -> None:
+        for key, group in self._groups:
+            if key == -consumer.priority:
+                group.append(consumer)
+                break
+        else:
+            insort(self._groups, (-consumer.priority, deque((consumer,))), key=lambda each: each[0])
+        self._count += 1
+        self._choose()
+
+    def remove(self, consumer: Subscriber) -> bool:
+        """Whether it was there."""
+        for index, (_, group) in enumerate(self._groups):
+            if consumer in group:
+                group.remove(consumer)
+                if not group:
+                    del self._groups[index]
+                self._count -= 1
+                if consumer is self.active:
+                    self.active = None
+                self._choose()
+                return True
+        return False
+
+    def clear(self) -> list[Subscriber]:
+        """All of them, who are not here any more."""
+        consumers = list(self)
+        self._groups, self._served, self._count, self.active = [], [], 0, None
+        return consumers
+
+    def _choose(self) -> None:
+        if not self._single_active:
+            self._served = [group for _, group in self._groups]
+        else:
+            if self.active is None:
+                self.active = next(iter(self), None)
+            self._served = [deque((self.active,))] if self.active is not None else []

@@ -1,0 +1,45 @@
+"""Which queue has to be looked at when, though nothing comes in.
+
+What comes in: queues, each with a time; the time that it is. What goes out: the next time; the queues whose time has
+come.
+Rules: a queue has one time at most, its earliest; a time that is too early costs a look, one too late is never there.
+Not here: why (`queues/mortality.py`), who sleeps until then (`pump.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amqpd.queues.queue import Queue
+
+
+class Wakes:
+    """Times in milliseconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Queue]] = []
+        """what is not the queue's `wake_ms` any more is passed over"""
+        self._number = 0
+
+    def ask(self, queue: Queue, at_ms: int) -> None:
+        if queue.wake_ms is None or at_ms < queue.wake_ms:
+            queue.wake_ms = at_ms
+            self._number += 1
+            heappush(self._heap, (at_ms, self._number, queue))
+
+    @property
+    def next_ms(self) -> int | None:
+        heap = self._heap
+        while heap and heap[0][2].wake_ms != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due(self, now_ms: int) -> Iterator[Queue]:
+        """The queues whose time has come; they have to ask again."""
+        while (at_ms := self.next_ms) is not None and at_ms <= now_ms:
+            queue = heappop(self._heap)[2]
+            queue.wake_ms = None
+            yield queue

@@ -1,0 +1,238 @@
+"""Messages that expire, are dropped, die and come back: a queue's settings at work; the test moves the clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pamqp import commands
+
+from amqpd.kernel import scan_publishes
+from tests.core.harness import Client, Harness, publish_bytes
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()
+
+
+@pytest.fixture
+def client(harness: Harness) -> Client:
+    return harness.client()
+
+
+def declare(client: Client, name: str = "q", **arguments: Any) -> None:
+    named = {"x-" + key.replace("_", "-"): value for key, value in arguments.items()}
+    client.declare(name, durable=True, arguments=named)
+
+
+def get(client: Client, queue: str = "q") -> Any:
+    client.send(commands.Basic.Get(queue=queue, no_ack=True))
+    found = client.messages()
+    if not found:
+        client.expect(commands.Basic.GetEmpty)
+        return None
+    return found[0]
+
+
+def later(harness: Harness, ms: int) -> None:
+    harness.node.now_ms += ms
+    harness.step()
+
+
+def test_a_message_expires_wherever_it_stands(harness: Harness, client: Client) -> None:
+    declare(client)
+    for body, expiration in ((b"1", None), (b"2", "50"), (b"3", "200")):
+        client.publish(body, "q", expiration=expiration) if expiration else client.publish(body, "q")
+    later(harness, 50)
+    assert client.declare("q", passive=True).message_count == 3, "not before its time"
+    later(harness, 1)
+    assert client.declare("q", passive=True).message_count == 2
+    assert [get(client).body, get(client).body] == [b"1", b"3"]
+
+
+def test_the_shorter_of_two_times_holds(harness: Harness, client: Client) -> None:
+    declare(client, message_ttl=100)
+    client.publish(b"queue", "q", expiration="500")
+    client.publish(b"own", "q", expiration="20")
+    later(harness, 21)
+    assert client.declare("q", passive=True).message_count == 1
+    later(harness, 80)
+    assert client.declare("q", passive=True).message_count == 0
+
+
+def test_with_a_ttl_of_0_only_a_waiting_consumer_gets_it(harness: Harness, client: Client) -> None:
+    declare(client, message_ttl=0)
+    client.publish(b"nobody", "q")
+    assert client.declare("q", passive=True).message_count == 0
+    client.consume("q")
+    client.publish(b"somebody", "q")
+    assert client.bodies() == [b"somebody"]
+
+
+def test_what_is_delivered_does_not_expire_before_it_comes_back(harness: Harness, client: Client) -> None:
+    declare(client)
+    client.publish(b"x", "q", expiration="10")
+    client.send(commands.Basic.Get(queue="q"))
+    (message,) = client.messages()
+    later(harness, 100)
+    assert harness.node.queues["/", "q"].backlog.unacked == 1
+    client.send(commands.Basic.Nack(message.tag, False, True))
+    assert get(client) is None
+    queue = harness.node.queues["/", "q"]
+    assert (queue.backlog.ready, queue.backlog.unacked, queue.facts.expired) == (0, 0, 1)
+
+
+def test_an_expired_message_is_dead_lettered_once_with_its_death(harness: Harness, client: Client) -> None:
+    declare(client, "dead")
+    declare(client, "q", dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=1000)
+    client.publish(b"x", "q", expiration="10", delivery_mode=2)
+    later(harness, 11)
+    message = get(client, "dead")
+    (death,) = message.properties.headers["x-death"]
+    assert {key: value for key, value in death.items() if key != "time"} == {
+        "count": 1,
+        "reason": "expired",
+        "queue": "q",
+        "exchange": "",
+        "routing-keys": ["q"],
+        "original-expiration": "10",
+    }
+    assert message.properties.expiration is None
+    assert message.properties.headers["x-first-death-queue"] == "q"
+    assert get(client, "dead") is None
+    assert harness.node.queues["/", "q"].facts.dead_lettered == 1
+
+
+def test_deadlines_survive_a_restart(harness: Harness, client: Client) -> None:
+    declare(client)
+    client.publish(b"1", "q", expiration="50", delivery_mode=2)
+    client.publish(b"2", "q", delivery_mode=2)
+    client.publish(b"3", "q", expiration="5000", delivery_mode=2)
+    now_ms = harness.node.now_ms
+    harness.restart()
+    harness.node.now_ms = now_ms + 51
+    harness.step()
+    client = harness.client()
+    assert [get(client).body, get(client).body] == [b"2", b"3"]
+
+
+def test_drop_head_keeps_the_newest(client: Client) -> None:
+    declare(client, max_length=3)
+    for n in range(10):
+        client.publish(b"%d" % n, "q")
+    assert client.declare("q", passive=True).message_count == 3
+    assert [get(client).body for _ in range(3)] == [b"7", b"8", b"9"]
+
+
+def test_max_length_bytes_counts_bodies(client: Client) -> None:
+    declare(client, max_length_bytes=100)
+    for size in (40, 40, 40, 10):
+        client.publish(bytes(size), "q")
+    assert [len(get(client).body) for _ in range(3)] == [40, 40, 10]
+
+
+def test_reject_publish_refuses_what_is_over_the_limit(client: Client) -> None:
+    declare(client, max_length=2, overflow="reject-publish")
+    client.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+    for n in range(4):
+        client.publish(b"%d" % n, "q")
+    assert [nack.delivery_tag for nack in client.take(commands.Basic.Nack)] == [3, 4]
+    acks = client.take(commands.Basic.Ack)
+    assert acks[-1].delivery_tag == 2
+    assert [get(client).body for _ in range(2)] == [b"0", b"1"]
+
+
+def test_the_highest_priority_is_served_first(client: Client) -> None:
+    declare(client, max_priority=5)
+    for priority, body in ((1, b"low"), (9, b"high"), (None, b"none"), (5, b"also high")):
+        client.publish(body, "q", priority=priority) if priority else client.publish(body, "q")
+    assert [get(client).body for _ in range(4)] == [b"high", b"also high", b"low", b"none"]
+
+
+def test_priorities_survive_a_restart(harness: Harness, client: Client) -> None:
+    declare(client, max_priority=5)
+    for priority in (1, 4, 2):
+        client.publish(b"%d" % priority, "q", priority=priority, delivery_mode=2)
+    harness.restart()
+    client = harness.client()
+    assert [get(client).body for _ in range(3)] == [b"4", b"2", b"1"]
+
+
+def test_a_rejected_message_is_dead_lettered(harness: Harness, client: Client) -> None:
+    declare(client, "dead")
+    declare(client, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    client.publish(b"x", "q")
+    client.consume("q")
+    (message,) = client.messages()
+    client.send(commands.Basic.Reject(message.tag, False))
+    (death,) = get(client, "dead").properties.headers["x-death"]
+    assert (death["reason"], death["count"]) == ("rejected", 1)
+
+
+def test_a_quorum_queue_counts_deliveries_and_gives_up(client: Client) -> None:
+    declare(client, "dead")
+    declare(client, queue_type="quorum", delivery_limit=2, dead_letter_exchange="", dead_letter_routing_key="dead")
+    client.publish(b"x", "q")
+    counts = []
+    for _ in range(3):
+        client.send(commands.Basic.Get(queue="q"))
+        (message,) = client.messages()
+        counts.append((message.properties.headers or {}).get("x-delivery-count"))
+        client.send(commands.Basic.Nack(message.tag, False, True))
+    assert counts == [None, 1, 2]
+    assert get(client) is None
+    assert get(client, "dead").properties.headers["x-death"][0]["reason"] == "delivery_limit"
+
+
+def test_one_consumer_is_active_and_the_next_takes_over(harness: Harness, client: Client) -> None:
+    declare(client, single_active_consumer=True)
+    client.consume("q", "first")
+    client.consume("q", "second")
+    for n in range(3):
+        client.publish(b"%d" % n, "q")
+    assert {message.method.consumer_tag for message in client.messages()} == {"first"}
+    client.call(commands.Basic.Cancel(consumer_tag="first"), commands.Basic.CancelOk)
+    client.publish(b"3", "q")
+    assert [message.method.consumer_tag for message in client.messages()] == ["second"]
+
+
+def test_an_unused_queue_expires_and_a_used_one_does_not(harness: Harness, client: Client) -> None:
+    declare(client, expires=100)
+    later(harness, 99)
+    client.declare("q", passive=True)
+    later(harness, 99)
+    assert ("/", "q") in harness.node.queues
+    client.consume("q")
+    later(harness, 500)
+    assert ("/", "q") in harness.node.queues
+    client.call(commands.Basic.Cancel(consumer_tag="t"), commands.Basic.CancelOk)
+    later(harness, 100)
+    assert ("/", "q") not in harness.node.queues
+
+
+def test_a_cycle_of_expiry_ends(harness: Harness, client: Client) -> None:
+    declare(client, "a", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="b")
+    declare(client, "b", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="a")
+    client.publish(b"x", "a")
+    for _ in range(5):
+        later(harness, 11)
+    assert client.declare("a", passive=True).message_count == 0
+    assert client.declare("b", passive=True).message_count == 0
+
+
+def test_a_delayed_message_comes_in_time_also_after_a_restart(harness: Harness, client: Client) -> None:
+    declare(client)
+    run = scan_publishes(publish_bytes(b"later", "q", delivery_mode=1), 0, 1 << 20, 1 << 20)
+    assert run is not None
+    assert harness.node.delay("/", run, harness.node.properties.read(run.properties), 100)
+    later(harness, 100)
+    assert get(client) is None
+    now_ms = harness.node.now_ms
+    harness.restart()
+    harness.node.now_ms = now_ms
+    client = harness.client()
+    assert get(client) is None
+    later(harness, 1)
+    assert get(client).body == b"later"
+    assert harness.node.delayed["/"].backlog.ready == 0
