@@ -21,12 +21,8 @@ class MemoryShares:
     def __init__(self, limits: Limits, queues: Mapping[tuple[str, str], Queue]) -> None:
         self._limits = limits
         self._queues = queues
-        self._share: int | None = None
-        """of a large queue; worked out at most once a tick"""
-
-    def forget(self) -> None:
-        """A new tick: what the queues hold is different."""
-        self._share = None
+        self.share: int | None = None
+        """of a large queue; worked out anew when a tick sets it to None"""
 
     def of(self, queue: Queue) -> int:
         """In bytes."""
@@ -36,8 +32,8 @@ class MemoryShares:
             or len(self._queues) * limits.queue_memory_bytes <= limits.backlog_memory_bytes
         ):
             return limits.queue_memory_bytes
-        if self._share is None:
+        if self.share is None:
             large = sum(each.backlog.memory_bytes > limits.small_queue_bytes for each in self._queues.values())
             share = max(limits.small_queue_bytes, limits.backlog_memory_bytes // max(1, large))
-            self._share = min(limits.queue_memory_bytes, share)
-        return self._share
+            self.share = min(limits.queue_memory_bytes, share)
+        return self.share

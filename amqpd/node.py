@@ -315,8 +315,9 @@ class Node:
         """Everything that the input and the time since the last tick made necessary. What must be read from disk
         now."""
         reads: list[Read] = []
-        self._shares.forget()
-        self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
+        self._shares.share = None
+        if self.wakes.heap:
+            self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
         if self.quotas.waiting:
             self.quotas.look(self.now_ms)
         while self.dirty:

@@ -14,7 +14,7 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -31,15 +31,18 @@ from amqpd.definitions.document import BadDefinitions, Definitions, read_definit
 from amqpd.definitions.export import export_text
 from amqpd.security.passwords import hash_password, verify_password
 from amqpd.topology.codec import decode_record, encode_key, encode_record
-from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, Record, UserRecord
+from amqpd.topology.records import BindingRecord, Change, Key, Put, Record, UserRecord
 from amqpd.topology.state import Topology
+from amqpd.topology.store import StoreDamaged
 
 # A million queues with some arguments; it is read into memory whole, several times over.
 FILE_BYTES_MAX = 256 << 20
 # Mistakes of a file that are shown; the rest is counted.
 PROBLEMS_SHOWN_MAX = 20
-# Transient records in one command of the control socket, whose line holds 4 MiB.
-TRANSIENTS_A_COMMAND = 100
+# Changes of transient things in one command of the control socket: so many, or so many characters, as its line holds
+# 4 MiB.
+TRANSIENTS_A_COMMAND = 500
+CHARACTERS_A_COMMAND = 1 << 20
 
 
 @click.group()
@@ -239,13 +242,7 @@ class _Import:
         return not each.record.durable if isinstance(each, Put) else each.key in self.live
 
     def _change_transients(self, data_dir: Path) -> None:
-        changes = [each for each in self.found.changes if self._is_transient(each)]
-        for first in range(0, len(changes), TRANSIENTS_A_COMMAND):
-            some = changes[first : first + TRANSIENTS_A_COMMAND]
-            wish = {
-                "put": [_spelled(each.record) for each in some if isinstance(each, Put)],
-                "delete": [encode_key(each.key) for each in some if isinstance(each, Delete)],
-            }
+        for wish in _commands(each for each in self.found.changes if self._is_transient(each)):
             if control.call(data_dir, "transients change", wish, ANSWER_TIMEOUT_S) is None:
                 raise click.ClickException("the broker ended during the import: transient things are missing")
 
@@ -267,14 +264,34 @@ def _is_within(record: Record) -> bool:
     return bool(getattr(record, "vhost", ""))
 
 
-def _spelled(record: Record) -> dict[str, str]:
-    return {"key": encode_key(record.key), "record": encode_record(record)}
+def _commands(changes: Iterable[Change]) -> Iterator[dict[str, list[Any]]]:
+    """The changes in their order, as the arguments of commands that fit in a line each."""
+    wish: dict[str, list[Any]] = {"put": [], "delete": []}
+    count = characters = 0
+    for each in changes:
+        if isinstance(each, Put):
+            text = encode_record(each.record)
+            wish["put"].append({"key": encode_key(each.record.key), "record": text})
+            characters += len(text)
+        else:
+            wish["delete"].append(encode_key(each.key))
+        count += 1
+        if count == TRANSIENTS_A_COMMAND or characters >= CHARACTERS_A_COMMAND:
+            yield wish
+            wish = {"put": [], "delete": []}
+            count = characters = 0
+    if count:
+        yield wish
 
 
 def _live_records(data_dir: Path) -> list[Record] | None:
     """What the running broker alone knows; None when none runs."""
     rows = control.rows(data_dir, "transients list", timeout_s=ANSWER_TIMEOUT_S)
-    return None if rows is None else [decode_record(row["key"], row["record"]) for row in rows]
+    try:
+        return None if rows is None else [decode_record(row["key"], row["record"]) for row in rows]
+    except StoreDamaged as error:
+        # A field table of 256 KiB and more is not listed.
+        raise click.ClickException(f"what is not durable in the running broker cannot be read: {error}") from None
 
 
 def _with_live(topology: Topology, live: Iterable[Record]) -> Topology:

@@ -43,7 +43,7 @@ from amqpd.topology.sync import records_of, transaction_of
 FILE_NAME = "metadata.db"
 # Somebody else changed the same things in each of so many rounds of a few milliseconds.
 ROUNDS_MAX = 20
-# A larger plan is cut here, at whatever stands there: a broker applies a transaction in one go, at some 20,000
+# A larger plan is cut here, at whatever stands there: a broker applies a transaction in one go, at some 15,000
 # changes a second, and does nothing else meanwhile.
 CHANGES_A_TRANSACTION = 10_000
 # How long the running broker may take to look; it needs milliseconds.
@@ -243,10 +243,12 @@ def _shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(value)
-    # Nobody's name shall move the cursor of who lists it.
-    return "".join(
-        c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in str(value)
-    )
+    return safe(str(value))
+
+
+def safe(text: str) -> str:
+    """Nobody's name shall move the cursor of who reads it."""
+    return "".join(c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _width(text: str) -> int:
