@@ -228,11 +228,13 @@ class Channel:
             self.fail(error, _PUBLISH_ID)
 
     def flush_confirms(self) -> None:
-        if self.confirms is None or self.closing or self.closed:
+        confirms = self.confirms
+        if confirms is None or self.closing or self.closed:
             return
-        for tag in self.confirms.refused():
-            self.connection.write(nack_frame(self.id, tag))
-        due = self.confirms.due()
+        if confirms.any_refused:
+            for tag in confirms.refused():
+                self.connection.write(nack_frame(self.id, tag))
+        due = confirms.due()
         if due is not None:
             self.connection.write(ack_frame(self.id, *due))
 

@@ -179,7 +179,10 @@ LISTINGS: Mapping[str, Callable[[Node, Filters], Iterator[Row]]] = {
 
 
 def _state(connection: Connection) -> str:
-    return "blocked" if connection.intake.blocked else connection.state.value
+    if connection.intake.blocked:
+        return "blocked"
+    # RabbitMQ's word for a publisher that is slowed down.
+    return "flow" if connection.intake.throttled else connection.state.value
 
 
 def _wanted(filters: Filters, vhost: str, user: str | None = None) -> bool:

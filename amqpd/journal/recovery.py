@@ -184,7 +184,9 @@ def _returned(
         if gone.by(queue_id, seq, seq, idx):
             continue
         if idx > index or count < 0:
-            raise JournalDamaged(f"message {seq} of queue {queue_id} came back {count} times in transaction {idx}")
+            raise JournalDamaged(
+                f"message {seq} of queue {queue_id} came back {count} times in transaction {idx} of {index}"
+            )
         if queue_id != known_queue:
             known_queue = queue_id
             queue = queues.get(queue_id)

@@ -137,10 +137,14 @@ def _delete_rows(name: str, of: Table) -> Any:
 def _settled() -> list[Any]:
     """Settled ranges, in and out."""
     ranges, items = _each("settled", *[Integer] * 3)
-    insert_settled = insert(settled).prefix_with("OR IGNORE")
-    insert_settled = insert_settled.from_select(
+    insert_settled = upsert(settled).from_select(
         ["queue_id", "first_seq", "last_seq", "source", "epoch", "idx"],
-        select(*items, *_origin()).select_from(ranges),
+        select(*items, *_origin()).select_from(ranges).where(true()),
+    )
+    # A range is settled once; the record that is there is of a dropped queue with the same id, and waits to leave.
+    insert_settled = insert_settled.on_conflict_do_update(
+        index_elements=["queue_id", "first_seq", "last_seq"],
+        set_={name: insert_settled.excluded[name] for name in ("source", "epoch", "idx")},
     )
     _, (queue_id, first, until, last, idx) = _each("settled_deletes", *[Integer] * 5)
     doomed = settled.alias("doomed")

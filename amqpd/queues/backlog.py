@@ -12,7 +12,6 @@ Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable
 from heapq import heappop, heappush
 
@@ -20,6 +19,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
+from amqpd.queues.returned import Returned
 from amqpd.queues.segment import Segment
 from amqpd.queues.segments import Segments
 
@@ -37,10 +37,9 @@ others have to stay"""
 
 
 class Backlog(Segments):
-    def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool) -> None:
+    def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
         super().__init__(queue_id, journal, durable)
-        self.returned: list[tuple[int, int]] = []
-        self.fifo_returns = False
+        self.returned = Returned(fifo_returns)
         self.ready = 0
         self.unacked = 0
         self.ready_bytes = 0
@@ -100,7 +99,13 @@ class Backlog(Segments):
         segments = self.segments
         while self.at < len(segments):
             segment = segments[self.at]
-            low, high = segment.next_live(self.cursor - segment.first, limit)
+            low = self.cursor - segment.first
+            if segment.gone is None:
+                if low < segment.head:
+                    low = segment.head
+                high = min(low + limit, segment.last - segment.first + 1)
+            else:
+                low, high = segment.next_live(low, limit)
             if low >= high:
                 if self.at == len(segments) - 1:
                     return None
@@ -129,7 +134,7 @@ class Backlog(Segments):
         return None
 
     def _take_returned(self, limit: int, nbytes: int) -> Piece | None:
-        first, last = self.returned[0]
+        first, last = self.returned.first
         segment = self.segments[self.index_of(first)]
         if segment.runs is None:
             self.wanted = (segment.first, segment.last)
@@ -139,10 +144,7 @@ class Backlog(Segments):
         if nbytes:
             stop = min(stop, start + _ceil(nbytes, run.body_size))
         taken = stop - start
-        if first + taken > last:
-            del self.returned[0]
-        else:
-            self.returned[0] = (first + taken, last)
+        self.returned.serve(taken)
         self.ready -= taken
         self.unacked += taken
         self.ready_bytes -= taken * run.body_size
@@ -153,7 +155,7 @@ class Backlog(Segments):
     def oldest_ms(self) -> int | None:
         """When the first ready message came, in ms since the epoch; None when there is none."""
         if self.returned:
-            first = min(self.returned)[0]
+            first = self.returned.lowest()
             segment = self.segments[self.index_of(first)]
             return segment.arrival(first - segment.first)
         for segment in self.segments[self.at :] if self.ready else ():
@@ -196,10 +198,7 @@ class Backlog(Segments):
         while first <= last:
             segment = self.segments[index]
             end = min(last, segment.last)
-            if self.fifo_returns:
-                self.returned.append((first, end))
-            else:
-                insort(self.returned, (first, end))
+            self.returned.add(first, end)
             count, nbytes = end - first + 1, segment.bytes_in(first, end)
             self.ready += count
             self.unacked -= count
@@ -215,7 +214,7 @@ class Backlog(Segments):
         count = self.ready
         for first, last in self.returned:
             self.discard(first, last)
-        self.returned = []
+        self.returned.clear()
         if self.cursor < self.next_seq:
             self.discard(self.cursor, self.next_seq - 1)
         self.cursor = self.next_seq
@@ -242,7 +241,8 @@ class Backlog(Segments):
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
         self.journal.drop(self.queue_id)
-        self.segments, self.returned, self.wanted, self.due = [], [], None, []
+        self.segments, self.wanted, self.due = [], None, []
+        self.returned.clear()
         self.memory_bytes = 0
 
     def loaded(self, first: int, rows: list[Row]) -> int:
@@ -315,7 +315,7 @@ class Backlog(Segments):
 
     def _expired(self, first: int, last: int) -> int:
         if first < self.cursor:
-            self._cut_returned(first, last)
+            self.returned.cut(first, last)
         count, nbytes = self.discard(first, last)
         self.ready -= count
         self.ready_bytes -= nbytes
@@ -323,26 +323,10 @@ class Backlog(Segments):
 
     def _ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
         """The ready ones among the unsettled messages first..last of one segment, in order."""
-        found: list[tuple[int, int]] = []
-        if first < self.cursor:
-            returned = self.returned if not self.fifo_returns else sorted(self.returned)
-            index = max(0, bisect_left(returned, (first, 0)) - 1)
-            while index < len(returned) and returned[index][0] <= min(last, self.cursor - 1):
-                low, high = max(first, returned[index][0]), min(last, returned[index][1])
-                if low <= high:
-                    found.append((low, high))
-                index += 1
+        found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []
         if last >= self.cursor:
             found.append((max(first, self.cursor), last))
         return found
-
-    def _cut_returned(self, first: int, last: int) -> None:
-        """Take first..last, which stand in one interval, out of what was returned."""
-        for index, (low, high) in enumerate(self.returned):
-            if low <= first and last <= high:
-                rest = [part for part in ((low, first - 1), (last + 1, high)) if part[0] <= part[1]]
-                self.returned[index : index + 1] = rest
-                return
 
     def _schedule(self, segment: Segment) -> None:
         if segment.deadlines is not None:

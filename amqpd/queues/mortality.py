@@ -198,7 +198,7 @@ class Mortality:
         returned = backlog.returned
         if not returned:
             return backlog.take(limit)
-        first, last = returned[0]
+        first, last = returned.first
         count = counts.get(first, 0)
         alike = 1
         while alike < limit and first + alike <= last and counts.get(first + alike, 0) == count:

@@ -53,8 +53,7 @@ class Queue:
             self._levels = Levels(record.id, host.journal, record.durable, self.settings.max_priority)
             self.backlog = self._levels
         else:
-            self.backlog = Backlog(record.id, host.journal, record.durable)
-            self.backlog.fifo_returns = self.settings.quorum
+            self.backlog = Backlog(record.id, host.journal, record.durable, self.settings.quorum)
         self.wake_ms: int | None = None
         """the host's: when it will look at the queue by itself"""
         self.facts = Facts(host.now_ms)
@@ -197,7 +196,7 @@ class Queue:
 
     def _serve(self, group: deque[Subscriber]) -> bool:
         """Give to these consumers in turn; True when something is left and none of them has credit."""
-        backlog = self.backlog
+        backlog, counts = self.backlog, self.mortality.counts
         without = 0
         while backlog.ready and without < len(group):
             consumer = group[0]
@@ -215,7 +214,9 @@ class Queue:
             run, low, high, seq, redelivered = piece
             consumer.deliver(run, low, high, seq, redelivered)
             if consumer.no_ack:
-                self.settle(seq, seq + high - low - 1)
+                if counts:
+                    self.mortality.forget(seq, seq + high - low - 1)
+                self.facts.acked += backlog.settle(seq, seq + high - low - 1)
         return bool(backlog.ready)
 
     def _portion(self, count: int) -> int:

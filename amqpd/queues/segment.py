@@ -94,6 +94,7 @@ class Segment:
     def add(self, run: Run, now_ms: int) -> None:
         assert self.runs is not None
         count, size = run.count, run.body_size
+        offset = self.last - self.first + 1
         if not self.runs:
             self.published_ms = now_ms
             self.body_size = size
@@ -103,13 +104,13 @@ class Segment:
             if now_ms - self.published_ms >= ARRIVAL_MS:
                 if self.arrivals is None:
                     self.arrivals = Arrivals(self.published_ms)
-                self.arrivals.add(self.last - self.first + 1, now_ms)
-        self.offsets.append(self.last - self.first + 1)
+                self.arrivals.add(offset, now_ms)
+        self.offsets.append(offset)
         self.runs.append(run)
         self.last += count
         self.left += count
         self.held += count
-        self.nbytes += run.nbytes
+        self.nbytes += run.stride * count
         self.body_bytes += count * size
 
     def absorb(self, behind: Segment) -> None:

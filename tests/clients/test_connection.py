@@ -286,3 +286,13 @@ def test_a_user_with_a_password_may_update_the_secret_to_anything(port: int) -> 
             answer = wire.call(commands.Connection.UpdateSecret(secret, "rotation"))
             assert isinstance(answer, commands.Connection.UpdateSecretOk), described(answer)
         wire.close()
+
+
+def test_what_follows_connection_close_is_thrown_away_and_the_close_ok_arrives(port: int) -> None:
+    """A client whose channels have buffers of their own may send its close before their publishes (amqplib does)."""
+    with Wire(port) as wire:
+        wire.open()
+        wire.open_channel()
+        wire.send_bytes(frame.marshal(commands.Connection.Close(200, "", 0, 0), 0))
+        wire.send_bytes(publish_bytes(1, "", "nowhere", bytes(1000)) * 8000)
+        assert isinstance(wire.read_method()[1], commands.Connection.CloseOk)

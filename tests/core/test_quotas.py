@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
+from amqpd.inventory import connections
 from amqpd.topology.records import Delete, ParameterRecord, Put, UserRecord
 from tests.core.harness import Client, Harness, publish_bytes
 
@@ -50,6 +51,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate(harness: Harness) -> None
     client.raw(publish_bytes(b"x") * 100)
     assert ready(harness) == 30
     assert client.connection.reading_paused
+    assert [row["state"] for row in connections(harness.node, {}, 0.0)] == ["flow"]
     later(harness, 1000)
     assert ready(harness) == 40
     assert client.connection.reading_paused

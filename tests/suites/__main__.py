@@ -49,7 +49,7 @@ def main() -> int:
         try:
             runs[broker] = outcomes(folder)
         except ValueError as error:
-            print(f"{options.suite} on {broker}: {error}; its output is in {folder / 'output.txt'}", file=sys.stderr)
+            print(f"{options.suite} on {broker}: {error}; its output is in {folder}", file=sys.stderr)
             return 2
     return report(options, runs)
 
@@ -90,10 +90,12 @@ def run_suite(suite: Suite, options: argparse.Namespace, folder: Path) -> None:
     """Output goes to a file; a suite that does not end is ended, and its tests are missing then."""
     places = {"python": options.python, "checkout": str(options.checkout), "results": str(folder)}
     command = [word.format(**places) for word in suite.command]
-    command += [f"--deselect={test}" for test in suite.left_out] + options.more
+    if "pytest" in command:
+        command += [f"--deselect={test}" for test in suite.left_out]
+    command += options.more
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AMQPD_", "PYTHON"))}
     environment = {**kept, **{name: value.format(**places) for name, value in suite.environment.items()}}
-    with (folder / "output.txt").open("w") as output:
+    with (folder / suite.output).open("w") as output:
         try:
             subprocess.run(
                 command,

@@ -32,14 +32,16 @@ class Certificates:
 
 @dataclass(frozen=True)
 class Suite:
-    """`command` may hold {python}, {checkout} and {results}; the last is a folder for JUnit files or a text."""
+    """`command` may hold {python}, {checkout} and {results}; the last is a folder for JUnit files."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     certificates: Callable[[Path, Path], Certificates] | None = None
     # The suite wants to start a container with the broker: a stand-in tells it where the broker is.
     docker: bool = False
-    # Tests that run on neither broker: {pytest's id or a part that the tool knows: reason}.
+    # Where its standard output goes, in the folder of results.
+    output: str = "output.txt"
+    # Tests that run on neither broker: {pytest's id, or a name that the command has: reason}.
     left_out: Mapping[str, str] = field(default_factory=dict)
     time_limit_s: float = 15 * MINUTES
 
@@ -98,5 +100,22 @@ SUITES: dict[str, Suite] = {
     ),
     "kombu": Suite(
         (*PYTEST, *ONE_TRY, "-E", "py-amqp", "t/integration/test_py_amqp.py"),
+    ),
+    "amqp091-go": Suite(
+        # One panic ends the program, with all the tests that were to come; so this one cannot just fail.
+        ("go", "test", "-tags=integration", "-count=1", "-json", "-skip=^TestIntegrationConsumeFlow$", "."),
+        environment={"GOPROXY": "off"},
+        output="go-test.json",
+        left_out={
+            "TestIntegrationConsumeFlow": "panics unless channel.flow is refused as RabbitMQ does (540); amqpd does "
+            "what the specification says",
+        },
+    ),
+    "amqplib": Suite(
+        (
+            # The suite's own limit of a second counts for each file as a whole, which is short on a busy machine.
+            *("node", "--test", "--test-timeout=30000"),
+            *("--test-reporter=junit", "--test-reporter-destination={results}/junit.xml"),
+        ),
     ),
 }

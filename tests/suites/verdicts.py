@@ -39,9 +39,9 @@ def reasons(results: Path) -> dict[str, str]:
 
 
 def reports(results: Path) -> Iterator[tuple[str, str, str]]:
+    """(test, outcome, what it said when it failed), as often as the tools report it."""
     for file in sorted(results.rglob("*.xml")):
-        for case in ElementTree.parse(file).getroot().iter("testcase"):
-            name = f"{case.get('classname')}::{case.get('name')}"
+        for name, case in cases(ElementTree.parse(file).getroot(), ()):
             bad = [child for child in case if child.tag in ("failure", "error")]
             skipped = any(child.tag == "skipped" for child in case)
             text = bad[0].get("message") or bad[0].text or "" if bad else ""
@@ -50,11 +50,22 @@ def reports(results: Path) -> Iterator[tuple[str, str, str]]:
         yield from go_reports(file)
 
 
+def cases(element: ElementTree.Element, path: tuple[str, ...]) -> Iterator[tuple[str, ElementTree.Element]]:
+    """JUnit's cases: named by their class where the tool has classes, by the suites around them where it has not."""
+    if element.tag == "testcase":
+        class_name = element.get("classname", "")
+        yield "::".join([*([class_name] if "." in class_name else path), element.get("name", "")]), element
+    inside = (*path, element.get("name", "")) if element.tag == "testsuite" else path
+    for child in element:
+        yield from cases(child, inside)
+
+
 def go_reports(file: Path) -> Iterator[tuple[str, str, str]]:
     words = {"pass": PASSED, "skip": SKIPPED, "fail": FAILED}
     said: dict[str, str] = {}
     for line in file.read_text().splitlines():
-        event = json.loads(line)
+        # Between the events stands what the tools themselves print.
+        event = json.loads(line) if line.startswith("{") else {}
         name = event.get("Test")
         if name is None:
             continue
