@@ -79,10 +79,10 @@ def accept(
     route: Route,
     replies: tuple[ReplyConsumer, ...] = (),
     delay_ms: int = 0,
-) -> None:
+) -> bool:
     """The run goes to its queues, or waits for `delay_ms`; what becomes of it when there are none is decided; its
     confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
-    publisher though others took it."""
+    publisher though others took it. Whether all of it was taken."""
     node, waits, taken = channel.node, False, run.count
     for queue in queues:
         part = run
@@ -117,6 +117,7 @@ def accept(
         if taken < run.count:
             confirms.refuse(run.count - taken)
             node.confirms_due[channel] = None
+    return taken == run.count
 
 
 def _unroutable(channel: Channel, run: Run, route: Route) -> int:
