@@ -109,7 +109,6 @@ HEADERS: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool]] = [
     ("widths do not matter", {"x-match": "all", "a": 5}, {"a": 5 + (1 << 40) - (1 << 40)}, True),
     ("a number is no text", {"x-match": "all", "a": 1}, {"a": "1"}, False),
     ("a number is no boolean", {"x-match": "all", "a": 1}, {"a": True}, False),
-    ("an integer is no float", {"x-match": "all", "a": 1}, {"a": 1.0}, False),
     ("case matters", {"x-match": "all", "a": "T"}, {"a": "t"}, False),
     ("x- headers are passed over", {"x-match": "all", "a": 1, "x-b": 2}, {"a": 1}, True),
     ("all-with-x: they are not", {"x-match": "all-with-x", "a": 1, "x-b": 2}, {"a": 1}, False),
@@ -120,7 +119,17 @@ HEADERS: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool]] = [
 
 @rule("AMQP 0-9-1 section 3.1.3.4", "A headers exchange compares headers with the binding's arguments, all or any.")
 @pytest.mark.parametrize(
-    ("arguments", "headers", "matches"), [pytest.param(*case[1:], id=case[0]) for case in HEADERS]
+    ("arguments", "headers", "matches"),
+    [
+        *(pytest.param(*case[1:], id=case[0]) for case in HEADERS),
+        pytest.param(
+            {"x-match": "all", "a": 1},
+            {"a": 1.0},
+            True,
+            id="an integer is equal to a float",
+            marks=differs(on="amqpd", why="not yet: an integer is never equal to a float"),
+        ),
+    ],
 )
 def test_headers(
     client: Wire, unique: Names, arguments: dict[str, Any], headers: dict[str, Any] | None, matches: bool
@@ -154,24 +163,16 @@ def test_bindings_count_at_once(client: Wire, unique: Names, kind: str) -> None:
     assert bodies(client, queue) == [b"%d" % number for number in range(5)]
 
 
-@rule("RabbitMQ: specification", "Keys that are no UTF-8 are as good as any.")
-@differs(
-    on="amqpd",
-    why="the keys of bindings are text, as names are: 502; those of publishes may be any octets",
-    asserted=True,
-)
-def test_keys_of_any_octets(client: Wire, broker: Broker) -> None:
-    queue, key = new_queue(client), b"\xff\x00\xfe"
-    bound = b"\x00\x00" + bytes([len(queue)]) + queue.encode() + b"\x0aamq.direct" + bytes([len(key)]) + key
-    payload = b"\x00\x32\x00\x14" + bound + b"\x00\x00\x00\x00\x00"
-    client.send_bytes(b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce")
-    if broker.name == "amqpd":
-        check_close(client.closed("connection"), 502)
-        return
-    client.expect(Queue.BindOk)
-    payload = b"\x00\x3c\x00\x28\x00\x00\x0aamq.direct" + bytes([len(key)]) + key + b"\x00"
+@rule("AMQP 0-9-1 section 4.2.5.3", "Names and keys are UTF-8; a method with another closes the connection.")
+@pytest.mark.parametrize("method", ["bind", "publish"])
+@differs(on="rabbitmq", why="501 FRAME_ERROR for what amqpd calls a syntax error", asserted=True)
+def test_keys_are_text(client: Wire, broker: Broker, method: str) -> None:
+    name, key = new_queue(client).encode(), b"\x03\xff\x00\xfe"
+    if method == "bind":
+        bound = b"\x00\x00" + bytes([len(name)]) + name + b"\x0aamq.direct" + key
+        payload = b"\x00\x32\x00\x14" + bound + b"\x00\x00\x00\x00\x00"
+    else:
+        payload = b"\x00\x3c\x00\x28\x00\x00\x0aamq.direct" + key + b"\x00"
     client.send_bytes(b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce")
     client.send_bytes(b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + bytes(10) + b"\xce")
-    client.send(Basic.Get(queue=queue, no_ack=True), channel=1)
-    assert key in client.read_frame()[2]
-    assert client.read_frame()[0] == 2
+    check_close(client.closed("connection"), 501 if broker.name == "rabbitmq" else 502)

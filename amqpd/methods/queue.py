@@ -47,14 +47,11 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     connection, node = channel.connection, channel.node
     name = strip(method.queue)
     if method.passive:
-        # An empty name means no queue here, not the last one, as in RabbitMQ.
         _declare_passive(channel, method, name)
         return
-    if not name:
+    generated = not name
+    if generated:
         name = "amq.gen-" + node.token()
-    else:
-        # Before all else: who knows a name of the broker's may ask for it passively, but not declare it again.
-        refuse_reserved("queue", name)
     node.access.require(connection.user, connection.vhost, "configure", "queue", name)
     exclusive = bool(method.exclusive)
     record = QueueRecord(
@@ -73,6 +70,9 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         _require_equivalent(record, existing.record)
         _declared(channel, method, existing)
         return
+    if not generated:
+        refuse_reserved("queue", name)
+
     def declared(created: bool) -> None:
         queue = node.queues.get((connection.vhost, name))
         if queue is None or not created:
