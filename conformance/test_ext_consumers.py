@@ -89,6 +89,16 @@ def test_unknown_consumer_arguments_are_accepted(channel, queue):
     assert reader.wait(1)[0].body == b"1"
 
 
+@rule("RabbitMQ: consumers#arguments", "A consumer argument of another queue type is refused")
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_consumer_arguments_of_streams_are_refused(broker, connection, channel, unique, kind):
+    name = unique(kind)
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+    told = f"invalid arg 'x-stream-offset' for {named(broker, 'queue', name)} of queue type rabbit_{kind}_queue"
+    with refused(f"PRECONDITION_FAILED - {told}"):
+        Reader(connection.channel(), name, arguments={"x-stream-offset": "first"})
+
+
 @rule("RabbitMQ: consumers#exclusivity", "An exclusive consumer refuses other consumers")
 def test_an_exclusive_consumer_refuses_others(broker, connection, queue):
     Reader(connection.channel(), queue, exclusive=True)

@@ -137,19 +137,21 @@ def test_classic_is_the_type_of_a_queue_without_one(channel, unique, first, seco
     channel.queue_declare(unique("q"), exclusive=True, arguments=second)
 
 
-@rule("RabbitMQ: quorum-queues", "The type of a queue is compared")
+@rule("RabbitMQ: quorum-queues", "The type of a queue is compared; a queue without one is classic")
 @pytest.mark.parametrize(
-    ("first", "second", "received", "current"),
-    [
-        (QUORUM, {"x-queue-type": "classic"}, "'classic'", "'quorum'"),
-        (QUORUM, {}, "none", "the value 'quorum' of type 'longstr'"),
-        ({}, QUORUM, "the value 'quorum' of type 'longstr'", "none"),
-    ],
+    ("first", "second"),
+    [(QUORUM, {"x-queue-type": "classic"}), (QUORUM, {}), ({}, QUORUM)],
     ids=["quorum-classic", "quorum-none", "none-quorum"],
 )
-def test_the_queue_type_is_compared(broker, connection, unique, first, second, received, current):
+def test_the_queue_type_is_compared(broker, connection, unique, first, second):
     queue = unique("q")
     connection.channel().queue_declare(queue, durable=True, arguments=first)
+    if broker.is_("rabbitmq<4") and not (first and second):  # which does not add the type to the arguments yet
+        received, current = (
+            f"the value '{kind['x-queue-type']}' of type 'longstr'" if kind else "none" for kind in (second, first)
+        )
+    else:
+        received, current = (f"'{kind.get('x-queue-type', 'classic')}'" for kind in (second, first))
     with refused(inequivalent(broker, "x-queue-type", queue, received, current)):
         connection.channel().queue_declare(queue, durable=True, arguments=second)
 
