@@ -26,6 +26,7 @@ from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.replies import Replies
+from amqpd.routing import Routes
 from amqpd.security.access import Access
 from amqpd.states import State
 from amqpd.topology.order import ChangeOrder, Removable
@@ -133,6 +134,7 @@ class Node:
         """what a large queue may keep in memory; worked out at most once a tick"""
         self._order = ChangeOrder(topology, self.submit)
         self.wakes = Wakes()
+        self.routes = Routes()
         self.replies = Replies()
         self.unroutable = Unroutable()
         self.histories = Histories(self)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 
+# As many as a connection remembers; some hundred bytes each, with names of usual lengths.
+NODE_ROUTES_MAX = 4096
+
+
 class Route:
     """What a basic.publish with certain arguments leads to. `queues` is None when each run must be looked at: `reads`
     says what decides. `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; an
@@ -53,6 +57,24 @@ class Route:
     def reroutes_to(self) -> str | None:
         """The exchange that gets what no queue takes."""
         return None if self.unroutable in (None, DROP, NACK) else self.unroutable
+
+
+class Routes:
+    """Routes of what the node itself publishes (dead letters, what was delayed), while the topology stays."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str], Route] = {}
+        self._version = -1
+
+    def find(self, node: Node, vhost: str, exchange: str, routing_key: str) -> Route:
+        if self._version != node.topology.version or len(self._known) >= NODE_ROUTES_MAX:
+            self._known.clear()
+            self._version = node.topology.version
+        key = (vhost, exchange, routing_key)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Route(node, vhost, exchange, routing_key, False)
+        return known
 
 
 def queues_of(
@@ -84,7 +106,7 @@ def route_again(node: Node, vhost: str, run: Run, routing_keys: Sequence[str] | 
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties)
     keys = (routing_key, *properties.routing_keys) if routing_keys is None else tuple(routing_keys)
-    route = Route(node, vhost, exchange, routing_key, False)
+    route = node.routes.find(node, vhost, exchange, routing_key)
     if route.queues is not None and keys == (routing_key,):
         return route.queues
     return queues_of(node, vhost, route, keys, run, properties, False)
@@ -98,9 +120,11 @@ def release(node: Node, vhost: str, run: Run) -> bool:
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties)
     keys = (routing_key, *properties.routing_keys)
-    route, waits = Route(node, vhost, exchange, routing_key, False), False
+    route, waits = node.routes.find(node, vhost, exchange, routing_key), False
     for part in parts(route, run):
-        queues = queues_of(node, vhost, route, keys, part, properties)
+        queues = route.queues
+        if queues is None or len(keys) > 1:
+            queues = queues_of(node, vhost, route, keys, part, properties)
         if not queues:
             node.unroutable.count(vhost, exchange, Outcome.DROPPED, part.count)
         delivered = without_bcc(part, properties)
