@@ -17,7 +17,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-heavy lint format bench conformance clean
+.PHONY: help run test test-heavy lint format bench conformance client-suites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -45,9 +45,13 @@ bench: $(DEV_STAMP) ## measure amqpd and Debian's RabbitMQ side by side (ARGS: p
 	@mkdir -p bench/results
 	$(PY) -m bench --amqpd --rabbitmq --json bench/results/latest.json $(ARGS)
 
-# The tests that speak only AMQP, so that they hold for any broker: a private amqpd is started unless URL names one.
-conformance: $(DEV_STAMP) ## run the black-box tests (URL=amqp://... for another broker)
-	$(if $(URL),AMQPD_TEST_URL='$(URL)') $(PY) -m pytest -q -m any_broker tests/clients $(ARGS)
+# One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
+conformance: $(DEV_STAMP) ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)
+	AMQPD_TEST_URL='$(URL)' AMQPD_TEST_BROKER='$(BROKER)' $(PY) -m pytest -q -n $(WORKERS) -rxs conformance $(ARGS)
+
+# SUITE: a name that tests/suites/catalogue.py knows; CHECKOUT: its repository; SUITE_PYTHON: of its own environment.
+client-suites: $(DEV_STAMP) ## run a client's own test suite on RabbitMQ and amqpd (SUITE=pika CHECKOUT=folder SUITE_PYTHON=...)
+	$(PY) -m tests.suites '$(SUITE)' '$(CHECKOUT)' $(if $(SUITE_PYTHON),--python '$(SUITE_PYTHON)') $(ARGS)
 
 clean: ## remove what was built and cached; never data
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

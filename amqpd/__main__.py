@@ -39,6 +39,7 @@ COMMANDS = {
         "global_parameter",
         "Set values that belong to no virtual host.",
     ),
+    "definitions": ("amqpd.commands.definitions", "definitions", "Export and import everything, as RabbitMQ does."),
     "connection": ("amqpd.commands.connections", "connection", "List and close connections."),
     "channel": ("amqpd.commands.connections", "channel", "List channels."),
     "consumer": ("amqpd.commands.connections", "consumer", "List consumers."),

@@ -53,6 +53,7 @@ from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.state import Topology
 from amqpd.topology.store import MetadataStoreError
 from amqpd.topology.sync import TopologySync
+from amqpd.transients import Transients
 
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.
@@ -141,10 +142,11 @@ class Broker:
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
         operations = Operations(self.node, self.pump.settle, self._board)
+        transients = Transients(self.node)
         control = ControlServer(
             self._settings.data_dir,
-            {"refresh": self._refresh, "status": self._status, **operations.handlers},
-            operations.listings,
+            {"refresh": self._refresh, "status": self._status, **operations.handlers, **transients.handlers},
+            {**operations.listings, **transients.listings},
         )
         alarms = Alarms(self._settings, self._alarm)
         async with trio.open_nursery() as nursery:

@@ -236,11 +236,13 @@ class Channel:
             self.fail(error, _PUBLISH_ID)
 
     def flush_confirms(self) -> None:
-        if self.confirms is None or self.closing or self.closed:
+        confirms = self.confirms
+        if confirms is None or self.closing or self.closed:
             return
-        for tag in self.confirms.refused():
-            self.connection.write(nack_frame(self.id, tag))
-        due = self.confirms.due()
+        if confirms.any_refused:
+            for tag in confirms.refused():
+                self.connection.write(nack_frame(self.id, tag))
+        due = confirms.due()
         if due is not None:
             self.connection.write(ack_frame(self.id, *due))
 
@@ -299,9 +301,10 @@ class Channel:
 
     def on_timer(self, now: float) -> None:
         """About once a second: a delivery that was not acknowledged in time closes the channel."""
-        overdue_ms = self._ages.overdue_ms(
-            self.unacked.oldest, self.next_tag, self.node.limits.consumer_timeout_s, now
-        )
+        oldest = self.unacked.oldest
+        if oldest is None:
+            return
+        overdue_ms = self._ages.overdue_ms(oldest, self.next_tag, self.node.limits.consumer_timeout_s, now)
         # What is suspended has something under way that would go on behind channel.close; the next second comes.
         if overdue_ms is not None and not self.suspended:
             self.fail(AMQPPreconditionFailed(timed_out(self.id, overdue_ms)), _NO_METHOD)

@@ -50,6 +50,10 @@ class Confirms:
         self._refused.append((self.published + 1, self.published + count))
         self.published += count
 
+    @property
+    def any_refused(self) -> bool:
+        return bool(self._refused)
+
     def refused(self) -> Iterator[int]:
         """The publishes to tell of with a basic.nack each, before anything else is confirmed; told once. One by one,
         since a `multiple` would refuse what waits before it."""

@@ -25,7 +25,6 @@ from pamqp.exceptions import (
     AMQPFrameError,
     AMQPHardError,
     AMQPInternalError,
-    AMQPNotAllowed,
     AMQPUnexpectedFrame,
 )
 
@@ -34,6 +33,7 @@ from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.intake import Intake
 from amqpd.kernel import scan_acks, scan_publishes
 from amqpd.liveness import Liveness
+from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import update_secret
 from amqpd.states import Peer, State
 from amqpd.wire import PROTOCOL_HEADER, method_frame, read_method, reply_text
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _HEAD = Struct(">BHI")
 _PUBLISH_ID, _ACK_ID = b"\x00\x3c\x00\x28", b"\x00\x3c\x00\x50"
-_CHANNEL_OPEN_ID, _CONNECTION_CLASS = b"\x00\x14\x00\x0a", b"\x00\x0a"
+_CONNECTION_CLASS = b"\x00\x0a"
 _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33"
 
 # A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole; a
@@ -134,8 +134,8 @@ class Connection:
 
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
-        channels = self.channels
-        while end - pos >= 7 and not self.suspended and not self.choked and self.state is not State.CLOSED:
+        channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, State.CLOSED
+        while end - pos >= 7 and not (self.suspended or self.choked or intake.throttled or self.state is closed):
             kind, number, size = _HEAD.unpack_from(data, pos)
             stop = pos + 8 + size
             if size > self.frame_max or (stop <= end and data[stop - 1] != 0xCE):
@@ -153,6 +153,10 @@ class Connection:
                     self.current = data[pos + 7 : pos + 11]
                     if self.current == _PUBLISH_ID:
                         run = scan_publishes(data, pos, end, self.frame_max)
+                        if run is not None and run.count and quotas.active:
+                            run = quotas.cut(self, run, self.node.now_ms)
+                            if run is None:
+                                break
                         if run is not None:
                             if run.count:
                                 stop = pos + run.count * run.stride
@@ -197,7 +201,7 @@ class Connection:
         else:
             channel = self.channels.get(number)
             if channel is None:
-                self._open_channel(kind, number, payload)
+                open_channel(self, number, kind, payload)
             else:
                 channel.frame(kind, payload)
 
@@ -220,19 +224,9 @@ class Connection:
         elif self.state is State.HANDSHAKE:
             self._handshake.method(method)
         elif isinstance(method, commands.Connection.UpdateSecret):
-            update_secret(self, method)
+            update_secret(self)
         else:
             raise AMQPChannelError(f"unexpected {method.name.lower()} in the state '{self.state.value}'")
-
-    def _open_channel(self, kind: int, number: int, payload: bytes) -> None:
-        if kind != 1 or payload[:4] != _CHANNEL_OPEN_ID:
-            raise AMQPChannelError("expected 'channel.open'")
-        if number > self.channel_max:
-            raise AMQPNotAllowed(f"channel number {number} is above the negotiated channel_max ({self.channel_max})")
-        read_method(payload)
-        self.node.census.open_channel(self.user)
-        self.channels[number] = Channel(self, number)
-        self.channels[number].send(commands.Channel.OpenOk())
 
     def channel_went_on(self) -> None:
         """A channel is not suspended any more. connection.close takes effect when all that was sent before it has."""
@@ -274,10 +268,6 @@ class Connection:
         rest, self._rest = self._rest, bytearray()
         if rest:
             self.receive(bytes(rest))
-
-    @property
-    def topic_variables(self) -> dict[str, str]:
-        return {"username": self.user, "vhost": self.vhost}
 
     # Bytes out
 
@@ -348,7 +338,7 @@ class Connection:
             )
         )
         # Its close-ok is read in any case.
-        self.choked = False
+        self.choked = self.intake.throttled = False
 
     def force_close(self, explanation: str) -> None:
         """The operator, or a shutdown, ends it: 320 CONNECTION_FORCED."""

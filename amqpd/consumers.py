@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 
 from amqpd.kernel import Run, encode_deliveries
-from amqpd.queues.arguments import queue_type
 from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.queue import Queue
-from amqpd.queues.settings import QUORUM
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -65,7 +63,7 @@ class Consumer:
         """who has a higher one is served first (https://www.rabbitmq.com/docs/consumer-priority)"""
         self.ack_timeout_ms = ack_timeout_ms
         """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
-        self.shares_prefetch = queue_type(queue.record.arguments) != QUORUM
+        self.shares_prefetch = not queue.settings.quorum
         """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
 
     def credit(self) -> int:

@@ -55,7 +55,7 @@ class Content:
         if class_id != 60:
             raise AMQPUnexpectedFrame(f"expected content header for class 60, got one for class {class_id} instead")
         if weight != 0:
-            raise AMQPSyntaxError("content header with a weight that is not 0")
+            raise AMQPUnexpectedFrame("content header with a weight that is not 0")  # as RabbitMQ has it
         self.body_size = body_size
         self._header = payload
 

@@ -35,13 +35,10 @@ class DeliveryAges:
         self._checkpoints: deque[tuple[int, float]] = deque(maxlen=CHECKPOINTS_MAX)
         """(tag, time): every tag below it was delivered at that time or before; both only grow"""
 
-    def overdue_ms(self, oldest: Delivered | None, next_tag: int, timeout_s: float, now: float) -> int | None:
+    def overdue_ms(self, oldest: Delivered, next_tag: int, timeout_s: float, now: float) -> int | None:
         """The timeout, in milliseconds, that the oldest unacknowledged delivery has outlived; None when it has not.
         `timeout_s` is for queues that have none of their own; 0 for none."""
         checkpoints = self._checkpoints
-        if oldest is None:
-            checkpoints.clear()
-            return None
         while checkpoints and checkpoints[0][0] <= oldest.tag:
             checkpoints.popleft()
         timeout_ms = _timeout_ms(oldest, timeout_s)
@@ -66,7 +63,7 @@ def _timeout_ms(delivered: Delivered, default_s: float) -> int | None:
     consumer = delivered.consumer
     if consumer is not None and consumer.ack_timeout_ms is not None:
         return consumer.ack_timeout_ms
-    of_queue: int | None = delivered.queue.record.arguments.get("x-consumer-timeout")
+    of_queue = delivered.queue.settings.consumer_timeout_ms
     if of_queue is not None:
         return of_queue
     return round(default_s * 1000) if default_s else None

@@ -48,7 +48,9 @@ class Handshake:
         self.started = True
         connection.handshaking()
         mechanisms = "PLAIN AMQPLAIN"
-        if connection.peer.certificate_user is not None:
+        # Some clients take EXTERNAL as soon as it is offered, although they have a password (py-amqp does). So it is
+        # offered to whom it would let in; RabbitMQ offers it only where its plugin for it is enabled.
+        if connection.peer.certificate_user in connection.node.topology.users:
             mechanisms += " EXTERNAL"
         connection.send(
             commands.Connection.Start(

@@ -1,10 +1,11 @@
-"""Whether a connection may be read: alarms, queues that drain, a journal that is behind, channels that are suspended.
+"""Whether a connection may be read: alarms, quotas, queues that drain, a journal that is behind, suspended channels.
 
 What comes in: what the connection published to, what its channels hold. What goes out: `paused`; connection.blocked
 and unblocked.
 Rules: 1. An alarm stops who publishes, at its next publish, and tells it once for all alarms; consumers go on. 2.
 What slows without an alarm is not told: it is over soon. 3. Whoever is paused is looked at again after each tick.
-Not here: when a queue slows its publishers (`congestion.py`), when memory or disk are short (`alarms.py`).
+Not here: when a queue slows its publishers (`congestion.py`), when memory or disk are short (`alarms.py`), how fast
+somebody may publish (`limiting/quotas.py`).
 
 Source: https://www.rabbitmq.com/docs/connection-blocked, https://www.rabbitmq.com/docs/flow-control.
 """
@@ -24,12 +25,16 @@ HELD_BYTES_MAX = 1024 * 1024
 
 
 class Intake:
-    __slots__ = ("_connection", "blocked", "congested", "held_bytes")
+    __slots__ = ("_connection", "blocked", "congested", "held_bytes", "throttled", "told_slowed")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.blocked = False
         """it published while an alarm was on"""
+        self.throttled = False
+        """it published as much as it may; what came behind that is not taken"""
+        self.told_slowed = False
+        """that it was throttled is in the log"""
         self.congested: dict[Queue, None] = {}
         """queues that it published to and that slowed their publishers then"""
         self.held_bytes = 0
@@ -38,7 +43,7 @@ class Intake:
     @property
     def paused(self) -> bool:
         connection = self._connection
-        if self.blocked or (connection.publishing and connection.node.journal_full):
+        if self.blocked or self.throttled or (connection.publishing and connection.node.journal_full):
             return True
         if self.congested:
             slows = connection.node.congestion.slows
@@ -64,3 +69,10 @@ class Intake:
             if connection.capabilities.get("connection.blocked"):
                 connection.send(commands.Connection.Unblocked())
             connection.node.touched[connection] = None
+
+    def go_on(self) -> None:
+        """It may publish again."""
+        connection = self._connection
+        self.throttled = False
+        if not connection.suspended:
+            connection.resume()

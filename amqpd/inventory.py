@@ -5,24 +5,26 @@ consumer, queue, exchange or binding, in no promised order.
 Rules: 1. Pure, and nothing is changed. 2. Rows are made one by one over a copy of the names, because the broker goes
 on between them: what has gone by then is left out. 3. The names of the members are those of RabbitMQ's management
 interface where it has one for the same thing.
-Not here: paging and bounds (`control.py`), the commands that print rows (`commands/`), rates of queues.
+Not here: paging and bounds (`control.py`), the commands that print rows (`commands/`), counting (`queues/facts.py`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from amqpd.definitions.values import to_json
+from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
 from amqpd.states import State
+from amqpd.topology.policies import NO_POLICY
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
     from amqpd.node import Node
+    from amqpd.queues.queue import Queue
 
 Row = dict[str, Any]
+TOTALS = ("accepted", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
 Filters = Mapping[str, Any]
 """`vhost`, `user`: a name, or None for all"""
 
@@ -41,7 +43,7 @@ def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
             "channels": len(connection.channels),
             "peer": connection.name.partition(" -> ")[0],
             "tls": connection.peer.tls,
-            "client_properties": plain(connection.client_properties),
+            "client_properties": to_json(connection.client_properties),
             "age_s": max(0.0, now - connection.connected_at),
             "bytes_in": connection.bytes_in,
             "bytes_out": connection.bytes_out,
@@ -86,30 +88,50 @@ def consumers(node: Node, filters: Filters) -> Iterator[Row]:
                     "consumer_tag": consumer.tag,
                     "ack_required": not consumer.no_ack,
                     "exclusive": consumer.exclusive,
+                    "priority": consumer.priority,
+                    # All of them, unless the queue has a single active one.
+                    "active": consumer.queue.consumers.active in (None, consumer),
                     "prefetch_count": consumer.prefetch,
                     "messages_unacknowledged": consumer.unacked,
                 }
 
 
 def queues(node: Node, filters: Filters) -> Iterator[Row]:
+    """`name` is a filter too."""
     for queue in list(node.queues.values()):
-        record, backlog = queue.record, queue.backlog
-        if queue.deleted or not _wanted(filters, record.vhost):
-            continue
-        yield {
-            "vhost": record.vhost,
-            "name": record.name,
-            "type": str(record.arguments.get("x-queue-type", "classic")),
-            "durable": record.durable,
-            "auto_delete": record.auto_delete,
-            "exclusive": record.exclusive,
-            "arguments": plain(record.arguments),
-            "messages_ready": backlog.ready,
-            "messages_unacknowledged": backlog.unacked,
-            "messages": backlog.ready + backlog.unacked,
-            "message_bytes_in_memory": backlog.memory_bytes,
-            "consumers": len(queue.consumers),
-        }
+        record = queue.record
+        if not queue.deleted and _wanted(filters, record.vhost) and filters.get("name") in (None, record.name):
+            yield queue_row(node, queue)
+
+
+def queue_row(node: Node, queue: Queue) -> Row:
+    record, backlog, facts, now_ms = queue.record, queue.backlog, queue.facts, node.now_ms
+    oldest_ms = backlog.oldest_ms()
+    vhost = node.topology.vhosts.get(record.vhost)
+    policy = NO_POLICY if vhost is None else vhost.policy_of("queue", record.name, queue.settings.type)
+    return {
+        "vhost": record.vhost,
+        "name": record.name,
+        "type": queue.settings.type,
+        "durable": record.durable,
+        "auto_delete": record.auto_delete,
+        "exclusive": record.exclusive,
+        "arguments": to_json(record.arguments),
+        "policy": policy.name,
+        "operator_policy": policy.operator_name,
+        "messages_ready": backlog.ready,
+        "messages_unacknowledged": backlog.unacked,
+        "messages": backlog.ready + backlog.unacked,
+        "message_bytes_ready": backlog.ready_bytes,
+        "message_bytes_unacknowledged": backlog.unacked_bytes,
+        "message_bytes_in_memory": backlog.memory_bytes,
+        "oldest_message_age_s": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
+        "consumers": len(queue.consumers),
+        "consumer_utilisation": round(facts.utilisation(now_ms), 3),
+        "rates": {name: round(rate, 1) for name, rate in facts.rates(now_ms).items()},
+        "totals": {name: getattr(facts, name) for name in TOTALS},
+        "time_in_queue_ms": dict(zip([*map(str, TIME_IN_QUEUE_MS), "more"], facts.time_in_queue, strict=True)),
+    }
 
 
 def exchanges(node: Node, filters: Filters) -> Iterator[Row]:
@@ -125,7 +147,7 @@ def exchanges(node: Node, filters: Filters) -> Iterator[Row]:
                 "durable": record.durable,
                 "auto_delete": record.auto_delete,
                 "internal": record.internal,
-                "arguments": plain(record.arguments),
+                "arguments": to_json(record.arguments),
             }
 
 
@@ -142,7 +164,7 @@ def bindings(node: Node, filters: Filters) -> Iterator[Row]:
                 "destination_type": record.destination_type,
                 "routing_key": record.routing_key,
                 "durable": record.durable,
-                "arguments": plain(record.arguments),
+                "arguments": to_json(record.arguments),
             }
 
 
@@ -156,27 +178,11 @@ LISTINGS: Mapping[str, Callable[[Node, Filters], Iterator[Row]]] = {
 """by the command that asks; that of connections needs the time too"""
 
 
-def plain(value: Any) -> Any:
-    """A value of a field table as JSON, for people to read. (The exact kind is `topology/codec.py`, RabbitMQ's is
-    `definitions/`.)"""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, Mapping):
-        return {name: plain(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(member) for member in value]
-    if isinstance(value, bytes | bytearray):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, float | Decimal):
-        # JSON has no infinity.
-        return float(value) if math.isfinite(value) else str(value)
-    return str(value)
-
-
 def _state(connection: Connection) -> str:
-    return "blocked" if connection.intake.blocked else connection.state.value
+    if connection.intake.blocked:
+        return "blocked"
+    # RabbitMQ's word for a publisher that is slowed down.
+    return "flow" if connection.intake.throttled else connection.state.value
 
 
 def _wanted(filters: Filters, vhost: str, user: str | None = None) -> bool:

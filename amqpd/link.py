@@ -20,7 +20,7 @@ PENDING_JOINED_BYTES = 4096
 
 
 class Link:
-    __slots__ = ("connection", "events", "linger_until", "pending", "pending_bytes", "socket", "tls")
+    __slots__ = ("connection", "ended", "events", "linger_until", "pending", "pending_bytes", "socket", "tls")
 
     def __init__(self, client: socket.socket, connection: Connection, tls: TlsStream | None) -> None:
         self.socket = client
@@ -30,6 +30,7 @@ class Link:
         self.pending_bytes = 0
         self.events = select.EPOLLIN
         self.linger_until: float | None = None
+        self.ended = False
 
     def send(self, data: bytes) -> None:
         """Send `data` behind what is pending; what the socket does not take stays pending. Raises OSError when the
@@ -57,6 +58,22 @@ class Link:
             if pending and len(pending[-1]) + len(data) <= PENDING_JOINED_BYTES:
                 data = bytes(pending.pop()) + data
             pending.append(memoryview(data))
+
+    def end(self) -> bool:
+        """Nothing more will be sent. The client closes the socket when it has read that: if we did while it still
+        sends (amqplib's publishes may follow its connection.close), the system would reset the stream, and the
+        client would see that in place of close-ok. False when there is no stream any more."""
+        if self.ended:
+            return True
+        self.ended = True
+        try:
+            if self.tls is not None:
+                self.tls.end()
+                self.socket.send(self.tls.output())
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            return False
+        return True
 
 
 def is_loopback(address: str) -> bool:

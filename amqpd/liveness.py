@@ -48,9 +48,9 @@ class Liveness:
             elif now >= self._closing_until:
                 connection.lost()
         elif state is State.RUNNING:
+            # What is not read now may be the acknowledgements.
             if not connection.reading_paused:
-                # Else its acknowledgements may be what is not read.
-                for channel in list(connection.channels.values()):
+                for channel in [channel for channel in connection.channels.values() if channel.unacked.count]:
                     connection.guard(partial(channel.on_timer, now))
             if self.heartbeat_s:
                 self._heartbeat(now)

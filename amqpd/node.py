@@ -11,22 +11,24 @@ Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amqpd import dead_lettering
+from amqpd import dead_lettering, routing
 from amqpd.congestion import Congestion
 from amqpd.histories import Histories
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
 from amqpd.limiting.census import Census
+from amqpd.limiting.quotas import Quotas
 from amqpd.limits import Limits
-from amqpd.properties import PropertiesReader
+from amqpd.memory_shares import MemoryShares
+from amqpd.properties import Properties, PropertiesReader
 from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.delayed import DelayedMessages, delayed_id
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.replies import Replies
-from amqpd.routing import Routes
 from amqpd.security.access import Access
 from amqpd.states import State
 from amqpd.topology.order import ChangeOrder, Removable
@@ -35,6 +37,7 @@ from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, Queu
 from amqpd.topology.state import Topology
 from amqpd.unroutable import Unroutable
 from amqpd.wakes import Wakes
+from amqpd.world import Resume, Services
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -42,8 +45,6 @@ if TYPE_CHECKING:
 
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
-
-Resume = Callable[[bool], None]
 
 
 class Read(NamedTuple):
@@ -56,39 +57,6 @@ class Read(NamedTuple):
 
 
 Handlers = Mapping[type, Callable[["Channel", Any], None]]
-
-
-class Services(Protocol):
-    """What the shell does for the pure rooms. None of it blocks or answers before it returns."""
-
-    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
-        """Make the changes; resume(True) when they are applied, resume(False) when a record to create exists, or one
-        of the keys in `requires` does not."""
-        ...
-
-    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
-        """Ends in `connection.authenticated` or `connection.refused`."""
-        ...
-
-    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None: ...
-
-    def token(self) -> str:
-        """22 random characters of A-Z a-z 0-9 - _."""
-        ...
-
-    def queue_id(self) -> int:
-        """A random number of 63 bits."""
-        ...
-
-    def chance(self) -> float:
-        """A random number from 0.0 to below 1.0."""
-        ...
-
-    def log(self, event: str, fields: Mapping[str, Any]) -> None: ...
-
-    def bug(self, error: Exception) -> None:
-        """An exception that should not have been: logged with its traceback; tests fail on it."""
-        ...
 
 
 class Node:
@@ -130,11 +98,13 @@ class Node:
         self._recovered: Recovered | None = None
         self.congestion = Congestion()
         self.census = Census(self)
-        self._share: int | None = None
-        """what a large queue may keep in memory; worked out at most once a tick"""
+        self.quotas = Quotas(topology)
+        self._shares = MemoryShares(limits, self.queues)
         self._order = ChangeOrder(topology, self.submit)
         self.wakes = Wakes()
-        self.routes = Routes()
+        self.delayed: dict[str, DelayedMessages] = {}
+        """by virtual host; made when it is needed"""
+        self.routes = routing.Routes()
         self.replies = Replies()
         self.unroutable = Unroutable()
         self.histories = Histories(self)
@@ -150,6 +120,11 @@ class Node:
         """What is in the journal and in no queue belonged to deleted ones."""
         assert self._recovered is not None
         known = {lane.queue_id for queue in self.queues.values() for lane in queue.backlog.lanes()}
+        for vhost in self.topology.vhosts:
+            found = self._recovered.queues.get(delayed_id(vhost))
+            if found is not None:
+                self._delayed_of(vhost).recover(0, found)
+                known.add(delayed_id(vhost))
         for queue_id in self._recovered.queues:
             if queue_id not in known:
                 self.journal.drop(queue_id)
@@ -172,6 +147,7 @@ class Node:
 
     def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""
+        self.quotas.applied(changes, self.now_ms)
         for change in changes:
             # First of all: nothing that waits in a connection may go on in a virtual host that is gone.
             if isinstance(change, Delete) and change.key[0] in ("vhost", "user"):
@@ -202,9 +178,12 @@ class Node:
     def _put_queue(self, record: QueueRecord) -> None:
         key = (record.vhost, record.name)
         queue = self.queues.get(key)
-        if queue is not None:
+        if queue is not None and queue.record.id == record.id:
             queue.apply(record, self._policy_of(record))
             return
+        if queue is not None:
+            # Another process made a durable queue of this name, which did not know of a transient one here.
+            self._remove_queue(record.key)
         queue = self.queues[key] = Queue(record, self, self._policy_of(record))
         self._recover_queue(queue)
         if record.owner is not None:
@@ -225,6 +204,13 @@ class Node:
                 queue.recover(level, found)
         self.dirty[queue] = None
 
+    def _delayed_of(self, vhost: str) -> DelayedMessages:
+        store = self.delayed.get(vhost)
+        if store is None:
+            store = self.delayed[vhost] = DelayedMessages(vhost, self, self._release)
+        self.dirty[store] = None
+        return store
+
     def owned_queues(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))
 
@@ -242,6 +228,9 @@ class Node:
 
     def _empty_vhost(self, name: str) -> None:
         """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
+        store = self.delayed.pop(name, None)
+        if store is not None:
+            store.delete()
         left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name)]
         if left:
             self.submit(left, lambda _: None)
@@ -320,15 +309,18 @@ class Node:
         """Everything that the input and the time since the last tick made necessary. What must be read from disk
         now."""
         reads: list[Read] = []
-        self._share = None
-        self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
+        self._shares.share = None
+        if self.wakes.heap:
+            self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
+        if self.quotas.waiting:
+            self.quotas.look(self.now_ms)
         while self.dirty:
             dirty, self.dirty = self.dirty, {}
             for queue in dirty:
                 if queue.deleted:
                     continue
                 queue.dispatch()
-                limit = self._memory_limit(queue)
+                limit = self._shares.of(queue)
                 wanted = queue.next_read(queue.backlog.memory_bytes < limit // 2)
                 if wanted is not None:
                     queue.reading = True
@@ -341,6 +333,16 @@ class Node:
                 channel.flush_confirms()
         return reads
 
+    # Delays
+
+    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool:
+        """Publish the run when so much time is over; True: its confirm must wait for the journal."""
+        return self._delayed_of(vhost).delay(run, delay_ms)
+
+    def _release(self, vhost: str, run: Run) -> None:
+        """A delayed message's time has come."""
+        routing.release(self, vhost, run)
+
     # What queues ask of their host
 
     def wake(self, queue: Queue, at_ms: int) -> None:
@@ -352,20 +354,6 @@ class Node:
         return dead_lettering.bury(self, queue, run, low, high, reason)
 
     # Memory
-
-    def _memory_limit(self, queue: Queue) -> int:
-        """What the queue may keep in memory: its limit, or its share when large ones fill what there is for all."""
-        limits = self.limits
-        if (
-            queue.backlog.memory_bytes <= limits.small_queue_bytes
-            or len(self.queues) * limits.queue_memory_bytes <= limits.backlog_memory_bytes
-        ):
-            return limits.queue_memory_bytes
-        if self._share is None:
-            large = sum(each.backlog.memory_bytes > limits.small_queue_bytes for each in self.queues.values())
-            share = max(limits.small_queue_bytes, limits.backlog_memory_bytes // max(1, large))
-            self._share = min(limits.queue_memory_bytes, share)
-        return self._share
 
     def measure(self) -> None:
         """Called every `congestion.MEASURE_S`."""

@@ -14,7 +14,7 @@ Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/do
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from pamqp.exceptions import (
     AMQPAccessRefused,
@@ -46,19 +46,13 @@ ROUTES_MAX = 4096
 TX_BYTES_MAX = 64 * 1024 * 1024
 
 
-class Delaying(Protocol):
-    """What the node offers for messages with a delay."""
-
-    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool:
-        """Keep the run for so long, then `routing.release` it. True: the confirm waits for the journal."""
-        ...
-
-
 def publish(channel: Channel, run: Run) -> None:
     """Take the run in. Raises what RabbitMQ answers to what it may not do."""
     node, connection = channel.node, channel.connection
     if node.alarms:
         connection.intake.block()
+    if node.quotas.active:
+        node.quotas.charge(connection, run, node.now_ms)
     connection.publishing = True
     if run.body_size > node.limits.message_bytes_max:
         check_size(channel, run.body_size)
@@ -111,7 +105,7 @@ def accept(
             node.replies.deliver(reply, run)
     elif not queues:
         if delay_ms:
-            waits = cast("Delaying", node).delay(channel.connection.vhost, run, properties, delay_ms)
+            waits = node.delay(channel.connection.vhost, run, properties, delay_ms)
         else:
             taken = _unroutable(channel, run, route)
     confirms = channel.confirms
@@ -230,10 +224,9 @@ def _resolve(channel: Channel, key: bytes) -> Route:
 
 def _check_topic(channel: Channel, route: Route, routing_key: str) -> None:
     if route.is_topic:
-        connection = channel.connection
-        channel.node.access.require_topic(
-            connection.user, connection.vhost, "write", route.exchange, routing_key, connection.topic_variables
-        )
+        user, vhost = channel.connection.user, channel.connection.vhost
+        variables = {"username": user, "vhost": vhost}
+        channel.node.access.require_topic(user, vhost, "write", route.exchange, routing_key, variables)
 
 
 def check_size(channel: Channel, body_size: int) -> None:

@@ -13,7 +13,6 @@ Source for the shape: DESIGN 2, measured there against a task per connection.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import select
@@ -41,7 +40,7 @@ TICKS_MAX = 8
 WAKE_S_MIN = 0.01
 # Out of descriptors, a listener stays readable all the time; it is left alone for so long.
 ACCEPT_PAUSE_S = 0.5
-# A connection that is closed has so long to take what is left for it.
+# A connection that is closed has so long to take what is left for it, and to close the socket.
 LINGER_S = 5.0
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
@@ -131,7 +130,7 @@ class Pump:
         """Let the node see how fast crowded queues drain, and go on with publishers that need not wait any more."""
         while True:
             await trio.sleep(MEASURE_S)
-            if self.node.congestion.queues:
+            if self.node.congestion.queues or self.node.quotas.waiting:
                 self.node.measure()
                 self.settle()
 
@@ -216,6 +215,8 @@ class Pump:
         if not size:
             self._lost(link, "closed by the client")
             return
+        if link.ended:
+            return  # what still comes is thrown away
         connection.liveness.received_at = now
         connection.bytes_in += size
         data = bytes(self._view[:size])
@@ -289,12 +290,12 @@ class Pump:
             return
         connection.sent(link.pending_bytes + sum(map(len, connection.outbox)))
         if connection.state is State.CLOSED and not connection.outbox:
-            if not link.pending:
-                self._close(link)
-                return
             if link.linger_until is None:
                 link.linger_until = now + LINGER_S
                 self._lingering[link] = None
+            if not link.pending and not link.end():
+                self._close(link)
+                return
         self._watch(link)
 
     def _send(self, link: Link, data: bytes) -> None:
@@ -304,7 +305,7 @@ class Pump:
             self._lost(link, error.strerror or str(error))
 
     def _watch(self, link: Link) -> None:
-        events = 0 if link in self._paused or link.connection.state is State.CLOSED else _IN
+        events = 0 if link in self._paused else _IN
         if link.pending:
             events |= _OUT
         if events != link.events:
@@ -359,10 +360,8 @@ class Pump:
         self._by_connection.pop(link.connection, None)
         self._paused.pop(link, None)
         self._lingering.pop(link, None)
-        if link.tls is not None and not link.pending:
-            link.tls.end()
-            with contextlib.suppress(OSError):  # it may be gone, or not take another byte: then it does not matter
-                link.socket.send(link.tls.output())
+        if not link.pending:
+            link.end()
         link.pending.clear()
         link.socket.close()
         if not self._links:

@@ -17,11 +17,11 @@ import structlog
 import trio
 
 from amqpd.connection import Connection
-from amqpd.node import Resume
 from amqpd.security.logins import Accepted, Logins, Refused
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, parse_response
 from amqpd.topology.records import Change, Key
 from amqpd.topology.sync import TopologySync
+from amqpd.world import Resume
 
 # RabbitMQ's tag of users who may publish under other users' names (https://www.rabbitmq.com/docs/validated-user-id).
 IMPERSONATOR = "impersonator"
@@ -58,10 +58,6 @@ class BrokerServices:
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         assert self._nursery is not None
         self._nursery.start_soon(self._authenticate, connection, mechanism, response)
-
-    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
-        assert self._nursery is not None
-        self._nursery.start_soon(self._verify_secret, connection, secret, resume)
 
     def token(self) -> str:
         return secrets.token_urlsafe(16)
@@ -102,7 +98,3 @@ class BrokerServices:
         if isinstance(parsed, Malformed):
             return Refused(parsed.reason)
         return Refused("no verified client certificate")
-
-    async def _verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
-        verdict = await self._logins.verify(connection.user, secret, connection.peer.loopback)
-        self._answer(resume, isinstance(verdict, Accepted))

@@ -20,7 +20,7 @@ class Wakes:
     """Times in milliseconds since the epoch."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Queue]] = []
+        self.heap: list[tuple[int, int, Queue]] = []
         """what is not the queue's `wake_ms` any more is passed over"""
         self._number = 0
 
@@ -28,11 +28,11 @@ class Wakes:
         if queue.wake_ms is None or at_ms < queue.wake_ms:
             queue.wake_ms = at_ms
             self._number += 1
-            heappush(self._heap, (at_ms, self._number, queue))
+            heappush(self.heap, (at_ms, self._number, queue))
 
     @property
     def next_ms(self) -> int | None:
-        heap = self._heap
+        heap = self.heap
         while heap and heap[0][2].wake_ms != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
@@ -40,6 +40,6 @@ class Wakes:
     def due(self, now_ms: int) -> Iterator[Queue]:
         """The queues whose time has come; they have to ask again."""
         while (at_ms := self.next_ms) is not None and at_ms <= now_ms:
-            queue = heappop(self._heap)[2]
+            queue = heappop(self.heap)[2]
             queue.wake_ms = None
             yield queue

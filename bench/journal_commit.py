@@ -45,6 +45,8 @@ SHAPES = (
     Shape("50 rows of 20 kB, 50 queues", 50, 20_000, 200, 50),
     Shape("2,000 rows of 100 B, 200 queues", 2000, 100, 1, 200),
 )
+# As large as such numbers are.
+PUBLISHED_MS = 1_700_000_000_000
 BACKLOGS = (
     ("2,000,000 messages of 1 kB in 20,000 rows", Shape("", 20, 100_000, 100, 1), 1000),
     ("500,000 rows of 100 B in 100 queues", Shape("", 1000, 100, 1, 100), 500),
@@ -62,7 +64,9 @@ def life(shape: Shape, *, deletes: bool = True) -> Iterator[Transaction]:
         cut = Transaction(index)
         for at in range(shape.rows):
             start = first + at // shape.queues * shape.row_messages
-            cut.rows.append(Row(at % shape.queues, start, start + shape.row_messages - 1, body))
+            row = Row(at % shape.queues, start, start + shape.row_messages - 1, body)
+            row.body_bytes, row.published_ms = shape.row_bytes, PUBLISHED_MS + index
+            cut.rows.append(row)
         if deletes:
             cut.settled, cut.deletes = settled, deletable
             deletable = settled
@@ -115,7 +119,7 @@ def interpreter_us(shape: Shape) -> float:
 
     disk = object.__new__(SqliteDisk)
     disk.__dict__.update(_failure=None, _index=0, _discards=sqlite.Discards([]), _wal_bytes=0, _checkpoint_at=1 << 60)
-    disk.__dict__["_writer"] = Nothing()
+    disk.__dict__.update(_writer=Nothing(), _timed=set(), _counted=set())
     source = life(shape)
     count = max(20, 4000 // (shape.rows + 1))
     transactions = [next(source) for _ in range(count)]

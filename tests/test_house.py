@@ -25,6 +25,8 @@ PURE = (
     "amqpd.publishing",
     "amqpd.dead_lettering",
     "amqpd.wakes",
+    "amqpd.memory_shares",
+    "amqpd.world",
     "amqpd.confirms",
     "amqpd.consumers",
     "amqpd.liveness",

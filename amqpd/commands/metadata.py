@@ -43,8 +43,11 @@ from amqpd.topology.sync import records_of, transaction_of
 FILE_NAME = "metadata.db"
 # Somebody else changed the same things in each of so many rounds of a few milliseconds.
 ROUNDS_MAX = 20
+# A larger plan is cut here, at whatever stands there: a broker applies a transaction in one go, at some 15,000
+# changes a second, and does nothing else meanwhile.
+CHANGES_A_TRANSACTION = 10_000
 # How long the running broker may take to look; it needs milliseconds.
-REFRESH_TIMEOUT_S = 5.0
+REFRESH_TIMEOUT_S = 60.0
 # AMQP 0-9-1 writes names as short strings (4.2.5.3); user names are held to the same.
 NAME_BYTES_MAX = 255
 
@@ -158,16 +161,25 @@ async def _commit(store: MetadataStore, plan: Callable[[Topology], Plan]) -> Non
     for _ in range(ROUNDS_MAX):
         topology, revisions = await _load(store)
         planned = plan(topology)
-        wanted = transaction_of(planned.changes, requires=planned.requires)
-        compares = {compare.key: compare for compare in wanted.compares}
-        for each in planned.changes:
-            if isinstance(each, Put):
-                key = encode_key(each.record.key)
-                compares[key] = Compare(key, revisions.get(key, 0))
-        outcome = await store.transact(list(compares.values()), wanted.operations)
-        if isinstance(outcome, Committed):
+        for first in range(0, len(planned.changes), CHANGES_A_TRANSACTION):
+            some = planned.changes[first : first + CHANGES_A_TRANSACTION]
+            if not await _transact(store, some, planned.requires, revisions):
+                break
+        else:
             return
     raise click.ClickException("somebody else is changing the same things all the time: try again")
+
+
+async def _transact(
+    store: MetadataStore, changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
+) -> bool:
+    wanted = transaction_of(changes, requires=requires)
+    compares = {compare.key: compare for compare in wanted.compares}
+    for each in changes:
+        if isinstance(each, Put):
+            key = encode_key(each.record.key)
+            compares[key] = Compare(key, revisions.get(key, 0))
+    return isinstance(await store.transact(list(compares.values()), wanted.operations), Committed)
 
 
 async def _sweep(store: MetadataStore) -> None:
@@ -231,10 +243,12 @@ def _shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(value)
-    # Nobody's name shall move the cursor of who lists it.
-    return "".join(
-        c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in str(value)
-    )
+    return safe(str(value))
+
+
+def safe(text: str) -> str:
+    """Nobody's name shall move the cursor of who reads it."""
+    return "".join(c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _width(text: str) -> int:

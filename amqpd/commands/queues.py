@@ -7,18 +7,24 @@ Not here: making and deleting them from a file (`definitions.py`).
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import click
 
-from amqpd.commands.running import listing
+from amqpd.commands.metadata import data_dir_option, json_option, safe
+from amqpd.commands.running import ask_rows, listing
 
 
 @click.group()
 def queue() -> None:
-    """List the queues of a running broker.
+    """List the queues of a running broker, and show what one of them has been doing.
 
     \b
-    Example:
+    Examples:
       amqpd queue list --vhost orders
+      amqpd queue show / jobs
     """
 
 
@@ -36,6 +42,52 @@ queue.add_command(
         ("vhost", "name"),
     )
 )
+
+
+@queue.command("show")
+@click.argument("vhost")
+@click.argument("name")
+@json_option
+@data_dir_option
+def show_queue(vhost: str, name: str, as_json: bool, data_dir: Path) -> None:
+    """Show what is in the queue NAME of VHOST, how old it is, how fast it comes and goes, and how it left.
+
+    Rates are messages a second over the last seconds. Totals count from the start of the broker, or of the
+    queue: accepted messages are in the queue still, or left it acknowledged (acked), rejected, expired,
+    dropped over the length limit, over the delivery limit, or purged. consumer_utilisation is the share of
+    the time in which consumers could take at once what was ready. time_in_queue_ms counts messages by how
+    long they waited for their delivery, up to so many milliseconds.
+
+    \b
+    Examples:
+      amqpd queue show / jobs
+      amqpd queue show / jobs --json
+    """
+    rows = ask_rows(data_dir, "queue list", {"vhost": vhost, "name": name}, ("name",))
+    if not rows:
+        raise click.ClickException(f"there is no queue '{name}' in virtual host '{vhost}'")
+    if as_json:
+        click.echo(json.dumps(rows[0], indent=2, ensure_ascii=False))
+        return
+    times = rows[0]["time_in_queue_ms"]
+    row = {**rows[0], "time_in_queue_ms": {_up_to(bound): count for bound, count in times.items() if count}}
+    width = max(map(len, row))
+    for member, value in row.items():
+        click.echo(f"{member:{width}}  {_described(value)}")
+
+
+def _up_to(bound: str) -> str:
+    return f"up to {int(bound):,}:" if bound.isdigit() else "more:"
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, dict) and all(isinstance(each, int | float) for each in value.values()):
+        return ", ".join(f"{name} {number:,}" for name, number in value.items()) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 @click.group()

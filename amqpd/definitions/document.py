@@ -73,6 +73,8 @@ class Definitions:
     records: dict[str, dict[Key, Record]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
     named: set[str] = field(default_factory=set)
     passwords: dict[str, str] = field(default_factory=dict)
+    bare_vhosts: set[str] = field(default_factory=set)
+    """those of which the file says nothing but the name"""
     left_out: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -128,6 +130,7 @@ class _Reading:
             if section in self._file and (read.vhost is None or section in SECTIONS_OF_VHOST):
                 self._section(section, reader)
         read.passwords.update(items.passwords)
+        read.bare_vhosts |= items.bare_vhosts
         self._limits_of_vhosts()
         if self._problems:
             raise BadDefinitions(self._problems)

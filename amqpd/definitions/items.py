@@ -63,6 +63,7 @@ class Items:
         self._warnings = warnings
         self._default_queue_types: dict[str, str] = {}
         self.passwords: dict[str, str] = {}
+        self.bare_vhosts: set[str] = set()
         self.vhost_limits: dict[str, dict[str, Any]] = {}
 
     def vhost(self, item: Item) -> VhostRecord:
@@ -82,6 +83,8 @@ class Items:
                 kept[key] = _checked(value, key)
         if "default_queue_type" in kept:
             self._default_queue_types[name] = str(kept["default_queue_type"])
+        if item.keys() <= {"name", "limits"}:
+            self.bare_vhosts.add(name)
         self.vhost_limits[name] = _limits("vhost", item.get("limits", {}))
         if not isinstance(description, str) or not is_text(description):
             raise ItemError("the description is not a text")

@@ -77,7 +77,11 @@ def json_text(value: Any) -> str:
 
 def is_text(text: str) -> bool:
     """JSON can spell half a surrogate pair, which is no character."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def as_object(value: Any) -> Any:

@@ -80,23 +80,30 @@ def check_untouched(path: Path) -> None:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the tables to the last of REVISIONS, in one transaction."""
+    """Bring the tables to the last of REVISIONS, in one transaction. Raises what SQLite's driver raises."""
     # Alembic costs 0.2 s to import: only a new or an old journal pays.
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import StaticPool
 
     engine = create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
-    with engine.connect() as wrapped:
-        # The driver's connection is in autocommit mode: the transaction is begun by hand, SQLAlchemy ends it.
-        wrapped.exec_driver_sql("BEGIN IMMEDIATE")
-        config.attributes["connection"] = wrapped
-        command.upgrade(config, REVISIONS[-1])
-        wrapped.commit()
+    try:
+        with engine.connect() as wrapped:
+            # The driver's connection is in autocommit mode: the transaction is begun by hand, SQLAlchemy ends it.
+            wrapped.exec_driver_sql("BEGIN IMMEDIATE")
+            config.attributes["connection"] = wrapped
+            command.upgrade(config, REVISIONS[-1])
+            wrapped.commit()
+    except DBAPIError as error:
+        # A copy of every row may not find room: that is said as for a commit.
+        if isinstance(error.orig, sqlite3.Error):
+            raise error.orig from error
+        raise
 
 
 @contextmanager

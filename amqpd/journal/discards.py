@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -24,7 +25,7 @@ PIECE_BYTES_MAX = 2 << 20
 PIECE_ROWS_MAX = 256
 """The bound for small rows, same time."""
 PIECE_SETTLED_MAX = 2048
-"""Settled records of one discard that a piece deletes, same time."""
+"""Settled records of one discard that a piece deletes, same time; and as many counts of returned messages."""
 PIECE_DISCARDS_MAX = 64
 """Dropped queues that are empty or small, many at a time."""
 OUTFLOW = 2
@@ -67,9 +68,17 @@ class Discards:
             self._pending.extend(discards)
             self._next_id = discards[-1].discard_id + 1
 
-    def piece(self, connection: sqlite3.Connection, rows: int = 0, nbytes: int = 0, begun: int = 0) -> Piece:
-        """What can go next, with a commit that writes so many rows and bytes and begins so many discards. Reads the
-        index only."""
+    def piece(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        rows: int,
+        nbytes: int,
+        begun: int,
+        counted: AbstractSet[int],
+    ) -> Piece:
+        """What can go next, with a commit that writes so many rows and bytes and begins so many discards; `counted`
+        are the queues that may have counts of returned messages. Reads the index only."""
         piece = Piece()
         rows_left = PIECE_ROWS_MAX + OUTFLOW * rows
         bytes_max = PIECE_BYTES_MAX + OUTFLOW * nbytes
@@ -80,10 +89,12 @@ class Discards:
                 break
             rows_left -= len(found)
             given["count_max"] = PIECE_SETTLED_MAX
-            beyond = connection.execute(statements.SETTLED_TO_DISCARD, given).fetchone()
-            until = discard.last_seq if beyond is None else beyond[0]
+            beyond = connection.execute(statements.SETTLED_TO_DISCARD, given).fetchall()
+            if discard.queue_id in counted:
+                beyond += connection.execute(statements.RETURNED_TO_DISCARD, given).fetchall()
+            until = min((seq for (seq,) in beyond), default=discard.last_seq)
             piece.settled_deletes.append((discard.queue_id, discard.first_seq, until, discard.last_seq, discard.idx))
-            if beyond is not None:
+            if beyond:
                 break
             piece.discarded.append((discard.discard_id,))
         return piece

@@ -11,17 +11,19 @@ Not here: deleting (`sqlite.py` begins discards for `Found.dead`), checksums of 
 from __future__ import annotations
 
 import sqlite3
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import itemgetter
 
 from amqpd.journal import statements
 from amqpd.journal.discards import Discard
+from amqpd.journal.intake import checksum_of_deadlines
 from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.schema import SEQ_MAX
 
 ORPHANS_MAX = 100_000
-"""Settled records without a row that one recovery clears away; more wait for the next one."""
+"""Settled records and counts without a row that one recovery clears away; more wait for the next one."""
 
 
 @dataclass(slots=True)
@@ -32,7 +34,11 @@ class Found:
     dead: list[tuple[int, int, int]]
     """(queue_id, first_seq, last_seq) of runs of rows that are transient or wholly settled; no other row is inside"""
     orphans: list[tuple[int, int, int]]
-    """settled records (queue_id, first_seq, last_seq) whose rows are gone"""
+    """settled records (queue_id, first_seq, last_seq) and counts (queue_id, seq, seq) whose rows are gone"""
+    timed: set[int]
+    """ids of queues that have deadlines on disk, also of rows that are discarded or dead"""
+    counted: set[int]
+    """the same for counts of returned messages"""
 
 
 def find(connection: sqlite3.Connection, index: int) -> Found:
@@ -42,9 +48,14 @@ def find(connection: sqlite3.Connection, index: int) -> Found:
         queue_id: RecoveredQueue([], max(next_seq, delivered), max(0, delivered))
         for queue_id, next_seq, delivered in connection.execute(statements.QUEUES)
     }
-    transient = _rows(connection, index, queues, _Gone(discards))
+    deadlines = _Deadlines(connection)
+    transient = _rows(connection, index, queues, _Gone(discards), deadlines)
+    deadlines.check_all_taken()
     orphans = _settled(connection, queues, _Gone(discards))
-    return Found(Recovered(index, queues), discards, _dead(queues, transient), orphans)
+    counted, lonely = _returned(connection, index, queues, transient, _Gone(discards))
+    orphans = (orphans + lonely)[:ORPHANS_MAX]
+    dead = _dead(queues, transient)
+    return Found(Recovered(index, queues), discards, dead, orphans, deadlines.queues, counted)
 
 
 class _Gone:
@@ -70,12 +81,44 @@ class _Gone:
         return [discard for discard in self._open if last_seq <= discard.last_seq and idx <= discard.idx]
 
 
+class _Deadlines:
+    """The deadlines of rows, each to be taken by the row that it belongs to."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._left: dict[int, tuple[int | None, bytes]] = {
+            batch_id: (crc, data) for batch_id, crc, data in connection.execute(statements.DEADLINES)
+        }
+        self.queues: set[int] = set()
+
+    def of(self, batch_id: int, nbytes: int, queue_id: int, first_seq: int, last_seq: int) -> bytes:
+        """Raises JournalDamaged when there are none for this row, or others than were written."""
+        crc, data = self._left.pop(batch_id, (None, b""))
+        if len(data) != nbytes or checksum_of_deadlines(queue_id, first_seq, last_seq, data) != crc:
+            raise JournalDamaged(f"the deadlines of messages {first_seq}..{last_seq} of queue {queue_id} are damaged")
+        self.queues.add(queue_id)
+        return data
+
+    def check_all_taken(self) -> None:
+        if self._left:
+            raise JournalDamaged(
+                f"{len(self._left)} lists of deadlines belong to no row, or to one without deadlines"
+            )
+
+
 def _rows(
-    connection: sqlite3.Connection, index: int, queues: dict[int, RecoveredQueue], gone: _Gone
+    connection: sqlite3.Connection,
+    index: int,
+    queues: dict[int, RecoveredQueue],
+    gone: _Gone,
+    deadlines: _Deadlines,
 ) -> set[tuple[int, int]]:
     """Fill in the rows of each queue; returns (queue_id, first_seq) of the transient ones, which are among them."""
     transient = set()
-    for queue_id, last_seq, first_seq, nbytes, persistent, idx in connection.execute(statements.ROWS):
+    for item in connection.execute(statements.ROWS):
+        queue_id, last_seq, first_seq, nbytes, persistent, idx, body_bytes, published_ms, deadline_bytes, row_id = (
+            item
+        )
+        timed = deadlines.of(row_id, deadline_bytes, queue_id, first_seq, last_seq) if deadline_bytes else b""
         discards = gone.by(queue_id, first_seq, last_seq, idx)
         if any(discard.last_seq == SEQ_MAX for discard in discards):
             continue  # the queue was dropped, and its sequence numbers with it
@@ -91,7 +134,7 @@ def _rows(
         queue.next_seq = max(queue.next_seq, last_seq + 1)
         if discards:
             continue
-        queue.rows.append(RecoveredRow(first_seq, last_seq, nbytes))
+        queue.rows.append(RecoveredRow(first_seq, last_seq, nbytes, [], body_bytes, published_ms, timed))
         if not persistent:
             transient.add((queue_id, first_seq))
     return transient
@@ -119,7 +162,47 @@ def _settled(
         while at < len(rows) and rows[at].first_seq <= last_seq:
             _merge(rows[at], max(first_seq, rows[at].first_seq), min(last_seq, rows[at].last_seq))
             at += 1
-    return orphans[:ORPHANS_MAX]
+    return orphans
+
+
+def _returned(
+    connection: sqlite3.Connection,
+    index: int,
+    queues: dict[int, RecoveredQueue],
+    transient: set[tuple[int, int]],
+    gone: _Gone,
+) -> tuple[set[int], list[tuple[int, int, int]]]:
+    """Fill in the counts of messages that are not settled and not transient; returns the queues that have any on
+    disk, and what touches no row."""
+    counted = set()
+    orphans: list[tuple[int, int, int]] = []
+    known_queue = None
+    rows: list[RecoveredRow] = []
+    lasts: list[int] = []
+    for queue_id, seq, count, idx in connection.execute(statements.RETURNED):
+        counted.add(queue_id)
+        if gone.by(queue_id, seq, seq, idx):
+            continue
+        if idx > index or count < 0:
+            raise JournalDamaged(
+                f"message {seq} of queue {queue_id} came back {count} times in transaction {idx} of {index}"
+            )
+        if queue_id != known_queue:
+            known_queue = queue_id
+            queue = queues.get(queue_id)
+            rows = [] if queue is None else queue.rows
+            lasts = [row.last_seq for row in rows]
+        at = bisect_left(lasts, seq)
+        if at == len(rows) or rows[at].first_seq > seq:
+            orphans.append((queue_id, seq, seq))
+        elif (queue_id, rows[at].first_seq) not in transient and not _is_settled(rows[at], seq):
+            queues[queue_id].counts[seq] = count
+    return counted, orphans
+
+
+def _is_settled(row: RecoveredRow, seq: int) -> bool:
+    at = bisect_right(row.settled, seq, key=itemgetter(0))
+    return at > 0 and row.settled[at - 1][1] >= seq
 
 
 def _merge(row: RecoveredRow, first: int, last: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Formats that this code can read, oldest first; the last one is what it writes."""
 
 APPLICATION_ID = 0x616D716A
@@ -43,13 +43,46 @@ batch = Table(
     _integer("last_seq"),
     _integer("nbytes"),
     _integer("persistent"),
+    _integer("body_bytes"),
+    _integer("published_ms"),
+    _integer("deadline_bytes"),
+    _integer("source"),
+    _integer("epoch"),
+    _integer("idx"),
+    _integer("crc"),
+    # The last one: what stands behind a body is found only by walking through its pages.
+    Column("data", LargeBinary, nullable=False),
+    # last_seq before first_seq: rows of a queue are disjoint, so `last_seq >= x` seeks to the row that holds x.
+    Index(
+        *("batch_index", "queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"),
+        *("body_bytes", "published_ms", "deadline_bytes"),
+    ),
+)
+
+# Of rows with deadline_bytes > 0, which are few; comes and goes with them.
+deadline = Table(
+    "deadline",
+    metadata,
+    Column("batch_id", Integer, primary_key=True, autoincrement=False),
     _integer("source"),
     _integer("epoch"),
     _integer("idx"),
     _integer("crc"),
     Column("data", LargeBinary, nullable=False),
-    # last_seq before first_seq: rows of a queue are disjoint, so `last_seq >= x` seeks to the row that holds x.
-    Index("batch_index", "queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"),
+)
+
+# How often a message came back. Written over: when an uncommitted tail is undone, a message may come back more often
+# than it should, as if its last returns had never been seen.
+returned = Table(
+    "returned",
+    metadata,
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    _integer("count"),
+    _integer("source"),
+    _integer("epoch"),
+    _integer("idx"),
+    sqlite_with_rowid=False,
 )
 
 settled = Table(

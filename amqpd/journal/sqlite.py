@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from amqpd.journal import statements
 from amqpd.journal.database import JOURNAL, meaning, open_journal
 from amqpd.journal.discards import Discard, Discards, Piece
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.intake import NO_ROWS, Chunk, checksum, chunks, listed, split
+from amqpd.journal.intake import NO_ROWS, Chunk, checksum, checksum_of_deadlines, chunks, listed, split
 from amqpd.journal.records import JournalDamaged, Recovered, Row, Transaction
 from amqpd.journal.recovery import Found, find
 from amqpd.journal.reserve import RESERVE_BYTES, Reserve
@@ -54,6 +55,10 @@ class SqliteDisk:
         self._reading = threading.Lock()
         """held for the time of one read"""
         self._discards = Discards([])
+        self._timed: set[int] = set()
+        """ids of queues that may have deadlines on disk: they are looked for only when rows of these are deleted"""
+        self._counted: set[int] = set()
+        """the same for counts of returned messages"""
         self._index: int | None = None
         self._wal_bytes = 0
         """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
@@ -80,6 +85,7 @@ class SqliteDisk:
         except sqlite3.Error as error:
             raise self._failed(error) from error
         self._discards = Discards(found.discards)
+        self._timed, self._counted = found.timed, found.counted
         try:
             self._bury(found)
             for _ in range(RECOVERY_STEPS_MAX):
@@ -111,7 +117,11 @@ class SqliteDisk:
         piece.settled_deletes += [
             (item.queue_id, item.first_seq, item.last_seq, item.last_seq, index) for item in now
         ]
+        for chunk in rows:
+            self._timed.update([queue_id for queue_id, *_ in chunk.deadlines])
+        self._counted.update([queue_id for queue_id, *_ in transaction.counts])
         lists: dict[str, list[Any]] = {
+            "returned": transaction.counts,
             "settled": [(item.queue_id, item.first_seq, item.last_seq) for item in transaction.settled],
             "marks": marks,
             "dropped": [(queue_id,) for queue_id in transaction.dropped],
@@ -128,22 +138,18 @@ class SqliteDisk:
             try:
                 connection.execute("BEGIN")  # the search and the read see the same state
                 try:
-                    until = self._find(queue_id, first_seq, last_seq, bytes_max)
-                    if until is None:
+                    heads = self._find(queue_id, first_seq, last_seq, bytes_max)
+                    if not heads:
                         return []
-                    given = {"queue_id": queue_id, "first_seq": first_seq, "last_seq": until}
+                    given = {"queue_id": queue_id, "first_seq": first_seq, "last_seq": heads[-1][1]}
                     found = connection.execute(statements.READ, given).fetchall()
                 finally:
                     connection.execute("COMMIT")
             except sqlite3.Error as error:
                 raise meaning(error, self._path) from error
-        rows = []
-        for first, last, nbytes, persistent, crc, data in found:
-            row = Row(queue_id, first, last, data, bool(persistent))
-            if len(data) != nbytes or checksum(row) != crc:
-                raise JournalDamaged(f"messages {first}..{last} of queue {queue_id} in {self._path} are damaged")
-            rows.append(row)
-        return rows
+        if len(found) != len(heads):
+            raise JournalDamaged(f"{len(heads)} rows of queue {queue_id} in {self._path} are {len(found)}")
+        return [self._row(queue_id, head, body) for head, body in zip(heads, found, strict=True)]
 
     def vacuum_step(self) -> bool:
         """See `Disk`. Deletes what was discarded, then gives free pages back to the file system, then empties the
@@ -188,12 +194,14 @@ class SqliteDisk:
     ) -> None:
         """One transaction. `counts`: 1 when `index` becomes the last committed one, 0 for housekeeping."""
         self._refuse_after_failure()
-        given: dict[str, Any] = dict.fromkeys(statements.LISTS)
+        given: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LISTS))
         given.update(source=SOURCE, epoch=EPOCH, idx=index, counts=0)
         last = {
             "counts": counts,
             "row_deletes": listed(piece.row_deletes),
+            "deadline_deletes": listed(_among(self._timed, piece.row_deletes)),
             "settled_deletes": listed(piece.settled_deletes),
+            "returned_deletes": listed(_among(self._counted, piece.settled_deletes)),
             "discarded": listed(piece.discarded),
             "discards": listed(begun),
             **{name: listed(items) for name, items in lists.items()},
@@ -202,10 +210,9 @@ class SqliteDisk:
         try:
             if len(rows) > 1:
                 connection.execute("BEGIN IMMEDIATE")
-            for items, data in rows[:-1]:
-                connection.execute(statements.COMMIT, {**given, "rows": listed(items), "data": data})
-            items, data = rows[-1]
-            connection.execute(statements.COMMIT, {**given, **last, "rows": listed(items), "data": data})
+            for chunk in rows[:-1]:
+                self._take_in({**given, **chunk.taken_in()})
+            self._take_in({**given, **last, **rows[-1].taken_in()})
             if len(rows) > 1:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -214,9 +221,13 @@ class SqliteDisk:
         self._discards.begun(begun)
         # A row dirties a page of the table and one of the index; freed bodies dirty 1 page of the free list and 1 of
         # the map for some hundred of theirs; 8 are dirty always.
-        dirty = 8 + sum(2 * len(items) for items, _ in rows)
+        dirty = 8 + sum(2 * chunk.rows + len(chunk.deadlines) for chunk in rows)
         dirty += len(piece.row_deletes) + piece.nbytes // (100 * PAGE_BYTES)
-        self._wal_bytes += dirty * PAGE_BYTES + sum(len(data) for _, data in rows)
+        self._wal_bytes += dirty * PAGE_BYTES + sum(len(chunk.data) for chunk in rows)
+
+    def _take_in(self, given: dict[str, Any]) -> None:
+        rare = any(map(given.get, statements.RARE_LISTS))
+        self._writer.execute(statements.COMMIT_WITH_RARE if rare else statements.COMMIT, given)
 
     def _piece(self, rows: list[Chunk], begun: list[Discard]) -> Piece:
         """What of the discards goes with the next transaction."""
@@ -225,9 +236,10 @@ class SqliteDisk:
         try:
             return self._discards.piece(
                 self._writer,
-                rows=sum(len(items) for items, _ in rows),
-                nbytes=sum(len(data) for _, data in rows),
+                rows=sum(chunk.rows for chunk in rows),
+                nbytes=sum(len(chunk.data) for chunk in rows),
                 begun=len(begun),
+                counted=self._counted,
             )
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -298,14 +310,32 @@ class SqliteDisk:
 
     # --- reading
 
-    def _find(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> int | None:
-        """last_seq of the last row to read: from the index alone."""
-        until, total = None, 0
+    def _find(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[tuple[int, ...]]:
+        """What the index alone says of the rows to read (`statements.FIND`)."""
+        heads: list[tuple[int, ...]] = []
+        total = 0
         cursor = self._reader.execute(statements.FIND, {"queue_id": queue_id, "first_seq": first_seq})
-        for first, last, nbytes in cursor:
+        for head in cursor:
+            first, _, nbytes, *_ = head
             total += nbytes
-            if first > last_seq or (until is not None and total > bytes_max):
+            if first > last_seq or (heads and total > bytes_max):
                 break
-            until = last
+            heads.append(head)
         cursor.close()
-        return until
+        return heads
+
+    def _row(self, queue_id: int, head: tuple[int, ...], body: tuple[Any, ...]) -> Row:
+        """Raises JournalDamaged when what the index says, the body and the deadlines do not belong together."""
+        first, last, nbytes, persistent, body_bytes, published_ms, deadline_bytes = head
+        crc, data, deadline_crc, deadlines = body
+        row = Row(queue_id, first, last, data, bool(persistent), body_bytes, published_ms, deadlines or b"")
+        if (
+            *(len(data), len(row.deadlines), checksum(row)),
+            checksum_of_deadlines(queue_id, first, last, row.deadlines) if deadline_bytes else None,
+        ) != (nbytes, deadline_bytes, crc, deadline_crc):
+            raise JournalDamaged(f"messages {first}..{last} of queue {queue_id} in {self._path} are damaged")
+        return row
+
+
+def _among(queues: set[int], items: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return [item for item in items if item[0] in queues] if queues else []

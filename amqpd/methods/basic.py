@@ -12,9 +12,8 @@ from amqpd.consumers import Consumer
 from amqpd.kernel import encode_content
 from amqpd.methods.names import existing_queue, last_queue
 from amqpd.properties import REPLY_TO
-from amqpd.queues.arguments import check_consumer, described_queue, queue_type
+from amqpd.queues.arguments import check_consumer, described_queue
 from amqpd.queues.backlog import Piece
-from amqpd.queues.settings import QUORUM
 from amqpd.topology.records import Arguments
 
 if TYPE_CHECKING:
@@ -100,12 +99,12 @@ def _exclusive(channel: Channel, queue: Queue, asked: bool) -> bool:
     be, AMQPNotImplemented for what quorum queues do not have: a prefetch shared by a channel's consumers. They ignore
     that a consumer wants to be alone (https://www.rabbitmq.com/docs/quorum-queues#feature-matrix)."""
     record = queue.record
-    if queue_type(record.arguments) == QUORUM:
+    if queue.settings.quorum:
         if channel.prefetch_shared:
             raise AMQPNotImplemented(f"{described_queue(record)} does not support global qos")
         return False
     # A single active consumer is chosen by the queue, so none of the others may be alone.
-    single_active = record.arguments.get("x-single-active-consumer") is True
+    single_active = queue.settings.single_active_consumer
     if queue.exclusive_consumer or (asked and (single_active or queue.consumers)):
         raise AMQPAccessRefused(f"{described_queue(record)} in exclusive use")
     return asked

@@ -81,7 +81,12 @@ def _check(
     state = channel.node.topology.vhosts[connection.vhost].exchanges.get(source)
     if state is not None and state.record.type == "topic":
         access.require_topic(
-            connection.user, connection.vhost, "read", source, routing_key, connection.topic_variables
+            connection.user,
+            connection.vhost,
+            "read",
+            source,
+            routing_key,
+            {"username": connection.user, "vhost": connection.vhost},
         )
 
 

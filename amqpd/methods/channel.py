@@ -1,15 +1,41 @@
-"""channel.close, close-ok, flow (section 1.5)."""
+"""channel.open, close, close-ok, flow (section 1.5)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pamqp import commands
-from pamqp.exceptions import AMQPChannelError
+from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed
+
+from amqpd.channels import Channel
+from amqpd.wire import read_method
 
 if TYPE_CHECKING:
-    from amqpd.channels import Channel
+    from amqpd.connection import Connection
     from amqpd.node import Handlers
+
+
+_OPEN_ID = b"\x00\x14\x00\x0a"
+
+
+def open_channel(connection: Connection, number: int, kind: int, payload: bytes) -> None:
+    """The first frame on a channel number. Raises AMQPChannelError unless it opens the channel, AMQPNotAllowed over a
+    limit."""
+    if kind != 1 or payload[:4] != _OPEN_ID:
+        raise AMQPChannelError("expected 'channel.open'")
+    # As RabbitMQ: channel_max bounds how many channels are open, not their numbers, and one that waits for its
+    # close-ok is not open. Counted at the bound only.
+    if len(connection.channels) >= connection.channel_max:
+        count = sum(not channel.closing for channel in connection.channels.values())
+        if count >= connection.channel_max:
+            raise AMQPNotAllowed(
+                f"number of channels opened ({count}) has reached the negotiated channel_max "
+                f"({connection.channel_max})"
+            )
+    read_method(payload)
+    connection.node.census.open_channel(connection.user)
+    connection.channels[number] = Channel(connection, number)
+    connection.channels[number].send(commands.Channel.OpenOk())
 
 
 def open_again(channel: Channel, method: commands.Channel.Open) -> None:

@@ -24,10 +24,10 @@ from amqpd.queues.arguments import (
     check_dead_letter_exchange,
     check_declaration,
     described_queue,
-    queue_type,
     refuse_server_named,
+    with_default_type,
 )
-from amqpd.queues.settings import QUORUM
+from amqpd.queues.settings import type_of
 from amqpd.topology.records import Arguments, QueueRecord
 from amqpd.wire import declare_ok_frame
 
@@ -46,30 +46,38 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     if method.passive:
         _declare_passive(channel, method, last_queue(channel, name))
         return
-    generated = not name
-    if generated:
-        refuse_server_named(method.arguments or {})
-        name = "amq.gen-" + node.token()
-    node.access.require(connection.user, connection.vhost, "configure", "queue", name)
     exclusive = bool(method.exclusive)
+    # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
+    durable = bool(method.durable) and not exclusive
+    arguments = with_default_type(
+        method.arguments or {},
+        node.topology.vhost_records[connection.vhost].metadata.get("default_queue_type"),
+        durable,
+        exclusive,
+        bool(method.auto_delete),
+    )
+    if not name:
+        refuse_server_named(arguments)
+        name = "amq.gen-" + node.token()
+    else:
+        # Even of a queue that is there: only a passive declaration may name one that the broker named.
+        refuse_reserved("queue", name)
+    node.access.require(connection.user, connection.vhost, "configure", "queue", name)
     record = QueueRecord(
         connection.vhost,
         name,
         node.new_queue_id(),
-        # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
-        durable=bool(method.durable) and not exclusive,
+        durable=durable,
         auto_delete=bool(method.auto_delete),
         exclusive=exclusive,
         owner=connection.id if exclusive else None,
-        arguments=method.arguments or {},
+        arguments=arguments,
     )
     existing = node.queues.get((connection.vhost, name))
     if existing is not None:
         _require_equivalent(record, existing.record)
         _declared(channel, method, existing)
         return
-    if not generated:
-        refuse_reserved("queue", name)
     _check_new(channel, record)
 
     def declared(created: bool) -> None:
@@ -134,7 +142,7 @@ def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
         raise locked(current)  # whatever else differs, as RabbitMQ has it
     require_equal(resource, "durable", received.durable, current.durable)
     require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
-    names = DECLARE_ARGUMENTS[queue_type(current.arguments)]
+    names = DECLARE_ARGUMENTS[type_of(current.arguments)]
     require_equal_arguments(resource, names, _with_type(received.arguments), _with_type(current.arguments))
 
 
@@ -191,7 +199,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         return
     refuse_locked(channel, queue.record)
     queue.dispatch()
-    if queue_type(queue.record.arguments) == QUORUM:
+    if queue.settings.quorum:
         _refuse_conditions(method, queue.record)
 
     def obstacle() -> str | None:

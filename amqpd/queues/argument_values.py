@@ -23,6 +23,8 @@ EXPIRY_MS_MAX = 315_360_000_000
 
 _LEADER_LOCATORS = ("client-local", "balanced", "random", "least-leaders", "min-masters")
 
+_ESCAPED = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
 Check = Callable[[Any, Arguments], str | None]
 """(value, all arguments) -> what is wrong with the value"""
 
@@ -42,16 +44,20 @@ def text_of(value: Any) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
+def says_no_type(arguments: Arguments) -> bool:
+    """An empty type, and "undefined", which some clients send for none, are as good as none in RabbitMQ 4."""
+    return arguments.get("x-queue-type", "") in ("", "undefined")
+
+
 def type_name(arguments: Arguments) -> str:
-    """An empty type, and "undefined", which some clients send for none, stand for the default one in RabbitMQ 4."""
+    """What was asked for, whether or not there is such a type."""
     value = arguments.get("x-queue-type")
-    name = text_of(value) if is_text(value) else ""
-    return CLASSIC if name in ("", "undefined") else name
+    return CLASSIC if says_no_type(arguments) or not is_text(value) else text_of(value)
 
 
 def _quoted(text: str) -> str:
     """A reason that is a text in RabbitMQ, printed with ~p."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f'"{text.translate(_ESCAPED)}"'
 
 
 def _integer(value: Any, _: Arguments) -> str | None:

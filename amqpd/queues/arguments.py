@@ -16,6 +16,7 @@ check_consume_arguments) and the capabilities of its queue types.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
@@ -26,10 +27,11 @@ from amqpd.queues.argument_values import (
     check_queue_type,
     field_type,
     is_text,
+    says_no_type,
     text_of,
     type_name,
 )
-from amqpd.queues.settings import CLASSIC, QUORUM
+from amqpd.queues.settings import CLASSIC, QUORUM, type_of
 from amqpd.topology.records import Arguments, QueueRecord
 
 # What each type knows, in the order in which a redeclaration is compared.
@@ -88,7 +90,7 @@ def check_declaration(record: QueueRecord) -> None:
     arguments = record.arguments
     if "x-queue-type" in arguments:
         _check_value(record, "x-queue-type", check_queue_type, arguments)
-    kind = queue_type(arguments)
+    kind = type_of(arguments)
     known = DECLARE_ARGUMENTS[kind]
     for name, check in DECLARE_CHECKS.items():
         if name in known and name in arguments:
@@ -110,7 +112,7 @@ def check_consumer(record: QueueRecord, arguments: Arguments) -> None:
     for name, check in CONSUME_CHECKS.items():
         if name in arguments:
             _check_value(record, name, check, arguments)
-    _refuse_foreign(record, queue_type(record.arguments), arguments, _STREAM_CONSUME)
+    _refuse_foreign(record, type_of(record.arguments), arguments, _STREAM_CONSUME)
 
 
 def check_dead_letter_exchange(record: QueueRecord) -> str | None:
@@ -133,9 +135,14 @@ def refuse_server_named(arguments: Arguments) -> None:
         raise AMQPPreconditionFailed(f"Cannot declare a server-named queue for type {module}")
 
 
-def queue_type(arguments: Arguments) -> str:
-    """CLASSIC or QUORUM, for arguments that are checked."""
-    return QUORUM if type_name(arguments) == QUORUM else CLASSIC
+def with_default_type(
+    arguments: Arguments, default: Any, durable: bool, exclusive: bool, auto_delete: bool
+) -> Arguments:
+    """The arguments of a queue in a virtual host with this default type (its metadata may have one). As in RabbitMQ 4
+    a queue that says nothing of its type gets it, unless it is one that only a classic queue can be."""
+    if not isinstance(default, str) or default in ("", "undefined", CLASSIC) or not says_no_type(arguments):
+        return arguments
+    return arguments if exclusive or auto_delete or not durable else {**arguments, "x-queue-type": default}
 
 
 def described_queue(record: QueueRecord) -> str:

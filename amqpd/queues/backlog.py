@@ -12,7 +12,6 @@ Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable
 from heapq import heappop, heappush
 
@@ -20,6 +19,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
+from amqpd.queues.returned import Returned
 from amqpd.queues.segment import Segment
 from amqpd.queues.segments import Segments
 
@@ -37,10 +37,9 @@ others have to stay"""
 
 
 class Backlog(Segments):
-    def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool) -> None:
+    def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
         super().__init__(queue_id, journal, durable)
-        self.returned: list[tuple[int, int]] = []
-        self.fifo_returns = False
+        self.returned = Returned(fifo_returns)
         self.ready = 0
         self.unacked = 0
         self.ready_bytes = 0
@@ -51,8 +50,8 @@ class Backlog(Segments):
         self.arrived_ms = 0
         """when what `take` gave last had come"""
         self._marked = 0
-        self._due: list[tuple[int, int, Segment]] = []
-        """a heap; what is not `Segment.due_ms` any more is passed over"""
+        self.due: list[tuple[int, int, Segment]] = []
+        """when to look at which segment, a heap; what is not `Segment.due_ms` any more is passed over"""
 
     def recover(self, found: RecoveredQueue) -> None:
         """Take over what the journal found on disk. Called once, before anything else."""
@@ -100,7 +99,13 @@ class Backlog(Segments):
         segments = self.segments
         while self.at < len(segments):
             segment = segments[self.at]
-            low, high = segment.next_live(self.cursor - segment.first, limit)
+            low = self.cursor - segment.first
+            if segment.gone is None:
+                if low < segment.head:
+                    low = segment.head
+                high = min(low + limit, segment.last - segment.first + 1)
+            else:
+                low, high = segment.next_live(low, limit)
             if low >= high:
                 if self.at == len(segments) - 1:
                     return None
@@ -117,13 +122,19 @@ class Backlog(Segments):
             run, start, stop = segment.piece(low, high)
             if nbytes:
                 stop = min(stop, start + _ceil(nbytes, run.body_size))
-            self.cursor = seq + stop - start
-            self._taken(segment, low, (stop - start), run.body_size)
+            count = stop - start
+            self.cursor = seq + count
+            self.ready -= count
+            self.unacked += count
+            nbytes = count * run.body_size
+            self.ready_bytes -= nbytes
+            self.unacked_bytes += nbytes
+            self.arrived_ms = segment.published_ms if segment.arrivals is None else segment.arrival(low)
             return run, start, stop, seq, redelivered
         return None
 
     def _take_returned(self, limit: int, nbytes: int) -> Piece | None:
-        first, last = self.returned[0]
+        first, last = self.returned.first
         segment = self.segments[self.index_of(first)]
         if segment.runs is None:
             self.wanted = (segment.first, segment.last)
@@ -133,32 +144,25 @@ class Backlog(Segments):
         if nbytes:
             stop = min(stop, start + _ceil(nbytes, run.body_size))
         taken = stop - start
-        if first + taken > last:
-            del self.returned[0]
-        else:
-            self.returned[0] = (first + taken, last)
-        self._taken(segment, low, taken, run.body_size)
+        self.returned.serve(taken)
+        self.ready -= taken
+        self.unacked += taken
+        self.ready_bytes -= taken * run.body_size
+        self.unacked_bytes += taken * run.body_size
+        self.arrived_ms = segment.arrival(low)
         return run, start, stop, first, True
 
     def oldest_ms(self) -> int | None:
         """When the first ready message came, in ms since the epoch; None when there is none."""
         if self.returned:
-            first = min(self.returned)[0]
+            first = self.returned.lowest()
             segment = self.segments[self.index_of(first)]
-            return segment.arrivals.at(first - segment.first)
+            return segment.arrival(first - segment.first)
         for segment in self.segments[self.at :] if self.ready else ():
             low, high = segment.next_live(self.cursor - segment.first, 1)
             if low < high:
-                return segment.arrivals.at(low)
+                return segment.arrival(low)
         return None
-
-    def _taken(self, segment: Segment, low: int, count: int, body_size: int) -> None:
-        self.ready -= count
-        self.unacked += count
-        nbytes = count * body_size
-        self.ready_bytes -= nbytes
-        self.unacked_bytes += nbytes
-        self.arrived_ms = segment.arrivals.at(low)
 
     def settle(self, first: int, last: int) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
@@ -194,10 +198,7 @@ class Backlog(Segments):
         while first <= last:
             segment = self.segments[index]
             end = min(last, segment.last)
-            if self.fifo_returns:
-                self.returned.append((first, end))
-            else:
-                insort(self.returned, (first, end))
+            self.returned.add(first, end)
             count, nbytes = end - first + 1, segment.bytes_in(first, end)
             self.ready += count
             self.unacked -= count
@@ -213,7 +214,7 @@ class Backlog(Segments):
         count = self.ready
         for first, last in self.returned:
             self.discard(first, last)
-        self.returned = []
+        self.returned.clear()
         if self.cursor < self.next_seq:
             self.discard(self.cursor, self.next_seq - 1)
         self.cursor = self.next_seq
@@ -227,7 +228,7 @@ class Backlog(Segments):
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. With
         `ahead`, while there are consumers, the mark runs ahead; without, also at a shutdown, it goes back to what is
         true, never below what an earlier run had delivered."""
-        if not self.journalled:
+        if not self.segments or not self.journalled:
             return
         cursor = self.cursor
         distance = MARK_AHEAD_MESSAGES if ahead else 0
@@ -240,7 +241,8 @@ class Backlog(Segments):
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
         self.journal.drop(self.queue_id)
-        self.segments, self.returned, self.wanted, self._due = [], [], None, []
+        self.segments, self.wanted, self.due = [], None, []
+        self.returned.clear()
         self.memory_bytes = 0
 
     def loaded(self, first: int, rows: list[Row]) -> int:
@@ -253,7 +255,7 @@ class Backlog(Segments):
     @property
     def next_due_ms(self) -> int | None:
         """When `expire` has something to do next."""
-        due = self._due
+        due = self.due
         while due and due[0][2].due_ms != due[0][0]:
             heappop(due)
         return due[0][0] if due else None
@@ -264,12 +266,12 @@ class Backlog(Segments):
         count = 0
         retry: list[Segment] = []
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
-            segment = self._due[0][2]
+            segment = self.due[0][2]
             if bury is not None and segment.runs is None:
                 if self.wanted is None:
                     self.wanted = (segment.first, segment.last)
                 break
-            heappop(self._due)
+            heappop(self.due)
             segment.due_ms = None
             assert segment.deadlines is not None
             waiting: list[tuple[int, int]] = []
@@ -313,7 +315,7 @@ class Backlog(Segments):
 
     def _expired(self, first: int, last: int) -> int:
         if first < self.cursor:
-            self._cut_returned(first, last)
+            self.returned.cut(first, last)
         count, nbytes = self.discard(first, last)
         self.ready -= count
         self.ready_bytes -= nbytes
@@ -321,26 +323,10 @@ class Backlog(Segments):
 
     def _ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
         """The ready ones among the unsettled messages first..last of one segment, in order."""
-        found: list[tuple[int, int]] = []
-        if first < self.cursor:
-            returned = self.returned if not self.fifo_returns else sorted(self.returned)
-            index = max(0, bisect_left(returned, (first, 0)) - 1)
-            while index < len(returned) and returned[index][0] <= min(last, self.cursor - 1):
-                low, high = max(first, returned[index][0]), min(last, returned[index][1])
-                if low <= high:
-                    found.append((low, high))
-                index += 1
+        found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []
         if last >= self.cursor:
             found.append((max(first, self.cursor), last))
         return found
-
-    def _cut_returned(self, first: int, last: int) -> None:
-        """Take first..last, which stand in one interval, out of what was returned."""
-        for index, (low, high) in enumerate(self.returned):
-            if low <= first and last <= high:
-                rest = [part for part in ((low, first - 1), (last + 1, high)) if part[0] <= part[1]]
-                self.returned[index : index + 1] = rest
-                return
 
     def _schedule(self, segment: Segment) -> None:
         if segment.deadlines is not None:
@@ -351,7 +337,7 @@ class Backlog(Segments):
     def _schedule_at(self, segment: Segment, due_ms: int) -> None:
         if segment.due_ms is None or due_ms < segment.due_ms:
             segment.due_ms = due_ms
-            heappush(self._due, (due_ms, segment.first, segment))
+            heappush(self.due, (due_ms, segment.first, segment))
 
 
 def _ceil(nbytes: int, body_size: int) -> int:

@@ -41,7 +41,7 @@ def dead_letter(
 ) -> DeadLetter:
     """All messages of the run, dead in `queue`, whose settings name a dead letter exchange."""
     headers = properties.headers or {}
-    exchange, routing_key = _names(run)
+    exchange, routing_key = names_of(run)
     keys = [routing_key, *_carbon_copies(headers)]
     known = headers.get("x-death") if mark_of(run) == DEAD_LETTER else None
     deaths: list[dict[str, Any]] = [dict(death) for death in known] if isinstance(known, Sequence) else []
@@ -85,7 +85,7 @@ def _death(which: str, queue: str, reason: str, exchange: str) -> dict[str, str]
     return {f"x-{which}-death-reason": reason, f"x-{which}-death-queue": queue, f"x-{which}-death-exchange": exchange}
 
 
-def _names(run: Run) -> tuple[str, str]:
+def names_of(run: Run) -> tuple[str, str]:
     names = run.names
     size = names[0]
     return (

@@ -22,7 +22,7 @@ RATES = ("accepted", "delivered", "acked")
 class Facts:
     __slots__ = (
         "_before",
-        "_busy_ms",
+        "_looked_ms",
         "_sample",
         "_since_ms",
         "accepted",
@@ -36,7 +36,9 @@ class Facts:
         "redelivered",
         "refused",
         "rejected",
+        "sample_due_ms",
         "time_in_queue",
+        "waiting",
         "waiting_ms",
     )
 
@@ -60,32 +62,37 @@ class Facts:
         self.time_in_queue = [0] * (len(TIME_IN_QUEUE_MS) + 1)
         self.waiting_ms = 0
         """how long messages were ready and no consumer had credit"""
-        self._busy_ms: int | None = None
+        self.waiting = False
+        """something is ready that no consumer could take"""
+        self._looked_ms = now_ms
         self._since_ms = now_ms
         self._before = (now_ms, (0, 0, 0))
         self._sample = (now_ms, (0, 0, 0))
+        self.sample_due_ms = now_ms + SAMPLE_MS
 
-    def handed_out(self, count: int, redelivered: bool, waited_ms: int) -> None:
-        self.delivered += count
+    def waited(self, count: int, redelivered: bool, waited_ms: int) -> None:
+        """So many messages were handed out after so long a time. (For less than 2 ms, the queue counts itself.)"""
         if redelivered:
             self.redelivered += count
         self.time_in_queue[bisect_left(TIME_IN_QUEUE_MS, waited_ms)] += count
 
     def waits(self, waiting: bool, now_ms: int) -> None:
-        """At the end of a dispatch: whether something is ready that no consumer could take."""
-        if self._busy_ms is not None:
-            self.waiting_ms += now_ms - self._busy_ms
-        self._busy_ms = now_ms if waiting else None
-        if now_ms - self._sample[0] >= SAMPLE_MS:
+        """At the end of a dispatch: whether something is ready that no consumer could take. Need not be called while
+        that is so neither before nor now, but when a sample is due."""
+        if self.waiting:
+            self.waiting_ms += now_ms - self._looked_ms
+        self.waiting, self._looked_ms = waiting, now_ms
+        if now_ms >= self.sample_due_ms:
             self._take_sample(now_ms)
 
     def _take_sample(self, now_ms: int) -> None:
         self._before = self._sample
         self._sample = (now_ms, (self.accepted, self.delivered, self.acked))
+        self.sample_due_ms = now_ms + SAMPLE_MS
 
     def rates(self, now_ms: int) -> dict[str, float]:
         """Messages a second, by the names in `RATES`, over the last sample and what came since."""
-        if now_ms - self._sample[0] >= SAMPLE_MS:
+        if now_ms >= self.sample_due_ms:
             self._take_sample(now_ms)
         begin, counts = self._before
         seconds = max(now_ms - begin, 1) / 1000
@@ -94,7 +101,7 @@ class Facts:
 
     def utilisation(self, now_ms: int) -> float:
         """The share of the time in which the consumers could take at once what was ready (consumer_capacity)."""
-        waiting = self.waiting_ms + (now_ms - self._busy_ms if self._busy_ms is not None else 0)
+        waiting = self.waiting_ms + (now_ms - self._looked_ms if self.waiting else 0)
         return 1.0 - waiting / max(now_ms - self._since_ms, 1)
 
     @property

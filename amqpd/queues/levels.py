@@ -82,6 +82,11 @@ class Levels:
         return sum(level.expire(now_ms, bury) for level in self.lanes())
 
     @property
+    def due(self) -> bool:
+        """Some message may have a deadline."""
+        return any(level.due for level in self.lanes())
+
+    @property
     def next_due_ms(self) -> int | None:
         return min((due for level in self.lanes() if (due := level.next_due_ms) is not None), default=None)
 

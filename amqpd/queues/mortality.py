@@ -35,7 +35,7 @@ TTL_MS_MAX = 315_360_000_000
 class Mortality:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._dying: deque[tuple[int, int, str]] = deque()
+        self.dying: deque[tuple[int, int, str]] = deque()
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
@@ -49,14 +49,11 @@ class Mortality:
         self._drops = limited and drops
         self.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
+        self.always = self._drops or self._expires
+        """every dispatch has something to do here"""
         self.used_ms = self._queue.host.now_ms
         if self._expires:
             self._schedule()
-
-    @property
-    def needed(self) -> bool:
-        """Whether a dispatch has anything to do here."""
-        return bool(self._drops or self._expires or self._dying or self._queue.backlog.next_due_ms is not None)
 
     def recover(self, found: RecoveredQueue) -> None:
         self.counts.update(found.counts)
@@ -64,6 +61,7 @@ class Mortality:
     # Deadlines
 
     def deadline(self, properties: Properties, now_ms: int) -> int | None:
+        """When a message published now expires, in ms since the epoch; None for never."""
         ttl_ms = self._queue.settings.message_ttl_ms
         if properties.expiration is not None:
             own_ms = int(properties.expiration)
@@ -78,7 +76,7 @@ class Mortality:
         """What must go before consumers are served."""
         now_ms = self._queue.host.now_ms
         self._expire(now_ms - 1)
-        if self._dying:
+        if self.dying:
             self._bury_dying(now_ms)
 
     def after(self) -> None:
@@ -171,7 +169,7 @@ class Mortality:
         if queue.settings.dead_letter_exchange is None:
             queue.facts.rejected += queue.backlog.settle(first, last)
         else:
-            self._dying.append((first, last, REJECTED))
+            self.dying.append((first, last, REJECTED))
 
     def come_back(self, first: int, last: int) -> None:
         """The unacked messages first..last are ready again; those of a quorum queue that came back too often die."""
@@ -187,7 +185,7 @@ class Mortality:
                 if queue.settings.dead_letter_exchange is None:
                     queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
                 else:
-                    self._dying.append((seq, seq, DELIVERY_LIMIT))
+                    self.dying.append((seq, seq, DELIVERY_LIMIT))
             else:
                 self.counts[seq] = count
                 journal.count(queue.record.id, seq, count)
@@ -200,7 +198,7 @@ class Mortality:
         returned = backlog.returned
         if not returned:
             return backlog.take(limit)
-        first, last = returned[0]
+        first, last = returned.first
         count = counts.get(first, 0)
         alike = 1
         while alike < limit and first + alike <= last and counts.get(first + alike, 0) == count:
@@ -228,7 +226,7 @@ class Mortality:
             self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
 
     def _bury_dying(self, now_ms: int) -> None:
-        queue, backlog, dying = self._queue, self._queue.backlog, self._dying
+        queue, backlog, dying = self._queue, self._queue.backlog, self.dying
         while dying:
             first, last, reason = dying.popleft()
             bury = self._bury(reason)

@@ -53,8 +53,7 @@ class Queue:
             self._levels = Levels(record.id, host.journal, record.durable, self.settings.max_priority)
             self.backlog = self._levels
         else:
-            self.backlog = Backlog(record.id, host.journal, record.durable)
-            self.backlog.fifo_returns = self.settings.quorum
+            self.backlog = Backlog(record.id, host.journal, record.durable, self.settings.quorum)
         self.wake_ms: int | None = None
         """the host's: when it will look at the queue by itself"""
         self.facts = Facts(host.now_ms)
@@ -115,7 +114,10 @@ class Queue:
         """Accept the run; True when its confirm must wait for the journal."""
         self.facts.accepted += run.count
         now_ms = self.host.now_ms
-        deadline_ms = self.mortality.deadline(properties, now_ms)
+        if properties.expiration is None and self.settings.message_ttl_ms is None:
+            deadline_ms = None
+        else:
+            deadline_ms = self.mortality.deadline(properties, now_ms)
         if self._levels is not None:
             return self._levels.publish(run, properties.persistent, now_ms, deadline_ms, properties.priority)
         persistent = properties.persistent or self.settings.quorum
@@ -166,32 +168,35 @@ class Queue:
         """basic.get: `answer` is called with one message, or None when the queue is empty; at once, or when a read
         has brought the message into memory."""
         self.used()
-        if self.mortality.needed:
+        if self.mortality.always or self.mortality.dying or self.backlog.due:
             self.dispatch()
         self.getters.append((no_ack, answer))
         self._serve_getters()
 
     def dispatch(self) -> None:
         """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
-        mortal = self.mortality.needed
+        mortality, backlog, facts = self.mortality, self.backlog, self.facts
+        now_ms = self.host.now_ms
+        mortal = mortality.always or mortality.dying or backlog.due
         if mortal:
-            self.mortality.before()
+            mortality.before()
         if self.getters:
             self._serve_getters()
         waiting = False
-        if self.backlog.ready:
+        if backlog.ready:
             for group in self.consumers.groups:
                 waiting = self._serve(group)
                 if not waiting:
                     break
         if mortal:
-            self.mortality.after()
-        self.backlog.mark_delivered(bool(self.consumers))
-        self.facts.waits(waiting, self.host.now_ms)
+            mortality.after()
+        backlog.mark_delivered(bool(self.consumers))
+        if waiting or facts.waiting or now_ms >= facts.sample_due_ms:
+            facts.waits(waiting, now_ms)
 
     def _serve(self, group: deque[Subscriber]) -> bool:
         """Give to these consumers in turn; True when something is left and none of them has credit."""
-        backlog = self.backlog
+        backlog, counts = self.backlog, self.mortality.counts
         without = 0
         while backlog.ready and without < len(group):
             consumer = group[0]
@@ -209,7 +214,9 @@ class Queue:
             run, low, high, seq, redelivered = piece
             consumer.deliver(run, low, high, seq, redelivered)
             if consumer.no_ack:
-                self.settle(seq, seq + high - low - 1)
+                if counts:
+                    self.mortality.forget(seq, seq + high - low - 1)
+                self.facts.acked += backlog.settle(seq, seq + high - low - 1)
         return bool(backlog.ready)
 
     def _portion(self, count: int) -> int:
@@ -218,10 +225,17 @@ class Queue:
         return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (EXACT_TURNS_MESSAGES * count)))
 
     def _take(self, limit: int) -> Piece | None:
+        backlog = self.backlog
         counted = bool(self.mortality.counts)
-        piece = self.mortality.take_counted(limit) if counted else self.backlog.take(limit)
+        piece = self.mortality.take_counted(limit) if counted else backlog.take(limit)
         if piece is not None:
-            self.facts.handed_out(piece[2] - piece[1], piece[4], self.host.now_ms - self.backlog.arrived_ms)
+            count, facts = piece[2] - piece[1], self.facts
+            facts.delivered += count
+            waited_ms = self.host.now_ms - backlog.arrived_ms
+            if waited_ms < 2 and not piece[4]:
+                facts.time_in_queue[0] += count
+            else:
+                facts.waited(count, piece[4], waited_ms)
         return piece
 
     def _serve_getters(self) -> None:
@@ -245,8 +259,11 @@ class Queue:
         sequence number. Without `room` in memory nothing is read ahead: it would have to leave again at once."""
         if self.reading or self.deleted:
             return None
+        backlog = self.backlog
+        if isinstance(backlog, Backlog) and not backlog.segments:
+            return None
         ahead = READ_AHEAD_SEGMENTS if room and (self.consumers or self.getters) else 0
-        for lane in self.backlog.lanes():
+        for lane in backlog.lanes():
             if ahead or lane.wanted is not None:
                 found = lane.next_read(ahead)
                 if found is not None:

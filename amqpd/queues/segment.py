@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from amqpd.kernel import Run
-from amqpd.queues.arrivals import Arrivals
+from amqpd.queues.arrivals import ARRIVAL_MS, Arrivals
 from amqpd.queues.deadlines import Deadlines
 
 # Survivors are copied out of a segment when fewer than one in this many of the messages that it holds in memory is
@@ -42,6 +42,7 @@ class Segment:
         "nbytes",
         "offsets",
         "persistent",
+        "published_ms",
         "runs",
         "sealed",
         "stored",
@@ -70,7 +71,10 @@ class Segment:
         """bytes of the bodies that are not settled"""
         self.body_size = -1
         """of each body, -1 when they differ"""
-        self.arrivals = Arrivals()
+        self.published_ms = 0
+        """when its first message came, in ms since the epoch"""
+        self.arrivals: Arrivals | None = None
+        """of the later ones, if they came later"""
         self.deadlines: Deadlines | None = None
         self.due_ms: int | None = None
         """when `expiry.py` will look at it; None when it has no deadline, or is not there any more"""
@@ -84,30 +88,36 @@ class Segment:
         segment.runs = None
         segment.sealed = segment.stored = True
         segment.body_bytes = body_bytes
-        segment.arrivals.first_ms = published_ms
+        segment.published_ms = published_ms
         return segment
 
     def add(self, run: Run, now_ms: int) -> None:
         assert self.runs is not None
         count, size = run.count, run.body_size
+        offset = self.last - self.first + 1
         if not self.runs:
-            self.arrivals.first_ms = now_ms
+            self.published_ms = now_ms
             self.body_size = size
         else:
             if size != self.body_size:
                 self.body_size = -1
-            self.arrivals.add(self.last - self.first + 1, now_ms)
-        self.offsets.append(self.last - self.first + 1)
+            if now_ms - self.published_ms >= ARRIVAL_MS:
+                if self.arrivals is None:
+                    self.arrivals = Arrivals(self.published_ms)
+                self.arrivals.add(offset, now_ms)
+        self.offsets.append(offset)
         self.runs.append(run)
         self.last += count
         self.left += count
         self.held += count
-        self.nbytes += run.nbytes
+        self.nbytes += run.stride * count
         self.body_bytes += count * size
 
     def absorb(self, behind: Segment) -> None:
         """Become one with the segment behind, when `mergeable`."""
-        self.arrivals.extend(self.last - self.first + 1, behind.arrivals)
+        if self.arrivals is None:
+            self.arrivals = Arrivals(self.published_ms)
+        self.arrivals.extend(self.last - self.first + 1, behind.arrivals or Arrivals(behind.published_ms))
         self.last = behind.last
         self.left += behind.left
         self.body_bytes += behind.body_bytes
@@ -119,12 +129,18 @@ class Segment:
         count = self.last - seq + 1
         nbytes = self.bytes_in(seq, self.last)
         rest = Segment.on_disk(seq, self.last, nbytes)
-        rest.arrivals = self.arrivals.cut_from(seq - self.first)
+        rest.published_ms = self.arrival(seq - self.first)
+        if self.arrivals is not None:
+            rest.arrivals = self.arrivals.cut_from(seq - self.first)
         rest.body_size = self.body_size
         self.last = seq - 1
         self.left -= count
         self.body_bytes -= nbytes
         return rest
+
+    def arrival(self, offset: int) -> int:
+        """When the message came, in ms since the epoch, to ARRIVAL_MS."""
+        return self.published_ms if self.arrivals is None else self.arrivals.at(offset)
 
     def bytes_in(self, first: int, last: int) -> int:
         """The bytes of the bodies of first..last, none of which is settled."""
@@ -226,10 +242,6 @@ class Segment:
     def body_bytes_written(self) -> int:
         """Bytes of all bodies, settled or not; while it is whole in memory."""
         return sum(run.body_size * run.count for run in self.runs or ())
-
-    @property
-    def published_ms(self) -> int:
-        return self.arrivals.first_ms
 
     def packed_deadlines(self) -> bytes:
         return self.deadlines.pack() if self.deadlines is not None else b""

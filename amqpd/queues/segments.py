@@ -68,6 +68,10 @@ class Segments:
     def discard(self, first: int, last: int) -> tuple[int, int]:
         """Settle what is not settled yet of first..last: (number of messages, bytes of their bodies)."""
         segments, journal, count, nbytes = self.segments, self.journal, 0, 0
+        if segments:
+            segment = segments[0]
+            if segment.gone is None and first == segment.first + segment.head and last <= segment.last:
+                return self._discard_in_order(segment, first, last)
         index = self.index_of(first)
         # What is finished is one stretch nearly always: removed together, so a purge is linear.
         finished_from = finished_to = index
@@ -105,6 +109,29 @@ class Segments:
                 self.at = max(finished_from, self.at - removed)
                 if self.at < len(segments):
                     self.cursor = max(self.cursor, segments[self.at].first)
+        return count, nbytes
+
+    def _discard_in_order(self, segment: Segment, first: int, last: int) -> tuple[int, int]:
+        """The next messages of the first segment: what consumers do who acknowledge in order, or not at all."""
+        count = last - first + 1
+        nbytes = count * segment.body_size if segment.body_size >= 0 else segment.bytes_in(first, last)
+        segment.body_bytes -= nbytes
+        segment.head += count
+        segment.left -= count
+        if segment.left:
+            if segment.stored:
+                self.journal.settle(self.queue_id, segment, first, last)
+            if segment.stored or segment.index == 0:
+                freed = segment.compact()
+                self.memory_bytes -= freed
+                self.released_bytes += freed
+        else:
+            self._finish(segment)
+            del self.segments[0]
+            if self.at:
+                self.at -= 1
+                if self.at < len(self.segments):
+                    self.cursor = max(self.cursor, self.segments[self.at].first)
         return count, nbytes
 
     def _finish(self, segment: Segment) -> None:

@@ -2,8 +2,8 @@
 
 What comes in: the arguments of its declaration (checked by then) and the definition of its effective policy. What
 goes out: `QueueSettings`.
-Rules: 1. Of two limits the smaller one holds; of two names or modes the argument's. 2. What is not a value of the
-right kind counts as absent: a policy may be older than a rule about it. 3. A queue's type decides what it knows.
+Rules: 1. Of two limits the smaller one holds; of two names or modes mostly the argument's. 2. What is not a value of
+the right kind counts as absent: a policy may be older than a rule about it. 3. A queue's type decides what it knows.
 Not here: whether an argument is acceptable (`arguments.py`), which policy applies (`topology/policies.py`).
 
 Source: https://www.rabbitmq.com/docs/policies, https://www.rabbitmq.com/docs/quorum-queues#feature-matrix.
@@ -67,11 +67,10 @@ def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> Queu
     overflow = text("overflow") or DROP_HEAD
     limit = max_priority = None
     if kind == QUORUM:
-        limit = smaller("delivery-limit")
-        if limit is None:
-            limit = DELIVERY_LIMIT_DEFAULT
-        if limit < 0:
-            limit = None
+        if isinstance(policy.get("overflow"), str):
+            # Here, and only here, RabbitMQ lets the policy win.
+            overflow = policy["overflow"]
+        limit = _delivery_limit(arguments.get("x-delivery-limit"), policy.get("delivery-limit"))
     elif _is_number(arguments.get("x-max-priority")):
         max_priority = min(arguments["x-max-priority"], PRIORITY_MAX)
     at_least_once = kind == QUORUM and text("dead-letter-strategy") == "at-least-once" and overflow == REJECT_PUBLISH
@@ -91,6 +90,13 @@ def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> Queu
         delivery_limit=limit,
         consumer_timeout_ms=smaller("consumer-timeout"),
     )
+
+
+def _delivery_limit(argument: Any, policy: Any) -> int | None:
+    """As in RabbitMQ: the smaller one, but a negative one, which is none at all, only if nothing else is said."""
+    given: list[int] = [value for value in (argument, policy) if _is_number(value)]
+    limit = (max(given) if min(given) < 0 else min(given)) if given else DELIVERY_LIMIT_DEFAULT
+    return None if limit < 0 else limit
 
 
 def type_of(arguments: Mapping[str, Any]) -> str:

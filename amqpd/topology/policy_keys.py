@@ -14,6 +14,8 @@ Facts from rabbit_policies.erl, rabbit_policy.erl, rabbit_classic_queue.erl, rab
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -88,8 +90,8 @@ def erlang_term(value: Any) -> str:
     return str(value)
 
 
-def _at_least(minimum: int) -> Check:
-    return lambda value: _is_integer(value) and value >= minimum
+def _at_least(minimum: int, maximum: float = math.inf) -> Check:
+    return lambda value: _is_integer(value) and minimum <= value <= maximum
 
 
 def _one_of(*values: Any) -> Check:
@@ -106,6 +108,11 @@ def _is_text(value: Any) -> bool:
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
+
+
+def _is_age(value: Any) -> bool:
+    """As in "7D" (rabbit_amqqueue.erl, `check_max_age`)."""
+    return isinstance(value, str) and re.fullmatch("0*[1-9][0-9]*[YMDhms]", value) is not None
 
 
 def _anything(_: Any) -> bool:
@@ -132,17 +139,14 @@ _KEYS: dict[str, tuple[Check, str]] = {
     "max-in-memory-length": (_at_least(0), "maximum memory in bytes"),
     "max-in-memory-bytes": (_at_least(0), "maximum memory in bytes"),
     "consumer-disconnected-timeout": (_at_least(0), "consumer disconnected timeout"),
-    "max-age": (_is_text, "max age"),
-    "stream-max-segment-size-bytes": (_at_least(0), "segment size"),
-    "stream-filter-size-bytes": (
-        lambda value: _is_integer(value) and 16 <= value <= 255,
-        "filter size. Valid range is 16-255",
-    ),
+    "max-age": (_is_age, "max age"),
+    "stream-max-segment-size-bytes": (_at_least(0, 3_000_000_000), "segment size"),
+    "stream-filter-size-bytes": (_at_least(16, 255), "filter size. Valid range is 16-255"),
     "queue-leader-locator": (
         _one_of("client-local", "balanced", "random", "least-leaders"),
         "queue leader locator value",
     ),
-    "queue-master-locator": (_is_text, "queue master locator value"),
+    "queue-master-locator": (_is_text, "master locator"),
     "initial-cluster-size": (_at_least(0), "cluster size"),
     "target-group-size": (_at_least(1), "qq target count value"),
     "member-placement-tag": (_is_name, "member-placement-tag value. Must be a non-empty string"),

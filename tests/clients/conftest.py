@@ -11,14 +11,10 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pika
-import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from .broker_process import BrokerProcess
-from .rabbitmq_process import RabbitMQProcess
-
-Connect = Callable[..., pika.BlockingConnection]
+from .brokers import Connect, broker_class, connections
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,12 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "broker_url" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.any_broker)
-
-
-def broker_class() -> type[BrokerProcess]:
-    """Which broker the tests start: amqpd, unless AMQPD_TEST_BROKER says rabbitmq."""
-    wanted = os.environ.get("AMQPD_TEST_BROKER", "amqpd")
-    return {"amqpd": BrokerProcess, "rabbitmq": RabbitMQProcess}[wanted]
 
 
 @pytest.fixture(scope="session")
@@ -63,21 +53,8 @@ def broker_product(broker_url: str) -> str:
 @pytest.fixture
 def connect(broker_url: str) -> Iterator[Connect]:
     """Opens connections with these parameters changed, and closes them all at the end."""
-    opened: list[pika.BlockingConnection] = []
-
-    def open_connection(**changes: object) -> pika.BlockingConnection:
-        parameters = pika.URLParameters(broker_url)
-        parameters.blocked_connection_timeout = 30
-        for name, value in changes.items():
-            setattr(parameters, name, value)
-        connection = pika.BlockingConnection(parameters)
-        opened.append(connection)
-        return connection
-
-    yield open_connection
-    for connection in opened:
-        if connection.is_open:
-            connection.close()
+    with connections(broker_url) as connect:
+        yield connect
 
 
 @pytest.fixture

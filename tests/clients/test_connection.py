@@ -10,7 +10,7 @@ import pika
 import pytest
 from pamqp import commands, frame, heartbeat
 
-from .conftest import Connect
+from .brokers import Connect
 from .wire import BODY, HEARTBEAT, METHOD, PROTOCOL_HEADER, Wire, decode_method, described, publish_bytes
 
 
@@ -160,7 +160,19 @@ def test_one_channel_more_than_channel_max_is_refused(port: int) -> None:
         for number in range(1, 11):
             wire.open_channel(number)
         wire.send(commands.Channel.Open(), channel=11)
-        assert connection_close(wire).reply_code == 530
+        close = connection_close(wire)
+        assert close.reply_code == 530
+        assert "number of channels opened (10) has reached the negotiated channel_max (10)" in close.reply_text
+
+
+def test_channel_max_bounds_how_many_channels_and_not_their_numbers(port: int) -> None:
+    with Wire(port) as wire:
+        wire.open(channel_max=2)
+        for number in (65535, 300):
+            wire.open_channel(number)
+        wire.call(commands.Channel.Close(200, "", 0, 0), channel=300)
+        wire.open_channel(7)
+        wire.close()
 
 
 def test_bytes_one_by_one_are_as_good_as_at_once(port: int, make_queue: Callable[..., str]) -> None:
@@ -267,9 +279,20 @@ def test_a_closed_channel_leaves_the_others_open(connection: pika.BlockingConnec
     assert connection.channel().is_open
 
 
-def test_update_secret(port: int) -> None:
+def test_a_user_with_a_password_may_update_the_secret_to_anything(port: int) -> None:
     with Wire(port) as wire:
         wire.open()
-        answer = wire.call(commands.Connection.UpdateSecret("guest", "rotation"))
-        assert isinstance(answer, commands.Connection.UpdateSecretOk), described(answer)
+        for secret in ("guest", "something else"):
+            answer = wire.call(commands.Connection.UpdateSecret(secret, "rotation"))
+            assert isinstance(answer, commands.Connection.UpdateSecretOk), described(answer)
         wire.close()
+
+
+def test_what_follows_connection_close_is_thrown_away_and_the_close_ok_arrives(port: int) -> None:
+    """A client whose channels have buffers of their own may send its close before their publishes (amqplib does)."""
+    with Wire(port) as wire:
+        wire.open()
+        wire.open_channel()
+        wire.send_bytes(frame.marshal(commands.Connection.Close(200, "", 0, 0), 0))
+        wire.send_bytes(publish_bytes(1, "", "nowhere", bytes(1000)) * 8000)
+        assert isinstance(wire.read_method()[1], commands.Connection.CloseOk)

@@ -30,12 +30,6 @@ def frames(*methods: base.Frame, channel: int = 1) -> bytes:
     return b"".join(frame.marshal(method, channel) for method in methods)
 
 
-def expect(wire: Wire, *kinds: type) -> None:
-    for kind in kinds:
-        method = wire.read_method()[1]
-        assert isinstance(method, kind), described(method)
-
-
 def count(port: int, queue: str) -> int:
     with Wire(port) as wire:
         wire.open()
@@ -51,7 +45,7 @@ def test_both_sides_close_a_channel_at_once(port: int) -> None:
             publish_bytes(1, "there is no such exchange", "k", b"x")
             + frames(Channel.Close(200, "", 0, 0), Channel.CloseOk(), Channel.Open())
         )
-        expect(wire, Channel.Close, Channel.CloseOk, Channel.OpenOk)
+        wire.expect(Channel.Close, Channel.CloseOk, Channel.OpenOk)
         wire.close()
 
 
@@ -68,7 +62,7 @@ def test_everything_before_connection_close_takes_effect(
             + publish_bytes(1, "", queue, b"x") * 50
             + frames(Connection.Close(200, "", 0, 0), channel=0)
         )
-        expect(wire, Connection.CloseOk)
+        wire.expect(Connection.CloseOk)
     assert count(port, queue) == 50
 
 
@@ -108,7 +102,7 @@ def test_what_was_delivered_of_a_deleted_queue_can_be_settled(port: int, make_qu
         wire.open_channel()
         wire.send_bytes(publish_bytes(1, "", queue, b"x") * 4)
         wire.send(Basic.Consume(queue=queue, consumer_tag="c"), channel=1)
-        expect(wire, Basic.ConsumeOk)
+        wire.expect(Basic.ConsumeOk)
         for _ in range(4):
             wire.read_message()
         wire.open_channel(2)
@@ -163,7 +157,7 @@ def test_publishes_right_behind_bind_ok_and_unbind_ok(
             wire.send_bytes(publish_bytes(1, exchange, "a.b", b"x", mandatory=True))
             if not bound:
                 wire.read_message()
-            expect(wire, Basic.Ack)
+            wire.expect(Basic.Ack)
         wire.close()
     assert count(port, queue) == 5
 
@@ -176,12 +170,12 @@ def test_a_shared_prefetch_counts_what_cancelled_consumers_left(port: int, make_
         wire.send_bytes(publish_bytes(1, "", queue, b"x") * 6)
         wire.call(Basic.Qos(prefetch_count=2, global_=True), channel=1)
         wire.send(Basic.Consume(queue=queue, consumer_tag="one"), channel=1)
-        expect(wire, Basic.ConsumeOk)
+        wire.expect(Basic.ConsumeOk)
         wire.read_message()
         wire.read_message()
         wire.call(Basic.Cancel(consumer_tag="one"), channel=1)
         wire.send(Basic.Consume(queue=queue, consumer_tag="two"), channel=1)
-        expect(wire, Basic.ConsumeOk)
+        wire.expect(Basic.ConsumeOk)
         wire.send(Basic.Ack(1), channel=1)
         message = wire.read_message()[1]
         assert message.method.delivery_tag == 3
@@ -199,10 +193,10 @@ def test_a_channel_that_closes_gives_back_and_the_other_consumer_gets_it(port: i
         wire.open_channel(2)
         wire.send_bytes(publish_bytes(1, "", queue, b"x"))
         wire.send(Basic.Consume(queue=queue, consumer_tag="one"), channel=1)
-        expect(wire, Basic.ConsumeOk)
+        wire.expect(Basic.ConsumeOk)
         wire.read_message()
         wire.send(Basic.Consume(queue=queue, consumer_tag="two"), channel=2)
-        expect(wire, Basic.ConsumeOk)
+        wire.expect(Basic.ConsumeOk)
         # An error closes the channel, and gives back all the same.
         wire.send(Basic.Ack(99), channel=1)
         seen = sorted([wire.read_frame()[1] for _ in range(4)])
@@ -221,7 +215,7 @@ def test_bindings_to_itself_and_in_a_circle_end(port: int, make_queue: MakeQueue
         wire.call(Exchange.Bind(destination=exchange, source=exchange), channel=1)
         wire.call(Queue.Bind(queue=queue, exchange=exchange), channel=1)
         wire.send_bytes(publish_bytes(1, exchange, "", b"x", mandatory=True))
-        expect(wire, Basic.Ack)
+        wire.expect(Basic.Ack)
         wire.close()
     assert count(port, queue) == 1
 
@@ -236,7 +230,7 @@ def test_amqplain(port: int) -> None:
     table = encode.field_table({"LOGIN": "guest", "PASSWORD": "guest"})[4:].decode("latin-1")
     with Wire(port) as wire:
         start_ok(wire, "AMQPLAIN", table)
-        expect(wire, Connection.Tune)
+        wire.expect(Connection.Tune)
 
 
 def test_a_refused_log_in_is_told_to_who_understands_it(port: int) -> None:
@@ -255,7 +249,7 @@ def test_a_small_frame_max_cuts_deliveries_and_returns(port: int, make_queue: Ma
         wire.open(frame_max=4096)
         wire.open_channel()
         wire.send(Basic.Consume(queue=queue, consumer_tag="c", no_ack=True), channel=1)
-        expect(wire, Basic.ConsumeOk)
+        wire.expect(Basic.ConsumeOk)
         for key in (queue, "nobody"):
             wire.send_bytes(publish_bytes(1, "", key, body, mandatory=True, frame_max=4096))
             message = wire.read_message()[1]

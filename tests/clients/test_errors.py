@@ -14,7 +14,7 @@ import pika
 import pytest
 from pamqp import base, commands
 
-from .wire import Wire, described, publish_bytes
+from .wire import Wire, publish_bytes
 
 Channel, Queue, Exchange, Basic = commands.Channel, commands.Queue, commands.Exchange, commands.Basic
 
@@ -192,19 +192,10 @@ def names(
 
 
 def closed_with(wire: Wire, scope: str) -> Any:
-    """The close that comes, answers to earlier methods skipped; the scope it closed is dead, and only
-    that."""
-    wanted = Channel.Close if scope == "channel" else commands.Connection.Close
-    while not isinstance((method := wire.read_method()[1]), (Channel.Close, commands.Connection.Close)):
-        pass
-    assert isinstance(method, wanted), described(method)
+    """The close that comes; on a connection that lives, a goodbye follows."""
+    method = wire.closed(scope)
     if scope == "channel":
-        wire.send(Channel.CloseOk(), channel=1)
-        wire.open_channel(1)  # the connection lives, and the number can be used again
         wire.close()
-    else:
-        wire.send(commands.Connection.CloseOk())
-        assert wire.at_end()
     return method
 
 

@@ -173,3 +173,54 @@ def test_an_alarm_that_was_on_before_blocks_at_the_first_publish(tmp_path: Path)
         assert "connections_cut=0" in broker.log or '"connections_cut": 0' in broker.log
     finally:
         broker.close()
+
+
+def test_a_policy_gives_a_live_exchange_an_alternate_and_takes_it_away(
+    broker: BrokerProcess, command: Command
+) -> None:
+    with connected(broker) as wire:
+        wire.call(Exchange.Declare(exchange="live.x", exchange_type="direct"), channel=1)
+        wire.call(Exchange.Declare(exchange="live.lost", exchange_type="fanout"), channel=1)
+        wire.call(Queue.Declare(queue="live.lost"), channel=1)
+        wire.call(Queue.Bind(queue="live.lost", exchange="live.lost"), channel=1)
+        wire.call(Confirm.Select(), channel=1)
+
+        def arrived() -> int:
+            wire.send_bytes(publish_bytes(1, "live.x", "nowhere", b""))
+            assert isinstance(wire.read_method()[1], Basic.Ack)
+            return int(wire.call(Queue.Purge(queue="live.lost"), channel=1).message_count)
+
+        assert arrived() == 0
+        words = ("/", "lost", "^live\\.x$", '{"alternate-exchange": "live.lost"}')
+        command("policy", "set", *words, "--apply-to", "exchanges")
+        assert arrived() == 1
+        command("policy", "clear", "/", "lost")
+        assert arrived() == 0
+
+
+def test_a_limit_counts_for_the_next_one(broker: BrokerProcess, command: Command, user: str) -> None:
+    with connected(broker, user, "secret") as wire:
+        command("limits", "set-user", user, "--max-channels", "2")
+        wire.open_channel(2)
+        wire.send(Channel.Open(), channel=3)
+        close = wire.read_method()[1]
+        assert (close.reply_code, "maximum allowed user limit of 2" in close.reply_text) == (530, True)
+    command("limits", "clear-user", user)
+    connected(broker, user, "secret").close()
+    command("user", "delete", user)
+
+
+def test_a_publisher_over_its_quota_is_slowed_and_loses_nothing(
+    broker: BrokerProcess, command: Command, user: str
+) -> None:
+    command("limits", "set-user", user, "--publish-rate", "500", "--publish-rate-burst", "50")
+    with connected(broker, user, "secret") as wire:
+        wire.call(Queue.Declare(queue="live.slow"), channel=1)
+        wire.call(Confirm.Select(), channel=1)
+        wire.send_bytes(publish_bytes(1, "", "live.slow", b"") * 120)
+        confirmed = 0
+        while confirmed < 120:
+            confirmed = wire.read_method()[1].delivery_tag
+        assert wire.call(Queue.Delete(queue="live.slow"), channel=1).message_count == 120
+    assert "publisher_slowed" in broker.log
+    command("user", "delete", user)

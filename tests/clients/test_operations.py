@@ -171,7 +171,17 @@ def test_queues_channels_consumers_exchanges_and_bindings_are_listed(
             "classic",
         )
         assert queue["arguments"] == {"x-note": "mine"}
+        assert (queue["messages"], queue["message_bytes_ready"], queue["message_bytes_unacknowledged"]) == (5, 3, 2)
+        assert (queue["totals"]["accepted"], queue["totals"]["delivered"]) == (5, 2)
+        assert sum(queue["time_in_queue_ms"].values()) == 2
+        assert 0 <= queue["oldest_message_age_s"] < 60
+        assert queue["policy"] is None
+        shown = command("queue", "show", "/", "work").stdout
+        assert "accepted 5, delivered 2," in shown
+        assert json.loads(command("queue", "show", "/", "work", "--json").stdout)["name"] == "work"
+        assert "there is no queue 'x'" in command("queue", "show", "/", "x", code=1).stderr
         [consumer] = listed("consumer", "list")
+        assert (consumer["priority"], consumer["active"]) == (0, True)
         assert (consumer["queue"], consumer["consumer_tag"], consumer["prefetch_count"]) == ("work", "me", 2)
         [channel] = listed("channel", "list", "--user", "guest")
         assert (channel["number"], channel["consumer_count"], channel["messages_unacknowledged"]) == (1, 1, 2)

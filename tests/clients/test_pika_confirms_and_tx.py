@@ -10,7 +10,7 @@ import pytest
 from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
 
-from .conftest import Connect
+from .brokers import Connect
 from .wire import Wire, publish_bytes
 
 MakeQueue = Callable[..., str]

@@ -10,7 +10,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from .conftest import Connect
+from .brokers import Connect
 
 Make = Callable[..., str]
 

@@ -8,7 +8,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from .conftest import Connect
+from .brokers import Connect
 
 MakeQueue = Callable[..., str]
 

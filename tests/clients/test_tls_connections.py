@@ -93,14 +93,23 @@ def test_a_certificate_is_who_one_is(broker: TlsBroker, authority: trustme.CA, t
         assert channel.basic_get(queue, auto_ack=True)[2] == bytes(1_000_000)
 
 
+def test_external_is_offered_to_a_certificate_that_names_a_user(
+    broker: TlsBroker, authority: trustme.CA, tmp_path: Path
+) -> None:
+    """A client that takes EXTERNAL whenever it is there would not get in with its password otherwise."""
+    for name, offered in (("app", True), ("nobody", False), (None, False)):
+        with TlsWire(broker.tls_port, client_context(authority, name, tmp_path)) as wire:
+            wire.send_bytes(PROTOCOL_HEADER)
+            assert ("EXTERNAL" in wire.read_method()[1].mechanisms.split()) == offered
+
+
 @pytest.mark.parametrize("name", [None, "nobody"])
 def test_external_without_a_user_is_refused(
     broker: TlsBroker, authority: trustme.CA, tmp_path: Path, name: str | None
 ) -> None:
     with TlsWire(broker.tls_port, client_context(authority, name, tmp_path)) as wire:
         wire.send_bytes(PROTOCOL_HEADER)
-        start = wire.read_method()[1]
-        assert ("EXTERNAL" in start.mechanisms.split()) == (name is not None)
+        wire.read_method()
         capabilities = {"capabilities": {"authentication_failure_close": True}}
         close = wire.call(Connection.StartOk(capabilities, "EXTERNAL", ""))
         assert isinstance(close, Connection.Close), described(close)

@@ -10,6 +10,7 @@ Not here: pika and aio-pika, which the other tests use where they can.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 from dataclasses import dataclass
@@ -104,6 +105,36 @@ class Wire:
             assert kind == BODY
             parts.append(payload)
         return channel, Message(method, content.properties, b"".join(parts), len(parts))
+
+    def expect(self, *kinds: type) -> Any:
+        """The next methods are of these kinds, in this order; returns the last one."""
+        method = None
+        for kind in kinds:
+            method = self.read_method()[1]
+            assert isinstance(method, kind), f"{kind.__name__} was due, not {described(method)}"
+        return method
+
+    def closed(self, scope: str = "channel", *, channel: int = 1) -> Any:
+        """The close that comes, answers to earlier methods skipped. Only that scope (`channel`, `connection`) is
+        dead: the channel can be opened again; a connection is at its end when the close is answered."""
+        wanted = commands.Channel.Close if scope == "channel" else commands.Connection.Close
+        while not isinstance(method := self.read_method()[1], (commands.Channel.Close, commands.Connection.Close)):
+            pass
+        assert isinstance(method, wanted), described(method)
+        if scope == "channel":
+            self.send(commands.Channel.CloseOk(), channel=channel)
+            self.open_channel(channel)
+        else:
+            with contextlib.suppress(ConnectionError):  # some brokers do not wait for it
+                self.send(commands.Connection.CloseOk())
+            assert self.at_end()
+        return method
+
+    @property
+    def name(self) -> str:
+        """As brokers name the connection, when client and broker see the same addresses."""
+        client, server = self.socket.getsockname(), self.socket.getpeername()
+        return f"{client[0]}:{client[1]} -> {server[0]}:{server[1]}"
 
     def at_end(self) -> bool:
         """Whether the broker closes the stream now (waits for it), with nothing left to read."""

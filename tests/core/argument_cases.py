@@ -25,6 +25,7 @@ VALUES: list[tuple[dict[str, Any], str, str]] = [
     ({"x-message-ttl": None}, "x-message-ttl", INTEGER.format("void")),
     ({"x-message-ttl": [1]}, "x-message-ttl", INTEGER.format("array")),
     ({"x-message-ttl": {"a": 1}}, "x-message-ttl", INTEGER.format("table")),
+    ({"x-message-ttl": 1.5}, "x-message-ttl", INTEGER.format("float")),
     (
         {"x-message-ttl": datetime(2020, 1, 1, tzinfo=UTC)},
         "x-message-ttl",
@@ -56,6 +57,7 @@ VALUES: list[tuple[dict[str, Any], str, str]] = [
     ({"x-queue-type": BIG}, "x-queue-type", "{unacceptable_type,signedint}"),
     ({"x-queue-type": "bogus"}, "x-queue-type", "\"unsupported queue type 'bogus'\""),
     ({"x-queue-type": "Quorum"}, "x-queue-type", "\"unsupported queue type 'Quorum'\""),
+    ({"x-queue-type": 'a"\\\nü'}, "x-queue-type", '"unsupported queue type \'a\\"\\\\\\nü\'"'),
     ({**QUORUM, "x-dead-letter-strategy": BIG}, "x-dead-letter-strategy", "{unacceptable_type,signedint}"),
     ({**QUORUM, "x-dead-letter-strategy": "bogus"}, "x-dead-letter-strategy", "invalid_dlx_strategy"),
     ({**QUORUM, "x-max-length": "5"}, "x-max-length", INTEGER.format("longstr")),

@@ -15,11 +15,12 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, Transaction
 from amqpd.limits import Limits
 from amqpd.methods import METHODS
-from amqpd.node import Node, Resume
+from amqpd.node import Node
 from amqpd.states import Peer, State
 from amqpd.topology import plans
 from amqpd.topology.records import Change, Key, Put
 from amqpd.topology.state import Topology
+from amqpd.world import Resume
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 
@@ -78,9 +79,6 @@ class Harness:
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         self._logins.append((connection, mechanism, response))
-
-    def verify_secret(self, connection: Connection, secret: bytes, resume: Resume) -> None:
-        resume(secret == b"guest")
 
     def token(self) -> str:
         self._count += 1

@@ -42,6 +42,19 @@ def check_node(node: Node) -> None:
     for key, queue in node.queues.items():
         assert set(queue.consumers) <= consumers, f"queue {key} has consumers that are gone"
         check_queue(queue, unacked[queue])
+    check_census(node)
+
+
+def check_census(node: Node) -> None:
+    """The numbers that limits are held against, counted anew."""
+    census, entered = node.census, [each for each in node.connections.values() if each.vhost]
+    assert census.connections == len(entered)
+    assert census.connections_by_vhost == Counter(each.vhost for each in entered)
+    assert census.connections_by_user == Counter(each.user for each in entered)
+    channels = Counter(each.user for each in entered for _ in each.channels)
+    assert (census.channels, census.channels_by_user) == (channels.total(), channels)
+    for connection in entered:
+        assert not connection.intake.throttled or connection in node.quotas.waiting, "it would wait for ever"
 
 
 def check_connection(connection: Connection) -> None:

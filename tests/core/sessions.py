@@ -303,7 +303,7 @@ class Session:
         copies = {"CC": ["a.b", *list(self.queues)[:2]], "BCC": [*list(self.queues)[-1:], "nobody"]}
         choices: dict[str, tuple[Any, ...]] = {
             "delivery_mode": (1, 2, 2),
-            "headers": ({"h": 1}, {"h": "a", "n": {"m": [1, None]}}, {}, copies),
+            "headers": ({"h": 1}, {"h": "a", "n": {"m": [1, None]}}, {}, copies, {"x-delay": 5, **copies}),
             "expiration": ("1000", "0"),
             "user_id": ("guest",),
             "priority": (0, 9),

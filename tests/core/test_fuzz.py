@@ -23,11 +23,11 @@ from pamqp import commands
 
 from amqpd.connection import Connection
 from amqpd.limits import Limits
-from amqpd.node import Resume
 from amqpd.security.sasl import parse_response
 from amqpd.states import Peer, State
 from amqpd.topology.records import Change, Key
 from amqpd.topology.sync import transaction_of
+from amqpd.world import Resume
 from tests.core.harness import Client, Harness
 from tests.core.invariants import check_bounds, check_node
 from tests.core.mutations import mutated

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from tests.core.harness import Client, Harness
+from amqpd.kernel import scan_publishes
+from tests.core.harness import Client, Harness, publish_bytes
 
 
 @pytest.fixture
@@ -218,3 +219,20 @@ def test_a_cycle_of_expiry_ends(harness: Harness, client: Client) -> None:
         later(harness, 11)
     assert client.declare("a", passive=True).message_count == 0
     assert client.declare("b", passive=True).message_count == 0
+
+
+def test_a_delayed_message_comes_in_time_also_after_a_restart(harness: Harness, client: Client) -> None:
+    declare(client)
+    run = scan_publishes(publish_bytes(b"later", "q", delivery_mode=1), 0, 1 << 20, 1 << 20)
+    assert run is not None
+    assert harness.node.delay("/", run, harness.node.properties.read(run.properties), 100)
+    later(harness, 100)
+    assert get(client) is None
+    now_ms = harness.node.now_ms
+    harness.restart()
+    harness.node.now_ms = now_ms
+    client = harness.client()
+    assert get(client) is None
+    later(harness, 1)
+    assert get(client).body == b"later"
+    assert harness.node.delayed["/"].backlog.ready == 0

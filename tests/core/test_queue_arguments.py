@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from amqpd.topology.records import Put, VhostRecord
 from tests.core import argument_cases as cases
 from tests.core.harness import Client, Harness
 
@@ -170,3 +171,50 @@ def test_quorum_queues_are_deleted(client: Client) -> None:
     client.declare("q", durable=True, arguments=cases.QUORUM)
     client.publish(b"1")
     assert client.call(Queue.Delete(queue="q"), Queue.DeleteOk).message_count == 1
+
+
+def test_a_name_that_the_broker_gave_can_only_be_declared_passively(client: Client) -> None:
+    name = client.declare("", exclusive=True).queue
+    client.declare(name, passive=True)
+    text = text_of_close(client, Queue.Declare(queue=name, exclusive=True), 403)
+    assert text == f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'"
+
+
+def set_default_type(harness: Harness, kind: str) -> None:
+    harness.topology.apply([Put(VhostRecord("/", metadata={"default_queue_type": kind}))])
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-length": 5}, {"x-queue-type": ""}, {"x-queue-type": "undefined"}])
+def test_a_virtual_host_may_have_another_type_for_who_names_none(
+    harness: Harness, client: Client, arguments: dict[str, Any]
+) -> None:
+    set_default_type(harness, "quorum")
+    client.declare("q", durable=True, arguments=arguments)
+    client.declare("q", durable=True, arguments={**arguments, **cases.QUORUM})
+    assert harness.node.queues["/", "q"].settings.quorum
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"durable": True, "arguments": {"x-queue-type": "classic"}},
+        {"durable": True, "exclusive": True},
+        {"durable": True, "auto_delete": True},
+        {},
+    ],
+    ids=str,
+)
+def test_what_only_a_classic_queue_can_be_is_one(harness: Harness, client: Client, options: dict[str, Any]) -> None:
+    set_default_type(harness, "quorum")
+    client.declare("q", **options)
+    client.declare("q", **options)
+    assert not harness.node.queues["/", "q"].settings.quorum
+
+
+def test_the_default_type_counts_for_names_and_redeclarations_too(harness: Harness, client: Client) -> None:
+    client.declare("q", durable=True)
+    set_default_type(harness, "quorum")
+    assert "received 'quorum' but current is 'classic'" in refused(client, {})
+    client.send(Channel.CloseOk())
+    client.channel(1)
+    assert "Cannot declare a server-named queue" in text_of_close(client, Queue.Declare(queue="", durable=True))

@@ -113,6 +113,23 @@ def test_binding_to_a_queue_that_was_deleted_and_made_again(harness: Harness, cl
     assert len(list(harness.topology.vhosts["/"].bindings())) == 1
 
 
+def test_a_durable_queue_that_another_process_made_is_another_queue_than_the_transient_one(
+    harness: Harness, client: Client
+) -> None:
+    """An import of definitions writes to the store, and cannot see what lives in the broker's memory only."""
+    client.declare("q", durable=False)
+    client.consume("q", tag="c")
+    harness._apply([Put(QueueRecord("/", "q", 77))])
+    harness.step()
+    client.expect(Basic.Cancel)
+    queue = harness.node.queues["/", "q"]
+    assert (queue.record.id, queue.record.durable, len(queue.consumers)) == (77, True, 0)
+    client.publish(b"kept", delivery_mode=2)
+    harness.step()
+    assert queue.backlog.ready == 1
+    assert queue.backlog.journalled
+
+
 def test_an_exclusive_declaration_that_arrives_between_close_and_close_ok(harness: Harness, client: Client) -> None:
     harness.automatic = False
     client.channel(2)

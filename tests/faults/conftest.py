@@ -17,7 +17,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from ..clients.broker_process import BrokerProcess
-from ..clients.conftest import broker_class
+from ..clients.brokers import broker_class
 
 
 def pytest_configure(config: pytest.Config) -> None:

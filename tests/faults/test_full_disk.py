@@ -17,7 +17,7 @@ import pytest
 from pamqp import commands
 
 from ..clients.broker_process import BrokerProcess
-from ..clients.conftest import broker_class
+from ..clients.brokers import broker_class
 from ..clients.wire import METHOD, Wire, decode_method, publish_bytes
 from .conftest import settings
 from .drain import depth

@@ -14,20 +14,26 @@ from pathlib import Path
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged, Range, Recovered, Transaction
 from amqpd.journal.sqlite import SqliteDisk
-from tests.journal.disks import RESERVE_BYTES, row, transaction
+from tests.journal.disks import RESERVE_BYTES, deadlines, row, transaction
 
 
 def nth(index: int) -> Transaction:
-    """Two rows; settles half of the one before; deletes what was settled two transactions ago."""
+    """Two rows, the second with deadlines; settles the first of the transaction before; deletes what was settled two
+    transactions ago. A message of each row comes back, the second row's once more in the next transaction."""
     first = index * 10
     return transaction(
         index,
-        row(1, first, first + 4, nbytes=3000 * (index % 7)),
-        row(1, first + 5, first + 9),
+        row(1, first, first + 4, nbytes=3000 * (index % 7), deadlines=expiring(first), body_bytes=index),
+        row(1, first + 5, first + 9, deadlines=expiring(first + 5), body_bytes=index + 1, published_ms=first),
         *([Range(1, first - 10, first - 6)] if index > 1 else []),
         deletes=[Range(1, first - 20, first - 16)] if index > 2 else [],
         delivered={1: first},
+        counts=[(1, first, 1), (1, first + 5, 1), *([(1, first - 5, 2)] if index > 1 else [])],
     )
+
+
+def expiring(first: int) -> bytes:
+    return deadlines((first + 1000, first, first + 1), (first + 2000, first + 4, first + 4))
 
 
 def check(recovered: Recovered) -> None:
@@ -38,6 +44,12 @@ def check(recovered: Recovered) -> None:
     assert [(each.first_seq, each.last_seq) for each in (queue.rows if queue else [])] == sorted(expected)
     if queue is not None:
         assert all(each.settled == [] for each in queue.rows)
+        for each in queue.rows:
+            n, second = divmod(each.first_seq, 10)
+            assert each.deadlines == expiring(each.first_seq)
+            assert (each.body_bytes, each.published_ms) == ((n + 1, n * 10) if second else (n, 0))
+        counts = {10 * n + 5: 2 for n in range(1, index)} | {10 * index: 1, 10 * index + 5: 1}
+        assert queue.counts == counts
         assert (queue.next_seq, queue.delivered) == (index * 10 + 10, index * 10)
 
 

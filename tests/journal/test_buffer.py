@@ -13,6 +13,7 @@ class Written:
 
     count = 1
     nbytes = 4
+    body_size = 3
 
     def raw(self) -> bytes:
         return b"data"
@@ -31,18 +32,17 @@ def buffer() -> JournalBuffer:
 def filled(first: int, count: int, kind: type[Segment] = Segment) -> Segment:
     segment = kind(first, True)
     for _ in range(count):
-        segment.add(Written())  # type: ignore[arg-type]
+        segment.add(Written(), now_ms=34)  # type: ignore[arg-type]
     return segment
 
 
 def test_a_row_says_size_age_and_deadlines_of_its_segment(buffer):
     segment = filled(5, 2, Timed)
     buffer.append(1, segment)
-    segment.add(Written())
-    segment.body_bytes_written, segment.published_ms = 12, 34
+    segment.add(Written(), now_ms=99)
     (row,) = buffer.take().rows
     assert (row.first_seq, row.last_seq, row.data) == (5, 7, b"datadatadata")
-    assert (row.body_bytes, row.published_ms, row.deadlines) == (12, 34, b"deadlines")
+    assert (row.body_bytes, row.published_ms, row.deadlines) == (9, 34, b"deadlines")
 
 
 def test_counts_make_a_transaction_and_the_last_one_counts(buffer):

@@ -121,6 +121,14 @@ def test_an_id_that_is_used_again_after_a_drop_starts_afresh(drive, disk):
     assert reopened(drive, disk) == Recovered(3, {1: RecoveredQueue([RecoveredRow(0, 4, 20)], 5, 0)})
 
 
+def test_what_is_settled_under_an_id_that_is_used_again_stays_settled(drive, disk):
+    """Also when the same range had been settled in the queue that was dropped, and its records wait to leave."""
+    disk.commit(transaction(1, row(1, 0, 9), Range(1, 2, 4)))
+    disk.commit(transaction(2, dropped=[1]))
+    disk.commit(transaction(3, row(1, 0, 9), Range(1, 2, 4)))
+    assert reopened(drive, disk) == Recovered(3, {1: RecoveredQueue([RecoveredRow(0, 9, 20, [(2, 4)])], 10, 0)})
+
+
 def test_transient_rows_do_not_outlive_the_process_but_their_numbers_do(drive, disk):
     disk.commit(transaction(1, row(1, 0, 9, persistent=False), row(1, 10, 19), row(1, 20, 29, persistent=False)))
     assert disk.read(1, 0, 9, 1000) == [row(1, 0, 9, persistent=False)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
-from tests.journal.disks import Drive, MemoryDrive, deadlines, row, transaction
+from tests.journal.disks import Drive, deadlines, row, transaction
 
 NOW_MS = 1_700_000_000_000
 
@@ -16,11 +16,6 @@ def reopened(drive: Drive, disk) -> Recovered:
     recovered = again.recover()
     again.close()
     return recovered
-
-
-@pytest.fixture
-def drive() -> Drive:
-    return MemoryDrive()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from amqpd.journal import discards
 from amqpd.journal.records import Range, Recovered, Row, Transaction
-from tests.journal.disks import MemoryDrive, SqliteDrive, row
+from tests.journal.disks import MemoryDrive, SqliteDrive, deadlines, row
 
 
 @dataclass
@@ -21,6 +21,7 @@ class ModelQueue:
     settled: set[int] = field(default_factory=set)
     next_seq: int = 0
     delivered: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
     deletable: list[Row] = field(default_factory=list)
 
 
@@ -42,6 +43,9 @@ class Model:
                 first = queue.next_seq + gap
                 nbytes = data.draw(st.sampled_from([0, 10, 3000, 20_000]))
                 new = row(queue_id, first, first + count - 1, nbytes=nbytes, persistent=data.draw(st.booleans()))
+                new.body_bytes, new.published_ms = data.draw(st.sampled_from([(0, 0), (nbytes, 0), (3, 2**62)]))
+                if data.draw(st.integers(0, 2), label="deadlines") == 0:
+                    new.deadlines = deadlines(*((1000 + seq, seq, seq) for seq in range(first, first + count)))
                 cut.rows.append(new)
                 queue.rows.append(new)
                 queue.next_seq = new.last_seq + 1
@@ -54,6 +58,12 @@ class Model:
                     last = data.draw(st.integers(first, each.last_seq))
                     cut.settled.append(Range(queue_id, first, last))
                     queue.settled.update(range(first, last + 1))
+                elif data.draw(st.integers(0, 2), label="comes back") == 0:
+                    seq = data.draw(st.integers(each.first_seq, each.last_seq))
+                    count = queue.counts.get(seq, 0) + 1
+                    # The last one of a transaction counts.
+                    cut.counts += [(queue_id, seq, 99), (queue_id, seq, count)]
+                    queue.counts[seq] = count
             if data.draw(st.booleans(), label="deliver"):
                 queue.delivered = data.draw(st.integers(0, queue.next_seq))
                 cut.delivered[queue_id] = queue.delivered
@@ -74,9 +84,15 @@ class Model:
         assert recovered.index == self.index
         for queue_id, found in recovered.queues.items():
             queue = self.queues.get(queue_id, ModelQueue())
-            assert [(each.first_seq, each.last_seq, each.nbytes) for each in found.rows] == [
-                (each.first_seq, each.last_seq, len(each.data)) for each in queue.rows
+            assert [
+                (each.first_seq, each.last_seq, each.nbytes, each.body_bytes, each.published_ms, each.deadlines)
+                for each in found.rows
+            ] == [
+                (each.first_seq, each.last_seq, len(each.data), each.body_bytes, each.published_ms, each.deadlines)
+                for each in queue.rows
             ]
+            living = {seq for each in queue.rows for seq in range(each.first_seq, each.last_seq + 1)} - queue.settled
+            assert found.counts == {seq: count for seq, count in queue.counts.items() if seq in living}
             for each in found.rows:
                 settled = {seq for first, last in each.settled for seq in range(first, last + 1)}
                 assert settled == set(range(each.first_seq, each.last_seq + 1)) & queue.settled

@@ -131,7 +131,7 @@ def test_a_second_process_is_refused(data):
 
 NEXT = """
 from alembic import op
-revision, down_revision = "0002", "0001"
+revision, down_revision = "9998", "{newest}"
 def upgrade():
     op.execute("ALTER TABLE queue ADD COLUMN colour TEXT")
     {end}
@@ -140,15 +140,15 @@ def upgrade():
 
 @pytest.fixture
 def next_amqpd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """From now on this is the next version, with a second format; its migration's file."""
+    """From now on this is the next version, with one more format; its migration's file."""
     shutil.copytree(database.MIGRATIONS, tmp_path / "migrations")
     monkeypatch.setattr(database, "MIGRATIONS", tmp_path / "migrations")
-    monkeypatch.setattr(database, "REVISIONS", ("0001", "0002"))
-    return tmp_path / "migrations" / "versions" / "0002_next.py"
+    monkeypatch.setattr(database, "REVISIONS", (*schema.REVISIONS, "9998"))
+    return tmp_path / "migrations" / "versions" / "9998_next.py"
 
 
 def test_an_old_format_is_migrated_and_then_too_new_for_the_old_version(data, next_amqpd, monkeypatch):
-    next_amqpd.write_text(NEXT.format(end=""))
+    next_amqpd.write_text(NEXT.format(newest=schema.REVISIONS[-1], end=""))
     disk = SqliteDrive(data).open()
     assert len(disk.recover().queues[1].rows) == 1
     assert disk._writer.execute("SELECT colour FROM queue").fetchall() == []
@@ -158,13 +158,13 @@ def test_an_old_format_is_migrated_and_then_too_new_for_the_old_version(data, ne
     monkeypatch.undo()
     for directory in (data, data.parent / "image"):
         before = contents(directory)
-        with pytest.raises(NewerFormat, match="format 0002, this one knows up to 0001"):
+        with pytest.raises(NewerFormat, match=f"format 9998, this one knows up to {schema.REVISIONS[-1]}"):
             SqliteDrive(directory).open()
         assert contents(directory) == before
 
 
 def test_a_migration_that_fails_changes_nothing(data, next_amqpd, monkeypatch):
-    next_amqpd.write_text(NEXT.format(end="raise RuntimeError('half way')"))
+    next_amqpd.write_text(NEXT.format(newest=schema.REVISIONS[-1], end="raise RuntimeError('half way')"))
     with pytest.raises(RuntimeError, match="half way"):
         SqliteDrive(data).open()
     monkeypatch.undo()

@@ -12,7 +12,7 @@ from amqpd.journal import discards, intake, sqlite, statements
 from amqpd.journal.database import JOURNAL
 from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.sqlite import SqliteDisk
-from tests.journal.disks import SqliteDrive, row, transaction
+from tests.journal.disks import SqliteDrive, deadlines, row, transaction
 
 
 def stored(disk: SqliteDisk, table: str = "batch") -> int:
@@ -70,6 +70,62 @@ def test_many_settled_records_of_a_dropped_queue_leave_in_pieces_too(disk, monke
     while disk.vacuum_step():
         left.append(stored(disk, "settled"))
     assert left == [39, 28, 17, 6, 0]
+
+
+def test_deadlines_and_counts_of_a_dropped_queue_leave_in_pieces_and_no_crash_brings_them_back(
+    disk, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(discards, "PIECE_ROWS_MAX", 20)
+    monkeypatch.setattr(discards, "PIECE_SETTLED_MAX", 10)
+    rows = [row(1, 2 * n, 2 * n + 1, deadlines=deadlines((1, 2 * n, 2 * n))) for n in range(50)]
+    disk.commit(transaction(1, *rows, row(2, 0, 0, deadlines=deadlines((1, 0, 0))), counts=[(2, 0, 5)]))
+    disk.commit(transaction(2, counts=[(1, seq, 1) for seq in range(100)]))
+    disk.commit(transaction(3, dropped=[1]))
+    left = []
+    while disk.vacuum_step():
+        left.append((stored(disk, "deadline"), stored(disk, "returned")))
+        image = crashed(tmp_path / "data", tmp_path / "image")
+        assert image.recover().queues == {
+            2: RecoveredQueue([RecoveredRow(0, 0, 20, [], 0, 0, deadlines((1, 0, 0)))], 1, 0, {0: 5})
+        }
+        assert image._counted == ({1, 2} if left[-1][1] > 1 else {2}), (
+            "what an earlier run began is ended by this one"
+        )
+        while image.vacuum_step():
+            pass
+        assert (stored(image, "deadline"), stored(image, "returned"), stored(image, "discard")) == (1, 1, 0)
+        image.close()
+    assert [count for count, _ in left] == [31, 11, *[1] * 10]
+    assert [count for _, count in left] == [101, 101, 90, 79, 68, 57, 46, 35, 24, 13, 2, 1]
+
+
+def test_deadlines_and_counts_leave_with_settled_rows(disk):
+    rows = [row(1, n, n, deadlines=deadlines((1, n, n))) for n in range(10)]
+    disk.commit(transaction(1, *rows, counts=[(1, n, 1) for n in range(10)]))
+    disk.commit(transaction(2, Range(1, 0, 8)))
+    disk.commit(transaction(3, deletes=[Range(1, n, n) for n in range(9)]))
+    assert (stored(disk), stored(disk, "deadline"), stored(disk, "returned")) == (1, 1, 1)
+
+
+def test_counts_without_a_row_leave_with_the_next_recovery(disk, tmp_path):
+    disk.commit(transaction(1, row(1, 0, 4), counts=[(1, 2, 1), (1, 7, 1), (2, 0, 1)]))
+    image = crashed(tmp_path / "data", tmp_path / "image")
+    assert image.recover().queues == {1: RecoveredQueue([RecoveredRow(0, 4, 20)], 5, 0, {2: 1})}
+    assert stored(image, "returned") == 1
+    image.close()
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_the_tables_of_deadlines_and_counts_are_looked_at_only_when_there_are_any(disk, rare):
+    fill(disk, 1, 3)
+    commits: list[str] = []
+    disk._writer.set_trace_callback(commits.append)
+    if rare:
+        disk.commit(transaction(2, row(2, 0, 0, deadlines=deadlines((1, 0, 0))), counts=[(3, 0, 1)]))
+    else:
+        disk.commit(transaction(2, row(2, 0, 0), Range(1, 0, 1), deletes=[Range(1, 2, 3)]))
+    disk._writer.set_trace_callback(None)
+    assert ("intake_with_rare" in " ".join(commits)) is rare
 
 
 def test_commits_take_pieces_along_when_there_is_never_an_idle_moment(disk, monkeypatch):
@@ -192,12 +248,16 @@ def test_the_wal_stays_small_under_a_reader_that_never_rests(disk, tmp_path, mon
 def test_a_transaction_too_large_for_one_statement_is_still_one_transaction(disk, tmp_path, monkeypatch):
     monkeypatch.setattr(intake, "STATEMENT_BYTES_MAX", 50_000)
     rows = [row(1, n, n, nbytes=20_000) for n in range(7)]
-    disk.commit(transaction(1, *rows, Range(1, 3, 3)))
+    for each in rows[::2]:
+        each.deadlines = deadlines((1, each.first_seq, each.first_seq))
+    disk.commit(transaction(1, *rows, Range(1, 3, 3), counts=[(1, 0, 1), (1, 6, 2)]))
     assert disk.read(1, 0, 9, 1 << 20) == rows
     image = crashed(tmp_path / "data", tmp_path / "image")
     recovered = image.recover()
     assert recovered.index == 1
     assert len(recovered.queues[1].rows) == 6
+    assert [each.deadlines for each in recovered.queues[1].rows] == [rows[n].deadlines for n in (0, 1, 2, 4, 5, 6)]
+    assert recovered.queues[1].counts == {0: 1, 6: 2}
     image.close()
     # Cut in the middle: nothing of it is there.
     wal = tmp_path / "image" / f"{JOURNAL}-wal"

@@ -172,6 +172,9 @@ def test_how_two_values_combine(key: str, policy_value: Any, operator_value: Any
         ({"consumer-timeout": -1}, False, "-1 is not a valid consumer timeout"),
         ({"alternate-exchange": 1}, False, "1 is not a valid alternate exchange name"),
         ({"queue-version": True}, False, "true is not a valid queue-version value"),
+        ({"max-age": "0D"}, False, '<<"0D">> is not a valid max age'),
+        ({"max-age": "7d"}, False, '<<"7d">> is not a valid max age'),
+        ({"stream-filter-size-bytes": 256}, False, "256 is not a valid filter size. Valid range is 16-255"),
         ({"unroutable": ""}, False, '<<"">> is not a valid way with unroutable messages'),
         ({"federation-upstream": "a", "federation-upstream-set": "b"}, False, "cannot specify federation-upstream"),
     ],
@@ -192,6 +195,7 @@ def test_what_is_wrong_is_said_in_rabbitmqs_words(definition: Any, operator: boo
         {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "automatic", "ha-sync-batch-size": 5},
         {"ha-mode": "nodes", "ha-params": ["a@b"], "queue-mode": "lazy", "queue-master-locator": "min-masters"},
         {"federation-upstream-set": "all"},
+        {"max-age": "7D", "stream-max-segment-size-bytes": 500_000_000, "stream-filter-size-bytes": 16},
     ],
 )
 def test_what_rabbitmqs_users_have_is_taken(definition: dict[str, Any]) -> None:

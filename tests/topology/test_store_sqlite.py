@@ -15,6 +15,8 @@ import pytest
 import trio
 
 from amqpd.topology import sqlite_file
+from amqpd.topology.codec import decode_record
+from amqpd.topology.records import UserRecord
 from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.store import (
     Committed,
@@ -105,6 +107,23 @@ async def test_a_newer_format_is_refused_and_untouched(path: Path) -> None:
         await SqliteStore.open(path)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
     assert [file.name for file in path.parent.iterdir()] == ["metadata.db"]
+
+
+async def test_a_store_from_before_policies_is_taken_over(path: Path) -> None:
+    store = await SqliteStore.open(path)
+    await put(store, "topology/user/u/", '{"name":"u","password_hash":"h","tags":["t"],"durable":true}')
+    await store.aclose()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'metadata_0001'")
+    database.close()
+    store = await SqliteStore.open(path)
+    entry = await store.get("topology/user/u/")
+    assert entry is not None
+    assert decode_record(entry.key, entry.value) == UserRecord("u", "h", ("t",))
+    await store.aclose()
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("metadata_0002",)]
+    database.close()
 
 
 async def test_a_newer_format_is_seen_in_a_write_ahead_log_too(path: Path) -> None:

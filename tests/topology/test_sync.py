@@ -293,18 +293,24 @@ async def test_a_node_that_fell_behind_reads_everything_anew(tmp_path: Path) -> 
     other = await SqliteStore.open(path, history_revisions_max=2)
     binding = BindingRecord("/", "amq.direct", "q", "queue", "k")
     await write(store, HOST, Put(QUEUE), Put(UserRecord("old")), Put(binding), Put(UserRecord("kept")))
+    policy, parameter = PolicyRecord("/", "p", "", "all", {"expires": 1}), ParameterRecord("", "", "name", "old")
+    await write(store, Put(policy), Put(parameter), Put(ParameterRecord("/", "shovel", "gone", 1)))
     async with running(store) as node:
         transient = QueueRecord("/", "transient", 9, durable=False)
         assert await node.ask(Put(transient))
         for number in range(10):
             await write(other, Put(QueueRecord("/", f"q{number}", number)))
         await write(other, Delete(("user", "old")), Delete(binding.key), Put(QueueRecord("/", "q", 2)))
+        renamed = ParameterRecord("", "", "name", "new")
+        await write(other, Delete(policy.key), Put(renamed), Delete(("parameter", "/", "shovel", "gone")))
         node.said.clear()
         await node.sync.refresh()
         assert set(node.topology.vhosts["/"].queues) == {"q", "transient", *(f"q{n}" for n in range(10))}
         assert set(node.topology.users) == {"kept"}
         assert not list(node.topology.vhosts["/"].bindings())
         assert node.queue("q") == QueueRecord("/", "q", 2)
+        assert node.topology.global_parameters == {("", "name"): renamed}
+        assert (node.topology.vhosts["/"].parameters, node.topology.vhosts["/"].policies.records()) == ({}, [])
         (batch,) = node.said
         assert isinstance(batch, list)
         assert Put(transient) not in batch

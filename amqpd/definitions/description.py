@@ -1,0 +1,101 @@
+"""A difference in words that a person likes to read.
+
+What comes in: a difference. What goes out: lines of text.
+Rules: 1. One line for each thing, with a sign: + is made, ~ becomes otherwise, - goes. 2. Of many in a section the
+first are shown, unless all are asked for; the last line counts everything. 3. Nobody's name moves the cursor.
+Not here: colours and output (`commands/definitions.py`).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from amqpd.definitions.comparison import particulars, thing
+from amqpd.definitions.difference import Action, Difference, Step
+from amqpd.definitions.document import SECTIONS
+
+# Of each section and action: a screen or two for a file that makes a thousand queues.
+SHOWN_MAX = 10
+
+_SIGNS: dict[Action, str] = {"create": "+", "change": "~", "remove": "-"}
+_WORDS: dict[str, tuple[str, str]] = {
+    "vhosts": ("virtual host", "virtual hosts"),
+    "users": ("user", "users"),
+    "permissions": ("permission", "permissions"),
+    "topic_permissions": ("topic permission", "topic permissions"),
+    "global_parameters": ("global parameter", "global parameters"),
+    "parameters": ("parameter", "parameters"),
+    "policies": ("policy", "policies"),
+    "operator_policies": ("operator policy", "operator policies"),
+    "exchanges": ("exchange", "exchanges"),
+    "queues": ("queue", "queues"),
+    "bindings": ("binding", "bindings"),
+}
+
+
+def describe(found: Difference, everything: bool = False) -> list[str]:
+    """The lines of a plan; `everything` shows each thing."""
+    lines: list[str] = []
+    for section in SECTIONS:
+        for action in _SIGNS:
+            steps = [step for step in found.steps if (step.section, step.action) == (section, action)]
+            shown = steps if everything or len(steps) <= SHOWN_MAX + 1 else steps[:SHOWN_MAX]
+            lines += [_line(step) for step in shown]
+            if len(steps) > len(shown):
+                more = len(steps) - len(shown)
+                lines.append(f"{_SIGNS[action]} ... and {more:,} more {_WORDS[section][1]}")
+    return [*map(_safe, lines), *describe_left_out(found, everything), summary(found)]
+
+
+def describe_left_out(found: Difference, everything: bool = False) -> list[str]:
+    """What the file says and is not done, and what `prune` does not take away."""
+    lines = _listed("left out", found.left_out, everything) + _listed("kept", found.kept, everything)
+    return list(map(_safe, lines))
+
+
+def describe_conflicts(found: Difference) -> list[str]:
+    """Each of them: they are what somebody has to look at."""
+    return [_safe(f"! {conflict}") for conflict in found.conflicts]
+
+
+def summary(found: Difference, done: bool = False) -> str:
+    """One sentence, as in: would create 2 queues; 12 things are as the file says."""
+    words: dict[Action, tuple[str, str]] = {
+        "create": ("would create", "created"),
+        "change": ("would change", "changed"),
+        "remove": ("would remove", "removed"),
+    }
+    parts = []
+    for action, both in words.items():
+        counts = [(section, _count(found.steps, section, action)) for section in SECTIONS]
+        named = [f"{count:,} {_WORDS[section][count != 1]}" for section, count in counts if count]
+        if named:
+            parts.append(f"{both[done]} {', '.join(named)}")
+    same = found.unchanged.total()
+    rest = f"{same:,} thing{' is' if same == 1 else 's are'} as the file says"
+    return "; ".join([*(parts or ["nothing to change"]), rest])
+
+
+def _count(steps: Iterable[Step], section: str, action: Action) -> int:
+    return sum(step.section == section and step.action == action for step in steps)
+
+
+def _line(step: Step) -> str:
+    detail = step.detail if step.action != "create" else particulars(step.record)
+    return f"{_SIGNS[step.action]} {thing(step.record)}" + (f": {detail}" if detail else "")
+
+
+def _listed(what: str, sentences: list[str], everything: bool) -> list[str]:
+    shown = sentences if everything else sentences[:SHOWN_MAX]
+    lines = [f"({what}) {sentence}" for sentence in shown]
+    if len(sentences) > len(shown):
+        lines.append(f"({what}) ... and {len(sentences) - len(shown):,} more")
+    return lines
+
+
+def _safe(line: str) -> str:
+    return "".join(
+        character if unicodedata.category(character) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}"
+        for character in line
+    )

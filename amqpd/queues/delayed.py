@@ -1,0 +1,54 @@
+"""The delayed messages of a virtual host: a backlog that nobody consumes, and that gives back what falls due.
+
+What comes in: runs with a delay; the time. What goes out: the runs, when their time has come.
+Rules: 1. Whatever their delivery mode, delayed messages are on disk before they are confirmed, and survive a restart:
+nobody waits for them who could publish them again. 2. A message leaves the store in the tick in which it enters its
+queues: one transaction of the journal has both. 3. It never comes too early.
+Not here: what delays a message (`amqpd/delays.py`), where it goes then (`amqpd/routing.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+
+from amqpd.kernel import Run
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.host import QueueHost
+from amqpd.queues.queue import Queue
+from amqpd.topology.records import QueueRecord
+
+Release = Callable[[str, Run], object]
+"""publishes the run anew in the virtual host"""
+
+
+class DelayedMessages(Queue):
+    """Like a queue for the node, which pages it and looks at it in time; but no client can name it."""
+
+    def __init__(self, vhost: str, host: QueueHost, release: Release) -> None:
+        super().__init__(QueueRecord(vhost, "delayed messages", delayed_id(vhost)), host, {})
+        self._release = release
+
+    def delay(self, run: Run, delay_ms: int) -> bool:
+        """Keep the run for so long; True: its confirm must wait for the journal."""
+        assert isinstance(self.backlog, Backlog)
+        self.facts.accepted += run.count
+        now_ms = self.host.now_ms
+        # The clock is rounded down.
+        return self.backlog.publish(run, True, now_ms, now_ms + delay_ms + 1)
+
+    def dispatch(self) -> None:
+        self.facts.expired += self.backlog.expire(self.host.now_ms, self._fall_due)
+        due_ms = self.backlog.next_due_ms
+        if due_ms is not None:
+            self.host.wake(self, due_ms)
+
+    def _fall_due(self, run: Run, low: int, high: int) -> int:
+        self._release(self.record.vhost, run.part(low, high))
+        return high - low
+
+
+def delayed_id(vhost: str) -> int:
+    """The number of the store in the journal, of 63 bits as all are. It follows from the name, so there is nothing
+    to be remembered."""
+    return int.from_bytes(sha256(b"delayed messages of " + vhost.encode("utf-8", "surrogatepass")).digest()[:8]) >> 1

@@ -1,0 +1,49 @@
+"""What the pure rooms ask of the world: the metadata store, log-ins, chance, the log.
+
+What comes in: nothing. What goes out: `Services`.
+Rules: none of it blocks or answers before it returns; time is not asked for, it is told (`Node.now_ms`).
+Not here: the answers (`services.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from amqpd.topology.records import Change, Key
+
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+
+Resume = Callable[[bool], None]
+
+
+class Services(Protocol):
+    """What the shell does for the pure rooms. None of it blocks or answers before it returns."""
+
+    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+        """Make the changes; resume(True) when they are applied, resume(False) when a record to create exists, or one
+        of the keys in `requires` does not."""
+        ...
+
+    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        """Ends in `connection.authenticated` or `connection.refused`."""
+        ...
+
+    def token(self) -> str:
+        """22 random characters of A-Z a-z 0-9 - _."""
+        ...
+
+    def queue_id(self) -> int:
+        """A random number of 63 bits."""
+        ...
+
+    def chance(self) -> float:
+        """A random number from 0.0 to below 1.0."""
+        ...
+
+    def log(self, event: str, fields: Mapping[str, Any]) -> None: ...
+
+    def bug(self, error: Exception) -> None:
+        """An exception that should not have been: logged with its traceback; tests fail on it."""
+        ...

@@ -1,0 +1,121 @@
+"""What is to be known of each suite: its command, the certificates it expects, what it cannot run here.
+
+What comes in: a checkout and the Python (or other tool) to run it with.
+What goes out: `SUITES`, by name.
+Rules: 1. Only a suite's own options and environment variables are used. 2. Whatever is left out is left out on
+both brokers, and says why. 3. Tests that fail are not tried again: a broker has one chance.
+Not here: how a run is isolated (`network.py`) and judged (`verdicts.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PORT = 5672
+TLS_PORT = 5671
+DOCKER_PORT = 2375
+MINUTES = 60.0
+PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """The server's side of TLS, as files."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class Suite:
+    """`command` may hold {python}, {checkout} and {results}; the last is a folder for JUnit files."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    certificates: Callable[[Path, Path], Certificates] | None = None
+    # The suite wants to start a container with the broker: a stand-in tells it where the broker is.
+    docker: bool = False
+    # Where its standard output goes, in the folder of results.
+    output: str = "output.txt"
+    # Tests that run on neither broker: {pytest's id, or a name that the command has: reason}.
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    time_limit_s: float = 15 * MINUTES
+
+
+def in_folder(folder: str, authority: str, certificate: str, key: str) -> Callable[[Path, Path], Certificates]:
+    def find(checkout: Path, scratch: Path) -> Certificates:
+        files = checkout / folder
+        return Certificates(files / authority, files / certificate, files / key)
+
+    return find
+
+
+def in_dockerfile(checkout: Path, scratch: Path) -> Certificates:
+    """py-amqp's image is built with the server's certificates written into its Dockerfile."""
+    text = (checkout / "Dockerfile").read_text().replace("\\n\\\n", "\n")
+    files = Certificates(scratch / "ca.pem", scratch / "server.pem", scratch / "server.key")
+    blocks = [match.group(0) + "\n" for match in PEM.finditer(text)]
+    for path, block in zip((files.authority, files.certificate, files.key), blocks, strict=True):
+        path.write_text(block)
+    return files
+
+
+PYTEST = ("{python}", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml={results}/junit.xml")
+ONE_TRY = ("-p", "no:rerunfailures", "-p", "no:sugar")
+OUTSIDE = "connects to a host on the internet, to look at its certificate"
+
+pika_certificates = in_folder("tests/certs", "ca_certificate.pem", "server_certificate.pem", "server_key.pem")
+aiormq_certificates = in_folder("tests/certs", "ca.pem", "server.pem", "server.key")
+
+SUITES: dict[str, Suite] = {
+    "pika": Suite(
+        (*PYTEST, "--timeout=120", "tests/acceptance"),
+        certificates=pika_certificates,
+    ),
+    "pika-tls": Suite(
+        (*PYTEST, "--timeout=120", "--use-tls", "tests/acceptance/async_adapter_tests.py"),
+        certificates=pika_certificates,
+    ),
+    "aiormq": Suite(
+        (*PYTEST, "tests"),
+        environment={"AMQP_URL": f"amqp://guest:guest@localhost:{PORT}//"},
+        certificates=aiormq_certificates,
+    ),
+    "aio-pika": Suite(
+        (*PYTEST, "tests"),
+        environment={"DOCKER_HOST": f"tcp://127.0.0.1:{DOCKER_PORT}"},
+        docker=True,
+    ),
+    "py-amqp": Suite(
+        (*PYTEST, *ONE_TRY, "-E", "rabbitmq", "t/integration"),
+        certificates=in_dockerfile,
+        left_out={
+            "t/integration/test_rmq.py::test_tls_default_certs": OUTSIDE,
+            "t/integration/test_rmq.py::test_tls_no_default_certs_fails": OUTSIDE,
+        },
+    ),
+    "kombu": Suite(
+        (*PYTEST, *ONE_TRY, "-E", "py-amqp", "t/integration/test_py_amqp.py"),
+    ),
+    "amqp091-go": Suite(
+        # One panic ends the program, with all the tests that were to come; so this one cannot just fail.
+        ("go", "test", "-tags=integration", "-count=1", "-json", "-skip=^TestIntegrationConsumeFlow$", "."),
+        environment={"GOPROXY": "off"},
+        output="go-test.json",
+        left_out={
+            "TestIntegrationConsumeFlow": "panics unless channel.flow is refused as RabbitMQ does (540); amqpd does "
+            "what the specification says",
+        },
+    ),
+    "amqplib": Suite(
+        (
+            # The suite's own limit of a second counts for each file as a whole, which is short on a busy machine.
+            *("node", "--test", "--test-timeout=30000"),
+            *("--test-reporter=junit", "--test-reporter-destination={results}/junit.xml"),
+        ),
+    ),
+}
