@@ -87,7 +87,7 @@ def queues_of(
     if not queues and route.reroutes_to is not None:
         queues = queues_named(node, vhost, contents.route_message(route.reroutes_to, message))
         if queues and count:
-            node.unroutable.count(vhost, route.exchange, Outcome.REROUTED, run.count)
+            count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
     for exchange, length in message.kept_by.items():
         node.histories.keep(vhost, exchange, length, without_bcc(run, properties))
     return queues
@@ -126,7 +126,7 @@ def release(node: Node, vhost: str, run: Run) -> bool:
         if queues is None or len(keys) > 1:
             queues = queues_of(node, vhost, route, keys, part, properties)
         if not queues:
-            node.unroutable.count(vhost, exchange, Outcome.DROPPED, part.count)
+            count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
         delivered = without_bcc(part, properties)
         read = node.properties.read(delivered.properties)
         for queue in queues:
@@ -152,6 +152,12 @@ def put(node: Node, queue: Queue, run: Run, properties: Properties) -> bool:
             queue.turn_away(run.part(room, run.count))
     node.dirty[queue] = None
     return room > 0 and queue.publish(run if room == run.count else run.part(0, room), properties)
+
+
+def count_unroutable(node: Node, vhost: str, exchange: str, outcome: Outcome, messages: int) -> None:
+    """Of an exchange that has gone meanwhile nothing is counted any more, but in its virtual host."""
+    known = not exchange or exchange in node.topology.vhosts[vhost].exchanges
+    node.unroutable.count(vhost, exchange if known else None, outcome, messages)
 
 
 def without_bcc(run: Run, properties: Properties) -> Run:

@@ -134,7 +134,9 @@ def test_what_reaches_no_queue_then_is_dropped_and_counted(client: Client) -> No
     client.call(commands.Exchange.Delete(exchange="x"), commands.Exchange.DeleteOk)
     waiting.release()
     assert client.messages() == []
-    assert sum(client.harness.node.unroutable.of_vhost("/").values()) == 2
+    unroutable = client.harness.node.unroutable
+    assert unroutable.of_vhost("/")[Outcome.DROPPED] == 2
+    assert sum(unroutable.of_exchange("/", "x").values()) == 0  # it is gone, and its counts with it
 
 
 @pytest.mark.parametrize("waits", [False, True])
