@@ -100,7 +100,7 @@ def queues_named(node: Node, vhost: str, names: Iterable[str]) -> tuple[Queue, .
 
 def route_again(node: Node, vhost: str, run: Run, routing_keys: Sequence[str] | None = None) -> tuple[Queue, ...]:
     """The queues that the run reaches by the names in its method frame, or by these routing keys instead, which are
-    then all that count; without any check. None when there is no such exchange or virtual host."""
+    then all that count; without any check. Nothing when there is no such exchange or virtual host."""
     if vhost not in node.topology.vhosts:
         return ()
     exchange, routing_key = run_names(run)
