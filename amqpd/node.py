@@ -104,6 +104,7 @@ class Node:
         self.wakes = Wakes()
         self.delayed: dict[str, DelayedMessages] = {}
         """by virtual host; made when it is needed"""
+        self.routes = routing.Routes()
         self.replies = Replies()
         self.unroutable = Unroutable()
         self.histories = Histories(self)

@@ -31,7 +31,7 @@ from amqpd.propertylist import REPLY_TO as REPLY_TO_FLAG
 from amqpd.propertylist import PropertyList
 from amqpd.replies import PREFIX, ReplyConsumer
 from amqpd.rewriting import mark_of, unmarked, with_properties
-from amqpd.routing import Route, parts, queues_of
+from amqpd.routing import Route, count_unroutable, parts, queues_of
 from amqpd.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ def _unroutable(channel: Channel, run: Run, route: Route) -> int:
     if route.mandatory:
         for i in range(run.count):
             connection.write(_return(channel, run, i))
-        node.unroutable.count(connection.vhost, route.exchange, Outcome.RETURNED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.RETURNED, run.count)
     taken = run.count
     if route.unroutable == NACK and channel.confirms is not None:
         told, taken = True, 0
-        node.unroutable.count(connection.vhost, route.exchange, Outcome.NACKED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.NACKED, run.count)
     if not told:
-        node.unroutable.count(connection.vhost, route.exchange, Outcome.DROPPED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.DROPPED, run.count)
     return taken
 
 
