@@ -56,4 +56,6 @@ class Arrivals:
                 rest._offsets = array("q", [each - offset for each in self._offsets[index:]])
                 rest._at = self._at[index:]
                 del self._offsets[index:], self._at[index:]
+            if not self._offsets:
+                self._offsets = self._at = None
         return rest
