@@ -41,6 +41,7 @@ from amqpd.wire import ack_frame, method_frame, nack_frame, read_method, reply_t
 if TYPE_CHECKING:
     from amqpd.connection import Connection
     from amqpd.node import Node
+    from amqpd.replies import ReplyConsumer
 
 # What a held frame costs in memory beside its payload.
 HELD_FRAME_BYTES = 128
@@ -73,6 +74,7 @@ class Channel:
         self.prefetch_shared = 0
         """of all consumers of the channel together"""
         self.consumers: dict[str, Consumer] = {}
+        self.reply_consumer: ReplyConsumer | None = None
         self.next_tag = 1
         self.unacked = Unacked()
         self._ages = DeliveryAges()
@@ -207,6 +209,7 @@ class Channel:
         """Give back what the channel has of others': consumers, unacked messages. Once, however it ends."""
         for consumer in list(self.consumers.values()):
             self.remove_consumer(consumer)
+        self.remove_reply_consumer()
         if self.tx is not None:
             self.unacked.restore(self.tx.settled_entries())
             self.tx = None
@@ -217,6 +220,11 @@ class Channel:
         self.consumers.pop(consumer.tag, None)
         consumer.queue.cancel(consumer)
         self.node.consumer_gone(consumer.queue)
+
+    def remove_reply_consumer(self) -> None:
+        if self.reply_consumer is not None:
+            self.node.replies.close(self.reply_consumer)
+            self.reply_consumer = None
 
     # Publishing
 

@@ -35,12 +35,12 @@ from amqpd.kernel import scan_acks, scan_publishes
 from amqpd.liveness import Liveness
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import update_secret
-from amqpd.publishing import Route
 from amqpd.states import Peer, State
 from amqpd.wire import PROTOCOL_HEADER, method_frame, read_method, reply_text
 
 if TYPE_CHECKING:
     from amqpd.node import Node
+    from amqpd.routing import Route
 
 _HEAD = Struct(">BHI")
 _PUBLISH_ID, _ACK_ID = b"\x00\x3c\x00\x28", b"\x00\x3c\x00\x50"

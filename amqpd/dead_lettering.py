@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
 from amqpd.queues.deadletters import dead_letter, is_cycle
+from amqpd.routing import route_again
 
 if TYPE_CHECKING:
     from amqpd.node import Node
@@ -31,8 +32,8 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
     part = run if count == run.count else run.part(low, high)
     properties = node.properties.read(part.properties)
     letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms)
-    exchange, vhost = settings.dead_letter_exchange, queue.record.vhost
-    found = node.route_keys(vhost, exchange, letter.routing_keys, properties.headers or {})
+    vhost = queue.record.vhost
+    found = route_again(node, vhost, letter.run, letter.routing_keys)
     targets = [target for target in found if not is_cycle(target.record.name, letter.deaths)]
     taken = count
     if settings.at_least_once:

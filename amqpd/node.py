@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amqpd import dead_lettering
+from amqpd import dead_lettering, routing
 from amqpd.congestion import Congestion
+from amqpd.histories import Histories
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
@@ -24,16 +25,17 @@ from amqpd.limits import Limits
 from amqpd.memory_shares import MemoryShares
 from amqpd.properties import Properties, PropertiesReader
 from amqpd.queues.backlog import Backlog, Piece
-from amqpd.queues.deadletters import names_of
 from amqpd.queues.delayed import DelayedMessages, delayed_id
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
+from amqpd.replies import Replies
 from amqpd.security.access import Access
 from amqpd.states import State
 from amqpd.topology.order import ChangeOrder, Removable
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
+from amqpd.unroutable import Unroutable
 from amqpd.wakes import Wakes
 from amqpd.world import Resume, Services
 
@@ -78,6 +80,7 @@ class Node:
         self.properties = PropertiesReader()
         self.token = services.token
         self.new_queue_id = services.queue_id
+        self.chance = services.chance
         self.queues: dict[tuple[str, str], Queue] = {}
         self.connections: dict[str, Connection] = {}
         self._owned: dict[str, dict[Queue, None]] = {}
@@ -101,6 +104,10 @@ class Node:
         self.wakes = Wakes()
         self.delayed: dict[str, DelayedMessages] = {}
         """by virtual host; made when it is needed"""
+        self.routes = routing.Routes()
+        self.replies = Replies()
+        self.unroutable = Unroutable()
+        self.histories = Histories(self)
 
     # Start
 
@@ -154,6 +161,8 @@ class Node:
                 self._remove_queue(change.key)
             elif change.key[0] == "vhost":
                 self._empty_vhost(change.key[1])
+        self.histories.applied(changes)
+        self.unroutable.applied(changes)
         for vhost in policies_changed(changes):
             for (of, _), queue in self.queues.items():
                 if of == vhost:
@@ -244,21 +253,6 @@ class Node:
         if queue.record.auto_delete and not queue.consumers:
             self.end_queue(queue)
 
-    def route(self, vhost: str, exchange: str, routing_key: str, headers: Mapping[str, Any]) -> tuple[Queue, ...]:
-        names = self.topology.vhosts[vhost].route(exchange, routing_key, headers)
-        queues = self.queues
-        return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
-
-    def route_keys(
-        self, vhost: str, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any]
-    ) -> list[Queue]:
-        """The queues that a message with several routing keys reaches, each once; none when there is no exchange."""
-        if vhost not in self.topology.vhosts:
-            return []
-        return list(
-            dict.fromkeys(queue for key in routing_keys for queue in self.route(vhost, exchange, key, headers))
-        )
-
     # Messages
 
     def get(self, queue: Queue, no_ack: bool, channel: Channel, answer: Callable[[Piece | None], None]) -> None:
@@ -347,11 +341,7 @@ class Node:
 
     def _release(self, vhost: str, run: Run) -> None:
         """A delayed message's time has come."""
-        properties = self.properties.read(run.properties)
-        exchange, routing_key = names_of(run)
-        for queue in self.route_keys(vhost, exchange, (routing_key,), properties.headers or {}):
-            queue.publish(run, properties)
-            self.dirty[queue] = None
+        routing.release(self, vhost, run)
 
     # What queues ask of their host
 

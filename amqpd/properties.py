@@ -1,10 +1,10 @@
 """What the broker itself must know of a message's properties.
 
 What comes in: the raw property flags and list of a content header. What goes out: `Properties`: persistent or not,
-headers, priority, expiration, the claimed user, where replies should go.
+headers, priority, expiration, the claimed user, where replies should go, further routing keys, a delay.
 Rules: 1. The bytes themselves stay as they are; here they are only read. 2. A list that does not fit its flags is
 a syntax error (502). 3. Equal bytes give the same object: publishers repeat themselves.
-Not here: field tables (`tables.py`).
+Not here: field tables (`fieldtable.py`), changing a list (`propertylist.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from typing import Any
 
 from pamqp.exceptions import AMQPSyntaxError
 
+from amqpd.claims import BCC, CC, expiration_problem, header_problem, routing_keys
+from amqpd.delays import X_DELAY, delay_ms_of
 from amqpd.fieldtable import read_table
+
+# The pseudo-queue of direct replies (https://www.rabbitmq.com/docs/direct-reply-to).
+REPLY_TO = "amq.rabbitmq.reply-to"
+X_DEATH = "x-death"
 
 # Publishers mostly have a handful of different ones; those with an id in each message gain nothing from more room.
 CACHE_ENTRIES_MAX = 1024
@@ -44,9 +50,22 @@ _LAYOUT: list[tuple[int, int]] = [
 
 
 class Properties:
-    """`headers` is the decoded table, or None when the message has none."""
+    """`headers` is the decoded table, or None when the message has none. `expiration` is the text as it came: if
+    `problem` is None, an integer of milliseconds."""
 
-    __slots__ = ("expiration", "headers", "persistent", "plain", "priority", "reply_to", "user_id")
+    __slots__ = (
+        "delay_ms",
+        "expiration",
+        "has_bcc",
+        "headers",
+        "persistent",
+        "plain",
+        "priority",
+        "problem",
+        "reply_to",
+        "routing_keys",
+        "user_id",
+    )
 
     def __init__(
         self,
@@ -63,8 +82,34 @@ class Properties:
         self.expiration = expiration
         self.user_id = user_id
         self.reply_to = reply_to
-        self.plain = headers is None and expiration is None and user_id is None and reply_to is None
-        """nothing in them needs a look before the message is routed"""
+        self.routing_keys: tuple[str, ...] = ()
+        """of the headers CC and BCC, in this order"""
+        self.has_bcc = False
+        self.delay_ms = 0
+        self.problem: str | None = None
+        """what a client is told that publishes with these properties: they cannot be taken"""
+        if expiration is not None:
+            self.problem = expiration_problem(expiration)
+        if headers is not None:
+            self._look_at(headers)
+        self.plain = (
+            user_id is None
+            and reply_to != REPLY_TO
+            and self.problem is None
+            and not self.delay_ms
+            and not self.routing_keys
+            and not self.has_bcc
+            and (headers is None or X_DEATH not in headers)
+        )
+        """nothing in them needs a look before the message is routed, if it is not routed by headers"""
+
+    def _look_at(self, headers: dict[str, Any]) -> None:
+        self.has_bcc = BCC in headers
+        if self.has_bcc or CC in headers:
+            self.problem = self.problem or header_problem(headers)
+            self.routing_keys = routing_keys(headers, CC) + routing_keys(headers, BCC)
+        if X_DELAY in headers:
+            self.delay_ms = delay_ms_of(headers)
 
 
 class PropertiesReader:

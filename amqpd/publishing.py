@@ -4,15 +4,16 @@ What comes in: a run and the channel it came by. What goes out: the run, to queu
 confirms must know.
 Rules: 1. A publish takes effect wholly between two ticks: no queue has it before all checks are passed. 2. Routes are
 remembered by the raw arguments of the publish, and void when the topology moves. 3. A run is one decision: what is
-equal in bytes up to the body goes the same way.
-Not here: frames (`channels.py`, `content.py`), matching (`exchanges/`), what a queue does with it (`queues/`).
+equal in bytes up to the body goes the same way, but where chance decides. 4. What is `plain` pays for nothing of what
+others need.
+Not here: frames (`channels.py`, `content.py`), where it goes (`routing.py`, `exchanges/`), what a queue does with it
+(`queues/`).
 
 Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/docs/publishers.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from pamqp.exceptions import (
@@ -22,8 +23,16 @@ from pamqp.exceptions import (
     AMQPPreconditionFailed,
 )
 
+from amqpd.claims import BCC
+from amqpd.delays import delayed_header
 from amqpd.kernel import Run, encode_content
-from amqpd.properties import Properties
+from amqpd.properties import REPLY_TO, X_DEATH, Properties
+from amqpd.propertylist import REPLY_TO as REPLY_TO_FLAG
+from amqpd.propertylist import PropertyList
+from amqpd.replies import PREFIX, ReplyConsumer
+from amqpd.rewriting import mark_of, unmarked, with_properties
+from amqpd.routing import Route, count_unroutable, parts, queues_of
+from amqpd.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -35,21 +44,6 @@ ROUTES_MAX = 4096
 # What one transaction may hold back, or one message of the largest size: it is in memory until the commit, and no
 # alarm helps, for a publisher that is blocked cannot commit.
 TX_BYTES_MAX = 64 * 1024 * 1024
-
-# Milliseconds, the whole of the string (https://www.rabbitmq.com/docs/ttl).
-EXPIRATION = re.compile("[0-9]{1,18}")
-
-
-class Route:
-    """What a basic.publish with certain arguments leads to. `queues` is None when that depends on the headers."""
-
-    __slots__ = ("exchange", "mandatory", "queues", "routing_key")
-
-    def __init__(self, exchange: str, routing_key: str, mandatory: bool, queues: tuple[Queue, ...] | None) -> None:
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.mandatory = mandatory
-        self.queues = queues
 
 
 def publish(channel: Channel, run: Run) -> None:
@@ -68,22 +62,27 @@ def publish(channel: Channel, run: Run) -> None:
     key = run.key
     route = connection.routes.get(key) or _resolve(channel, key)
     properties = node.properties.read(run.properties)
-    if not properties.plain:
-        _check_properties(channel, properties)
     queues = route.queues
-    if queues is None:
-        queues = node.route(connection.vhost, route.exchange, route.routing_key, properties.headers or {})
-    if channel.tx is not None:
-        channel.tx.publish(run, queues, properties, route.mandatory)
-        if channel.tx.nbytes > max(TX_BYTES_MAX, node.limits.message_bytes_max):
-            raise AMQPPreconditionFailed(f"transaction of {channel.tx.nbytes} bytes is too large")
+    if queues is None or not properties.plain:
+        _publish_looked_at(channel, run, route, properties)
+    elif channel.tx is None:
+        accept(channel, run, queues, properties, route)
     else:
-        accept(channel, run, queues, properties, route.mandatory)
+        _hold(channel, run, queues, properties, route)
 
 
-def accept(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Properties, mandatory: bool) -> None:
-    """The run goes to its queues; it is returned when there are none; its confirm is due. What a queue refuses
-    (`x-overflow`: reject-publish) is the end of the run, and is refused to the publisher though others took it."""
+def accept(
+    channel: Channel,
+    run: Run,
+    queues: tuple[Queue, ...],
+    properties: Properties,
+    route: Route,
+    replies: tuple[ReplyConsumer, ...] = (),
+    delay_ms: int = 0,
+) -> bool:
+    """The run goes to its queues, or waits for `delay_ms`; what becomes of it when there are none is decided; its
+    confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
+    publisher though others took it. Whether all of it was taken."""
     node, waits, taken = channel.node, False, run.count
     for queue in queues:
         part = run
@@ -101,9 +100,14 @@ def accept(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Pr
         node.dirty[queue] = None
         if node.congestion.queues and node.congestion.slows(queue):
             channel.connection.intake.congested[queue] = None
-    if not queues and mandatory:
-        for i in range(run.count):
-            channel.connection.write(_return(channel, run, i))
+    if replies:
+        for reply in replies:
+            node.replies.deliver(reply, run)
+    elif not queues:
+        if delay_ms:
+            waits = node.delay(channel.connection.vhost, run, properties, delay_ms)
+        else:
+            taken = _unroutable(channel, run, route)
     confirms = channel.confirms
     if confirms is not None:
         if confirms.accept(taken, node.journal.index if waits else None):
@@ -113,6 +117,83 @@ def accept(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Pr
         if taken < run.count:
             confirms.refuse(run.count - taken)
             node.confirms_due[channel] = None
+    return taken == run.count
+
+
+def _unroutable(channel: Channel, run: Run, route: Route) -> int:
+    """Nobody takes the run: returned, refused or dropped. How many of its messages are to be confirmed."""
+    node, connection = channel.node, channel.connection
+    told = route.mandatory
+    if route.mandatory:
+        for i in range(run.count):
+            connection.write(_return(channel, run, i))
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.RETURNED, run.count)
+    taken = run.count
+    if route.unroutable == NACK and channel.confirms is not None:
+        told, taken = True, 0
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.NACKED, run.count)
+    if not told:
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.DROPPED, run.count)
+    return taken
+
+
+def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Properties) -> None:
+    """A run whose properties say more than how it is stored, or whose way depends on more than its routing key."""
+    node, vhost = channel.node, channel.connection.vhost
+    keys: tuple[str, ...] = (route.routing_key,)
+    if not properties.plain:
+        _check_properties(channel, route, properties)
+        keys += properties.routing_keys
+        delay_ms = properties.delay_ms
+        rewritten = _rewritten(channel, run, properties, delay_ms)
+        if rewritten is not run:
+            run, properties = rewritten, node.properties.read(rewritten.properties)
+        if delay_ms:
+            _take(channel, run, (), properties, route, (), delay_ms)
+            return
+    queues = route.queues
+    if queues is not None and len(keys) == 1:
+        _take(channel, run, queues, properties, route)
+        return
+    replies: tuple[ReplyConsumer, ...] = ()
+    if not route.exchange:
+        found = {key: node.replies.find(vhost, key) for key in keys if key.startswith(PREFIX)}
+        replies = tuple(consumer for consumer in found.values() if consumer is not None)
+    for part in parts(route, run):
+        queues = queues_of(node, vhost, route, keys, part, properties)
+        _take(channel, part, queues, properties, route, replies)
+
+
+def _take(
+    channel: Channel,
+    run: Run,
+    queues: tuple[Queue, ...],
+    properties: Properties,
+    route: Route,
+    replies: tuple[ReplyConsumer, ...] = (),
+    delay_ms: int = 0,
+) -> None:
+    if channel.tx is None:
+        accept(channel, run, queues, properties, route, replies, delay_ms)
+    else:
+        _hold(channel, run, queues, properties, route, replies, delay_ms)
+
+
+def _hold(
+    channel: Channel,
+    run: Run,
+    queues: tuple[Queue, ...],
+    properties: Properties,
+    route: Route,
+    replies: tuple[ReplyConsumer, ...] = (),
+    delay_ms: int = 0,
+) -> None:
+    """Until tx.commit."""
+    transaction = channel.tx
+    assert transaction is not None
+    transaction.publish(run, queues, properties, route, replies, delay_ms)
+    if transaction.nbytes > max(TX_BYTES_MAX, channel.node.limits.message_bytes_max):
+        raise AMQPPreconditionFailed(f"transaction of {transaction.nbytes} bytes is too large")
 
 
 def _resolve(channel: Channel, key: bytes) -> Route:
@@ -132,22 +213,21 @@ def _resolve(channel: Channel, key: bytes) -> Route:
             raise AMQPNotFound(f"no exchange '{exchange}' in vhost '{connection.vhost}'")
         if state.record.internal:
             raise AMQPAccessRefused(f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'")
-        if state.record.type == "topic":
-            node.access.require_topic(
-                connection.user,
-                connection.vhost,
-                "write",
-                exchange,
-                routing_key,
-                {"username": connection.user, "vhost": connection.vhost},
-            )
-    by_headers = vhost.routes_on_headers(exchange)
-    queues = None if by_headers else node.route(connection.vhost, exchange, routing_key, {})
-    route = Route(exchange, routing_key, bool(flags & 1), queues)
+    route = Route(node, connection.vhost, exchange, routing_key, bool(flags & 1))
+    _check_topic(channel, route, routing_key)
+    if not exchange and routing_key.startswith(PREFIX):
+        route.queues = None  # a requester comes and goes without a change of the topology
     if len(connection.routes) >= ROUTES_MAX:
         connection.routes.clear()
     connection.routes[key] = route
     return route
+
+
+def _check_topic(channel: Channel, route: Route, routing_key: str) -> None:
+    if route.is_topic:
+        user, vhost = channel.connection.user, channel.connection.vhost
+        variables = {"username": user, "vhost": vhost}
+        channel.node.access.require_topic(user, vhost, "write", route.exchange, routing_key, variables)
 
 
 def check_size(channel: Channel, body_size: int) -> None:
@@ -156,16 +236,39 @@ def check_size(channel: Channel, body_size: int) -> None:
         raise AMQPPreconditionFailed(f"message size {body_size} is larger than configured max size {limit}")
 
 
-def _check_properties(channel: Channel, properties: Properties) -> None:
-    """What a publisher claims must be true or at least readable."""
+def _check_properties(channel: Channel, route: Route, properties: Properties) -> None:
+    """What a publisher claims must be true or at least readable. In RabbitMQ's order."""
     connection = channel.connection
+    if properties.reply_to == REPLY_TO and channel.reply_consumer is None:
+        raise AMQPPreconditionFailed("fast reply consumer does not exist")
+    if properties.problem is not None:
+        raise AMQPPreconditionFailed(properties.problem)
+    for key in properties.routing_keys:
+        _check_topic(channel, route, key)
     user_id = properties.user_id
     if user_id is not None and user_id != connection.user and not connection.may_impersonate:
         raise AMQPPreconditionFailed(
             f"user_id property set to '{user_id}' but authenticated user was '{connection.user}'"
         )
-    if properties.expiration is not None and not EXPIRATION.fullmatch(properties.expiration):
-        raise AMQPPreconditionFailed(f"invalid expiration '{properties.expiration}'")
+
+
+def _rewritten(channel: Channel, run: Run, properties: Properties, delay_ms: int = 0) -> Run:
+    """As it is routed and delivered: with the name for replies, without BCC, without marks that only the broker
+    makes. One that waits keeps its BCC until then, and says in its headers that it waits."""
+    if properties.headers is not None and X_DEATH in properties.headers and mark_of(run):
+        run = unmarked(run)
+    replies = properties.reply_to == REPLY_TO
+    if not (replies or delay_ms or properties.has_bcc):
+        return run
+    changed = PropertyList(run.properties)
+    if replies:
+        assert channel.reply_consumer is not None
+        changed.set_text(REPLY_TO_FLAG, channel.reply_consumer.name)
+    if delay_ms:
+        changed.set_headers(delayed_header(delay_ms))
+    elif properties.has_bcc:
+        changed.remove_headers((BCC,))
+    return with_properties(run, changed.raw())
 
 
 def _return(channel: Channel, run: Run, i: int) -> bytes:

@@ -8,6 +8,7 @@ Not here: how passwords are checked (`security/logins.py`), how changes are stor
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -63,6 +64,9 @@ class BrokerServices:
 
     def queue_id(self) -> int:
         return secrets.randbits(63)
+
+    def chance(self) -> float:
+        return random.random()
 
     def log(self, event: str, fields: Mapping[str, Any]) -> None:
         getattr(_log, _LEVELS.get(event, "info"))(event, **fields)

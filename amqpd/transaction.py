@@ -11,7 +11,7 @@ Source: AMQP 0-9-1 section 1.9; https://www.rabbitmq.com/docs/semantics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amqpd.kernel import Run
 from amqpd.properties import Properties
@@ -19,21 +19,43 @@ from amqpd.unacked import Delivered
 
 if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
+    from amqpd.replies import ReplyConsumer
+    from amqpd.routing import Route
 
 
 # What a run costs in memory beside its bytes.
 RUN_BYTES = 256
 
 
+class Held(NamedTuple):
+    """A publish that waits for the commit: the arguments of `publishing.accept`."""
+
+    run: Run
+    queues: tuple[Queue, ...]
+    properties: Properties
+    route: Route
+    replies: tuple[ReplyConsumer, ...]
+    delay_ms: int
+
+
 class Transaction:
     def __init__(self) -> None:
         self.nbytes = 0
         """what the publishes take in memory, about"""
-        self.publishes: list[tuple[Run, tuple[Queue, ...], Properties, bool]] = []
+        self.publishes: list[Held] = []
         self.settled: list[tuple[list[Delivered], bool | None]] = []
 
-    def publish(self, run: Run, queues: tuple[Queue, ...], properties: Properties, mandatory: bool) -> None:
-        self.publishes.append((run, queues, properties, mandatory))
+    def publish(
+        self,
+        run: Run,
+        queues: tuple[Queue, ...],
+        properties: Properties,
+        route: Route,
+        replies: tuple[ReplyConsumer, ...],
+        delay_ms: int,
+    ) -> None:
+        """What `publishing.accept` is to do at the commit."""
+        self.publishes.append(Held(run, queues, properties, route, replies, delay_ms))
         self.nbytes += run.nbytes + RUN_BYTES
 
     def settle(self, entries: list[Delivered], requeue: bool | None) -> None:

@@ -38,6 +38,10 @@ class Services(Protocol):
         """A random number of 63 bits."""
         ...
 
+    def chance(self) -> float:
+        """A random number from 0.0 to below 1.0."""
+        ...
+
     def log(self, event: str, fields: Mapping[str, Any]) -> None: ...
 
     def bug(self, error: Exception) -> None:

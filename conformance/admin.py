@@ -83,8 +83,8 @@ class Admin(ABC):
         operator: bool = False,
     ) -> None:
         """`apply_to`: all, queues, exchanges. An operator policy is always for queues."""
-        self._policies.add((vhost, name, operator))
         self._set_policy(vhost, name, pattern, json.dumps(definition), apply_to, priority, operator)
+        self._policies.add((vhost, name, operator))  # not when it was refused: then there is nothing to clear
 
     def clear_policy(self, vhost: str, name: str, operator: bool = False) -> None:
         self._clear_policy(vhost, name, operator)
@@ -201,20 +201,25 @@ class AmqpdAdmin(Admin):
     def _set_policy(
         self, vhost: str, name: str, pattern: str, definition: str, apply_to: str, priority: int, operator: bool
     ) -> None:
-        raise NotThere("amqpd has no command for policies yet")
+        command = "operator-policy" if operator else "policy"
+        options = ["--priority", str(priority), "--apply-to", "queues" if operator else apply_to]
+        self.command(command, "set", *options, "--", vhost, name, pattern, definition)
 
     def _clear_policy(self, vhost: str, name: str, operator: bool) -> None:
-        """Nothing was set."""
+        self.command("operator-policy" if operator else "policy", "clear", vhost, name)
 
     def _set_limits(self, kind: str, name: str, limits: Mapping[str, int]) -> None:
         if limits:
-            raise NotThere("amqpd has no command for limits yet")
+            options = [word for limit, value in limits.items() for word in (f"--{limit}", str(value))]
+            self.command("limits", f"set-{kind}", *options, name)
+        else:
+            self.command("limits", f"clear-{kind}", name)
 
     def close_connection(self, name: str, reason: str = "closed by a test") -> None:
-        raise NotThere("amqpd has no command that closes a connection yet")
+        self.command("connection", "close", "--reason", reason, "--", name)
 
     def set_alarm(self, on: bool) -> None:
-        raise NotThere("amqpd has no command that sets an alarm yet")
+        self.command("alarm", "set" if on else "clear", "memory")
 
 
 class RabbitMQAdmin(Admin):

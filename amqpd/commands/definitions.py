@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 from amqpd import __version__, control
-from amqpd.commands.metadata import Plan, change, data_dir_option, found_vhost, read
+from amqpd.commands.metadata import Plan, change, data_dir_option, found_vhost, read, sweep
 from amqpd.commands.running import ANSWER_TIMEOUT_S
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, summary
 from amqpd.definitions.difference import Difference, difference
@@ -71,6 +71,9 @@ def export_definitions(file: Path, vhost: str | None, data_dir: Path) -> None:
     Two exports of the same definitions are equal, byte for byte, so they can be compared and kept in a
     repository; but the file has password hashes in it. Exclusive queues, and names that begin with amq., are
     not in it. What is not durable is in it while the broker runs.
+
+    A password that came from RabbitMQ goes out as it came. RabbitMQ cannot check those that were set here
+    (argon2): it takes such users, and they need a new password there.
 
     \b
     Examples:
@@ -195,6 +198,8 @@ class _Import:
 
         change(data_dir, plan)
         self._change_transients(data_dir)
+        if any(step.action == "remove" and step.section in ("vhosts", "users") for step in self.found.steps):
+            sweep(data_dir)
 
     def refuse_conflicts(self, so: str) -> None:
         count = len(self.found.conflicts)

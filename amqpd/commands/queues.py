@@ -69,9 +69,15 @@ def show_queue(vhost: str, name: str, as_json: bool, data_dir: Path) -> None:
     if as_json:
         click.echo(json.dumps(rows[0], indent=2, ensure_ascii=False))
         return
-    width = max(map(len, rows[0]))
-    for member, value in rows[0].items():
+    times = rows[0]["time_in_queue_ms"]
+    row = {**rows[0], "time_in_queue_ms": {_up_to(bound): count for bound, count in times.items() if count}}
+    width = max(map(len, row))
+    for member, value in row.items():
         click.echo(f"{member:{width}}  {_described(value)}")
+
+
+def _up_to(bound: str) -> str:
+    return f"up to {int(bound):,}:" if bound.isdigit() else "more:"
 
 
 def _described(value: Any) -> str:
@@ -79,6 +85,8 @@ def _described(value: Any) -> str:
         return ", ".join(f"{name} {number:,}" for name, number in value.items()) or "none"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
     return safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 

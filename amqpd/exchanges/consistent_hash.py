@@ -14,7 +14,7 @@ not. Its bound on weights (10,000 since 4.3) is not needed here, where a weight 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
@@ -22,7 +22,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.exchanges.hash_slots import HashSlots, digest
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.message import Message
-from amqpd.exchanges.values import comparable, erlang_term
+from amqpd.exchanges.values import NestedTooDeep, canonical, erlang_term, field_type
 from amqpd.propertylist import CORRELATION_ID, MESSAGE_ID, TIMESTAMP
 from amqpd.topology.records import BindingRecord, ExchangeRecord
 
@@ -54,7 +54,7 @@ class ConsistentHashMatcher(Matcher):
         for name, value in given.items():
             if not isinstance(value, str):
                 raise AMQPPreconditionFailed(
-                    f"invalid type '{erlang_term(value)[0]}' for arg '{name}' in exchange '{record.name}' in vhost "
+                    f"invalid type '{field_type(value)}' for arg '{name}' in exchange '{record.name}' in vhost "
                     f"'{record.vhost}'"
                 )
         if len(given) == 2:
@@ -101,7 +101,7 @@ class ConsistentHashMatcher(Matcher):
             headers = message.headers
             if headers is None or self._header not in headers:
                 return _ABSENT
-            return _digest_of(comparable(headers[self._header]))
+            return _digest_of(headers[self._header])
         if self._property is not None:
             value = message.property(self._property)
             return _ABSENT if value is None else digest(value)
@@ -121,5 +121,9 @@ def _name(destination: Destination) -> bytes:
     return f"{kind}/{name}".encode("utf-8", "surrogateescape")
 
 
-def _digest_of(value: Hashable) -> int:
-    return digest(ascii(value).encode())
+def _digest_of(value: Any) -> int:
+    """Equal for equal values of one type. What is nested too deep to be compared goes the way of what is absent."""
+    try:
+        return digest(ascii(canonical(value)).encode())
+    except NestedTooDeep:
+        return _ABSENT

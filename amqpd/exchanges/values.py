@@ -96,6 +96,11 @@ def arguments_key(arguments: Mapping[str, Any]) -> str:
     return ascii(canonical(arguments)[1]) if arguments else ""
 
 
+def field_type(value: Any) -> str:
+    """RabbitMQ's name of the value's type."""
+    return "table" if isinstance(value, Mapping) else "array" if isinstance(value, list) else erlang_term(value)[0]
+
+
 def erlang_term(value: Any) -> tuple[str, str]:
     """(type, value) as RabbitMQ's error texts print them with ~tp. Raises as `canonical`."""
     type_name, plain = canonical(value)

@@ -6,11 +6,12 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from pamqp import commands
-from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented, AMQPPreconditionFailed
 
 from amqpd.consumers import Consumer
 from amqpd.kernel import encode_content
 from amqpd.methods.names import existing_queue, last_queue
+from amqpd.properties import REPLY_TO
 from amqpd.queues.arguments import check_consumer, described_queue
 from amqpd.queues.backlog import Piece
 from amqpd.topology.records import Arguments
@@ -47,13 +48,12 @@ def qos(channel: Channel, method: commands.Basic.Qos) -> None:
 def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     connection, node = channel.connection, channel.node
     name = last_queue(channel, method.queue)
+    if name == REPLY_TO:
+        _consume_replies(channel, method)
+        return
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
     queue = existing_queue(channel, name)
-    tag = method.consumer_tag or "amq.ctag-" + node.token()
-    if tag in channel.consumers:
-        raise AMQPNotAllowed(f"attempt to reuse consumer tag '{tag}'")
-    if len(channel.consumers) >= CONSUMERS_MAX:
-        raise AMQPNotAllowed(f"reached maximum ({CONSUMERS_MAX}) of consumers per channel")
+    tag = _new_tag(channel, method)
     arguments: Arguments = method.arguments or {}
     check_consumer(queue.record, arguments)
     consumer = Consumer(
@@ -68,6 +68,28 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
     channel.consumers[tag] = consumer
     queue.consume(consumer)
     node.dirty[queue] = None
+    if not method.nowait:
+        channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
+
+
+def _new_tag(channel: Channel, method: commands.Basic.Consume) -> str:
+    tag = method.consumer_tag or "amq.ctag-" + channel.node.token()
+    replies = channel.reply_consumer
+    if tag in channel.consumers or (replies is not None and replies.tag == tag):
+        raise AMQPNotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    if len(channel.consumers) >= CONSUMERS_MAX:
+        raise AMQPNotAllowed(f"reached maximum ({CONSUMERS_MAX}) of consumers per channel")
+    return tag
+
+
+def _consume_replies(channel: Channel, method: commands.Basic.Consume) -> None:
+    """Direct reply-to: nobody needs a permission for it (https://www.rabbitmq.com/docs/direct-reply-to)."""
+    tag = _new_tag(channel, method)
+    if not method.no_ack:
+        raise AMQPPreconditionFailed("reply consumer cannot acknowledge")
+    if channel.reply_consumer is not None:
+        raise AMQPPreconditionFailed("reply consumer already set")
+    channel.reply_consumer = channel.node.replies.open(channel, tag)
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
 
@@ -89,9 +111,12 @@ def _exclusive(channel: Channel, queue: Queue, asked: bool) -> bool:
 
 
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
-    consumer = channel.consumers.get(method.consumer_tag or "")
+    tag = method.consumer_tag or ""
+    consumer = channel.consumers.get(tag)
     if consumer is not None:
         channel.remove_consumer(consumer)
+    elif channel.reply_consumer is not None and channel.reply_consumer.tag == tag:
+        channel.remove_reply_consumer()
     if not method.nowait:
         channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed
 
-from amqpd.exchanges.types import new_matcher
+from amqpd.exchanges.types import check_exchange, check_type
+from amqpd.exchanges.values import field_type
 from amqpd.methods.bindings import bind_to, unbind_from
 from amqpd.methods.names import (
     refuse_default_exchange,
@@ -16,13 +17,14 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
+from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
 from amqpd.topology.records import ExchangeRecord, Put
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node import Handlers
 
-EQUIVALENCE_ARGUMENTS = ("alternate-exchange",)
+EQUIVALENCE_ARGUMENTS = (ALTERNATE_EXCHANGE,)
 
 
 def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
@@ -35,11 +37,13 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
             raise AMQPNotFound(f"no exchange '{name}' in vhost '{connection.vhost}'")
         _declared(channel, method)
         return
+    type_name = strip(method.exchange_type)
+    check_type(type_name)
     node.access.require(connection.user, connection.vhost, "configure", "exchange", name)
     record = ExchangeRecord(
         connection.vhost,
         name,
-        strip(method.exchange_type),
+        type_name,
         durable=bool(method.durable),
         auto_delete=bool(method.auto_delete),
         internal=bool(method.internal),
@@ -49,9 +53,9 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
         _require_equivalent(record, existing.record)
         _declared(channel, method)
         return
-    new_matcher(record)  # raises for a type that does not exist
     refuse_reserved("exchange", name)
     _check_alternate(channel, record)
+    check_exchange(record)
     node.census.require_exchange(record)
 
     def declared(created: bool) -> None:
@@ -79,12 +83,13 @@ def _require_equivalent(received: ExchangeRecord, current: ExchangeRecord) -> No
 
 def _check_alternate(channel: Channel, record: ExchangeRecord) -> None:
     """Who names an alternate must be able to read here and write there, or it would be a way around permissions."""
-    alternate = record.arguments.get("alternate-exchange")
-    if alternate is None:
+    if ALTERNATE_EXCHANGE not in record.arguments:
         return
+    alternate = record.arguments[ALTERNATE_EXCHANGE]
     if not isinstance(alternate, str):
         raise AMQPPreconditionFailed(
-            f"invalid arg 'alternate-exchange' for exchange '{record.name}' in vhost '{record.vhost}': not a string"
+            f"invalid type '{field_type(alternate)}' for arg '{ALTERNATE_EXCHANGE}' in exchange '{record.name}' in "
+            f"vhost '{record.vhost}'"
         )
     access, connection = channel.node.access, channel.connection
     access.require(connection.user, connection.vhost, "read", "exchange", record.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
-from pamqp.exceptions import AMQPAccessRefused, AMQPNotImplemented, AMQPPreconditionFailed
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPNotImplemented, AMQPPreconditionFailed
 
 from amqpd.methods.bindings import bind_to, unbind_from
 from amqpd.methods.names import (
@@ -18,6 +18,7 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
+from amqpd.properties import REPLY_TO
 from amqpd.queues.arguments import (
     DECLARE_ARGUMENTS,
     check_dead_letter_exchange,
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
 def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     connection, node = channel.connection, channel.node
     name = strip(method.queue)
+    if name.startswith(REPLY_TO):
+        _declare_replies(channel, method, name)
+        return
     if method.passive:
-        _declare_passive(channel, method, last_queue(channel, name))
+        _declare_passive(channel, method, name)
         return
     exclusive = bool(method.exclusive)
     # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
@@ -109,6 +113,17 @@ def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str
     else:
         raise refused
     _declared(channel, method, existing_queue(channel, name))
+
+
+def _declare_replies(channel: Channel, method: commands.Queue.Declare, name: str) -> None:
+    """Tells whether the requester is still there, and needs no permission. It is passive whatever it says, and the
+    pseudo-queue itself is always there (rabbit_channel.erl)."""
+    connection = channel.connection
+    if name != REPLY_TO and channel.node.replies.find(connection.vhost, name) is None:
+        raise AMQPNotFound(f"no queue '{name}' in vhost '{connection.vhost}'")
+    channel.last_queue = name
+    if not method.nowait:
+        connection.write(declare_ok_frame(channel.id, name, 0, 1))
 
 
 def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) -> None:

@@ -29,6 +29,9 @@ MARK_AHEAD_MESSAGES = 65_536
 # What could not be buried is tried again so much later.
 RETRY_MS = 1000
 
+# A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
+INSTANT = 0
+
 Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
 Bury = Callable[[Run, int, int], int]
@@ -50,6 +53,8 @@ class Backlog(Segments):
         self.arrived_ms = 0
         """when what `take` gave last had come"""
         self._marked = 0
+        self.instants: list[tuple[int, int]] = []
+        """(first, last) published with the deadline INSTANT since the last dispatch"""
         self.due: list[tuple[int, int, Segment]] = []
         """when to look at which segment, a heap; what is not `Segment.due_ms` any more is passed over"""
 
@@ -79,7 +84,9 @@ class Backlog(Segments):
         segment = self.append(run, persistent, now_ms)
         self.ready += run.count
         self.ready_bytes += run.count * run.body_size
-        if deadline_ms is not None:
+        if deadline_ms == INSTANT:
+            self.instants.append((self.next_seq - run.count, self.next_seq - 1))
+        elif deadline_ms is not None:
             if segment.deadlines is None:
                 segment.deadlines = Deadlines()
             segment.deadlines.add(deadline_ms, self.next_seq - run.count, self.next_seq - 1)
@@ -259,6 +266,18 @@ class Backlog(Segments):
         while due and due[0][2].due_ms != due[0][0]:
             heappop(due)
         return due[0][0] if due else None
+
+    def end_instants(self, now_ms: int) -> None:
+        """A dispatch is over: the time of what was published with INSTANT is now."""
+        instants, self.instants = self.instants, []
+        for first, last in instants:
+            index = self.index_of(first)
+            if index < len(self.segments) and self.segments[index].first <= last:
+                segment = self.segments[index]
+                if segment.deadlines is None:
+                    segment.deadlines = Deadlines()
+                segment.deadlines.add(now_ms, max(first, segment.first), last)
+                self._schedule_at(segment, now_ms)
 
     def expire(self, now_ms: int, bury: Bury | None) -> int:
         """What is ready and whose deadline is `now_ms` or earlier leaves the queue, by way of `bury` if there is one.

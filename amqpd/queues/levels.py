@@ -87,6 +87,14 @@ class Levels:
         return any(level.due for level in self.lanes())
 
     @property
+    def instants(self) -> bool:
+        return any(level.instants for level in self.lanes())
+
+    def end_instants(self, now_ms: int) -> None:
+        for level in self.lanes():
+            level.end_instants(now_ms)
+
+    @property
     def next_due_ms(self) -> int | None:
         return min((due for level in self.lanes() if (due := level.next_due_ms) is not None), default=None)
 

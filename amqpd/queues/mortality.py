@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
-from amqpd.queues.backlog import RETRY_MS, Backlog, Bury, Piece
+from amqpd.queues.backlog import INSTANT, RETRY_MS, Backlog, Bury, Piece
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from amqpd.rewriting import with_headers
@@ -70,12 +70,12 @@ class Mortality:
         if ttl_ms is None or ttl_ms > TTL_MS_MAX:
             return None
         # `now_ms` is rounded down: one more, so that nothing expires before its time.
-        return now_ms + ttl_ms + 1 if ttl_ms else now_ms
+        return now_ms + ttl_ms + 1 if ttl_ms else INSTANT
 
     def before(self) -> None:
         """What must go before consumers are served."""
         now_ms = self._queue.host.now_ms
-        self._expire(now_ms - 1)
+        self._expire(now_ms)
         if self.dying:
             self._bury_dying(now_ms)
 
@@ -85,7 +85,9 @@ class Mortality:
         if self._drops:
             self._drop()
         now_ms = queue.host.now_ms
-        self._expire(now_ms)
+        if queue.backlog.instants:
+            queue.backlog.end_instants(now_ms)
+            self._expire(now_ms)
         if self._expires and not queue.consumers and not queue.getters:
             expires_ms = queue.settings.expires_ms or 0
             if now_ms >= self.used_ms + expires_ms:

@@ -2,8 +2,8 @@
 
 What comes in: the arguments of its declaration (checked by then) and the definition of its effective policy. What
 goes out: `QueueSettings`.
-Rules: 1. Of two limits the smaller one holds; of two names or modes mostly the argument's. 2. What is not a value of the
-right kind counts as absent: a policy may be older than a rule about it. 3. A queue's type decides what it knows.
+Rules: 1. Of two limits the smaller one holds; of two names or modes mostly the argument's. 2. What is not a value of
+the right kind counts as absent: a policy may be older than a rule about it. 3. A queue's type decides what it knows.
 Not here: whether an argument is acceptable (`arguments.py`), which policy applies (`topology/policies.py`).
 
 Source: https://www.rabbitmq.com/docs/policies, https://www.rabbitmq.com/docs/quorum-queues#feature-matrix.

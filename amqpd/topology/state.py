@@ -37,6 +37,7 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
+from amqpd.topology.routes import reached_reads, route
 
 
 class VhostTopology:
@@ -54,8 +55,7 @@ class VhostTopology:
         self.version = next(self._versions)
         self._from: dict[str, dict[Key, BindingRecord]] = {}
         self._to: dict[tuple[str, str], dict[Key, BindingRecord]] = {}
-        # Exchanges that an exchange is bound to, with the number of such bindings: `reads` walks
-        # these, and must not look through thousands of bindings to queues to find them.
+        # With the number of such bindings.
         self._next_exchanges: dict[str, dict[str, int]] = {}
         self._reads: dict[str, Reads] = {}
         self._reads_version = 0
@@ -88,6 +88,11 @@ class VhostTopology:
         things = self.queues if kind == "queue" else self.exchanges
         return self.policies.of(kind, name, queue_type, remember=name in things)
 
+    def next_exchanges(self, source: str) -> Collection[str]:
+        """Exchanges that an exchange is bound to: those who walk these must not look through thousands of bindings to
+        queues to find them."""
+        return self._next_exchanges.get(source, {}).keys()
+
     # -- routing
 
     def route(
@@ -97,37 +102,8 @@ class VhostTopology:
         return self.route_message(exchange_name, Message((routing_key,), headers))
 
     def route_message(self, exchange_name: str, message: Message) -> tuple[str, ...]:
-        """The names of the queues that a message goes to, each once, all of them existing.
-
-        The walk goes through bindings from exchange to exchange and takes each exchange once, so cycles end.
-        Of every exchange on the way that matches nothing, the alternate is taken (rabbit_exchange.erl,
-        `process_alternate`), if it exists. The default exchange has no alternate and is nobody's: as an
-        alternate '' is a missing exchange, also in RabbitMQ (seen with 3.10.8)."""
-        if exchange_name == "":
-            return tuple(key for key in dict.fromkeys(message.routing_keys) if key in self.queues)
-        reached: dict[str, None] = {}
-        walked = [exchange_name]
-        seen = {exchange_name}
-        for name in walked:
-            exchange = self.exchanges.get(name)
-            if exchange is None:
-                continue
-            matched = False
-            for destination_type, destination in exchange.matcher.match_message(message):
-                if destination_type == "queue":
-                    if destination in self.queues:
-                        matched = True
-                        reached[destination] = None
-                elif destination in self.exchanges:
-                    matched = True
-                    if destination not in seen:
-                        seen.add(destination)
-                        walked.append(destination)
-            alternate = exchange.alternate
-            if not matched and alternate is not None and alternate not in seen:
-                seen.add(alternate)
-                walked.append(alternate)
-        return tuple(reached)
+        """The names of the queues that a message goes to, each once, all of them existing; see `routes.py`."""
+        return route(self, exchange_name, message)
 
     def routes_on_headers(self, exchange_name: str) -> bool:
         """Whether `route_message` from here may depend on more of a message than its routing key, or keeps it, so
@@ -142,26 +118,8 @@ class VhostTopology:
             self._reads_version = self.version
         known = self._reads.get(exchange_name)
         if known is None:
-            known = self._reads[exchange_name] = self._reached_reads(exchange_name)
+            known = self._reads[exchange_name] = reached_reads(self, exchange_name)
         return known
-
-    def _reached_reads(self, exchange_name: str) -> Reads:
-        reads = Reads.NOTHING if exchange_name else Reads.ROUTING_KEY
-        walked = [exchange_name]
-        seen = {exchange_name}
-        for name in walked:
-            exchange = self.exchanges.get(name)
-            if exchange is None:
-                continue
-            reads |= exchange.matcher.reads
-            following = list(self._next_exchanges.get(name, ()))
-            if exchange.alternate is not None:
-                following.append(exchange.alternate)
-            for other in following:
-                if other not in seen:
-                    seen.add(other)
-                    walked.append(other)
-        return reads
 
     # -- changes, called by `Topology.apply`
 

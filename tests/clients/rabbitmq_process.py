@@ -21,10 +21,17 @@ from .broker_process import BrokerProcess, free_port
 
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 NODE_NAME = "amqpd-tests@localhost"
+# Exchange types that amqpd has built in; Debian's package brings all of them.
+PLUGINS = (
+    "rabbitmq_consistent_hash_exchange",
+    "rabbitmq_random_exchange",
+    "rabbitmq_recent_history_exchange",
+    "rabbitmq_sharding",
+)
 
 
 class RabbitMQProcess(BrokerProcess):
-    """A plain RabbitMQ node without plugins; needs no root and no service."""
+    """A RabbitMQ node with the plugins for exchange types and no others; needs no root and no service."""
 
     product = "RabbitMQ"
     ready = re.compile(r"Starting broker\.\.\. completed")
@@ -42,7 +49,7 @@ class RabbitMQProcess(BrokerProcess):
         home = base / "home"
         home.mkdir(parents=True, exist_ok=True)
         plugins = base / "enabled_plugins"
-        plugins.write_text("[].\n")
+        plugins.write_text(f"[{','.join(PLUGINS)}].\n")
         # Debian's default refuses connections when less than 50 MB of the disk are free; tests with a small
         # file system set their own limit.
         (base / "rabbitmq.conf").write_text("\n".join(["heartbeat = 60", *self.arguments, ""]))

@@ -60,6 +60,7 @@ class Harness:
         self._submitted: list[tuple[Sequence[Change], Resume, list[Key]]] = []
         self._logins: list[tuple[Connection, str, bytes]] = []
         self._count = 0
+        self._chances = 0
         self.topology = Topology()
         self._start(JournalBuffer())
         self._apply(plans.create_vhost("/"))
@@ -87,6 +88,11 @@ class Harness:
         # The levels of a priority queue have the numbers behind its own.
         self._count += 1
         return self._count << 8
+
+    def chance(self) -> float:
+        """The same numbers in every run, spread over all."""
+        self._chances += 1
+        return self._chances * 0.6180339887498949 % 1.0
 
     def log(self, event: str, fields: Mapping[str, Any]) -> None:
         self.logged.append((event, dict(fields)))

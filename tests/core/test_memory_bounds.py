@@ -180,7 +180,7 @@ def test_the_topic_exchanges_cache_is_bounded() -> None:
     client.call(commands.Queue.Bind(0, "q", "amq.topic", "a.#", False, {}), commands.Queue.BindOk)
     matcher = harness.topology.vhosts["/"].exchanges["amq.topic"].matcher
     for number in range(SUBLIST_ENTRIES_MAX * 2):
-        harness.node.route("/", "amq.topic", f"a.{number}", {})
+        harness.topology.vhosts["/"].route("amq.topic", f"a.{number}")
     assert matcher.statistics().num_cache <= SUBLIST_ENTRIES_MAX
 
 

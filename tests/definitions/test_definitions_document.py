@@ -162,6 +162,53 @@ def test_files_of_old_versions_have_md5_hashes_without_saying_so() -> None:
     assert "has 20 bytes" in problems(users=[old])[0]
 
 
+def test_a_file_as_rabbitmq_4_writes_it() -> None:
+    definitions = read(
+        explanation="Definitions of cluster 'rabbit@host'",
+        original_cluster_name="rabbit@host",
+        product_name="RabbitMQ",
+        product_version="4.2.0",
+        rabbitmq_definition_format="cluster",
+        rabbitmq_version="4.2.0",
+        vhosts=[
+            {
+                "name": "/",
+                "limits": {"max-connections": 3},
+                "metadata": {
+                    "description": "Default virtual host",
+                    "tags": ["replicate"],
+                    "default_queue_type": "classic",
+                    "protected_from_deletion": True,
+                },
+            }
+        ],
+        parameters=[
+            {
+                "vhost": "/",
+                "component": "operator_policy",
+                "name": "op",
+                "value": {"pattern": ".*", "definition": {"expires": 1}, "apply-to": "classic_queues", "priority": 0},
+            },
+            {
+                "vhost": "/",
+                "component": "federation-upstream",
+                "name": "up",
+                "value": {"uri": ["amqp://a", "amqp://b"]},
+            },
+        ],
+        queues=[{"vhost": "/", "name": "q", "type": "classic", "arguments": {"x-queue-type": "classic"}}],
+    )
+    kept = {"tags": ["replicate"], "default_queue_type": "classic", "protected_from_deletion": True}
+    assert only(definitions, "vhosts") == [VhostRecord("/", "Default virtual host", metadata=kept)]
+    assert only(definitions, "operator_policies") == [
+        PolicyRecord("/", "op", ".*", "classic_queues", {"expires": 1}, operator=True)
+    ]
+    assert only(definitions, "parameters") == [
+        ParameterRecord("/", "federation-upstream", "up", {"uri": ["amqp://a", "amqp://b"]})
+    ]
+    assert definitions.left_out == []
+
+
 def test_passwords_in_clear_text_are_kept_apart() -> None:
     definitions = read(users=[{"name": "u", "password": "pw", "tags": ""}])
     assert definitions.passwords == {"u": "pw"}

@@ -1,0 +1,60 @@
+"""What a publisher's properties say, where they alone tell whether it can be so.
+
+What comes in: an expiration, a table of headers. What goes out: the routing keys in CC and BCC; the text of the error
+for what RabbitMQ refuses, or None.
+Rules: texts are RabbitMQ's, Erlang terms and all: libraries and tests compare them.
+Not here: claims that depend on who publishes (`publishing.py`).
+
+Source: https://www.rabbitmq.com/docs/sender-selected, https://www.rabbitmq.com/docs/ttl; rabbit_basic.erl,
+`header_routes` and `parse_expiration`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from amqpd.exchanges.values import field_type
+
+CC, BCC = "CC", "BCC"
+# Ten years in milliseconds: RabbitMQ's bound on times.
+EXPIRATION_MS_MAX = 315_360_000_000
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+def routing_keys(headers: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The texts in the array of this header; nothing when it is absent or no array."""
+    keys = headers.get(name)
+    if not isinstance(keys, list):
+        return ()
+    return tuple(
+        key if isinstance(key, str) else key.decode("utf-8", "surrogateescape")
+        for key in keys
+        if isinstance(key, str | bytes)
+    )
+
+
+def header_problem(headers: Mapping[str, Any]) -> str | None:
+    for name in (CC, BCC):
+        if name in headers and not isinstance(headers[name], list):
+            return f'invalid message: {{unacceptable_type_in_header,"{name}",{field_type(headers[name])}}}'
+    return None
+
+
+def expiration_problem(expiration: str) -> str | None:
+    number = _INTEGER.match(expiration)
+    if number is None:
+        reason = "no_integer"
+    elif number.end() < len(expiration):
+        reason = f'{{leftover_string,"{expiration[number.end() :]}"}}'
+    else:
+        # The whole is at most 255 octets, so the conversion is short.
+        value = int(expiration)
+        if value < 0:
+            reason = f"{{value_negative,{value}}}"
+        elif value > EXPIRATION_MS_MAX:
+            reason = f"{{value_too_large,{value}}}"
+        else:
+            return None
+    return f"invalid expiration '{expiration}': {reason}"

@@ -1,0 +1,175 @@
+"""From an exchange and a message to live queues.
+
+What comes in: a virtual host, an exchange, a run of publishes. What goes out: the queues that it reaches.
+Rules: 1. What no queue takes goes through the exchange that the policy `unroutable` names, if it names one. 2.
+Exchanges that keep what passes them are told of every run. 3. Chance is drawn once for what is routed in one call:
+who wants it drawn for each message asks message by message (`Route.reads`).
+Not here: checks and permissions (`publishing.py`), the walk itself (`topology/routes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from amqpd.claims import BCC
+from amqpd.exchanges import Message, Reads
+from amqpd.kernel import Run
+from amqpd.properties import Properties
+from amqpd.rewriting import with_headers
+from amqpd.topology.parameters import unroutable
+from amqpd.unroutable import DROP, NACK, Outcome
+
+if TYPE_CHECKING:
+    from amqpd.node import Node
+    from amqpd.queues.queue import Queue
+
+
+# As many as a connection remembers; some hundred bytes each, with names of usual lengths.
+NODE_ROUTES_MAX = 4096
+
+
+class Route:
+    """What a basic.publish with certain arguments leads to. `queues` is None when each run must be looked at: `reads`
+    says what decides. `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; an
+    exchange of the type `topic` checks routing keys."""
+
+    __slots__ = ("exchange", "is_topic", "mandatory", "queues", "reads", "routing_key", "unroutable")
+
+    def __init__(self, node: Node, vhost: str, exchange: str, routing_key: str, mandatory: bool) -> None:
+        contents = node.topology.vhosts[vhost]
+        state = contents.exchanges.get(exchange)
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.is_topic = state is not None and state.record.type == "topic"
+        self.unroutable = unroutable(contents, exchange)
+        self.reads = contents.reads(exchange)
+        self.queues: tuple[Queue, ...] | None = None
+        if not self.reads & ~Reads.ROUTING_KEY:
+            self.queues = queues_named(node, vhost, contents.route(exchange, routing_key))
+            if not self.queues and self.reroutes_to is not None:
+                self.queues = None
+        if self.reroutes_to is not None:
+            self.reads |= contents.reads(self.reroutes_to)
+
+    @property
+    def reroutes_to(self) -> str | None:
+        """The exchange that gets what no queue takes."""
+        return None if self.unroutable in (None, DROP, NACK) else self.unroutable
+
+
+class Routes:
+    """Routes of what the node itself publishes (dead letters, what was delayed), while the topology stays."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str], Route] = {}
+        self._version = -1
+
+    def find(self, node: Node, vhost: str, exchange: str, routing_key: str) -> Route:
+        if self._version != node.topology.version or len(self._known) >= NODE_ROUTES_MAX:
+            self._known.clear()
+            self._version = node.topology.version
+        key = (vhost, exchange, routing_key)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Route(node, vhost, exchange, routing_key, False)
+        return known
+
+
+def queues_of(
+    node: Node, vhost: str, route: Route, keys: tuple[str, ...], run: Run, properties: Properties, count: bool = True
+) -> tuple[Queue, ...]:
+    """Where the run goes with these routing keys. With `count`, what takes the way of the policy is counted."""
+    contents = node.topology.vhosts[vhost]
+    message = Message(keys, properties.headers, run.properties, node.chance)
+    queues = queues_named(node, vhost, contents.route_message(route.exchange, message))
+    if not queues and route.reroutes_to is not None:
+        queues = queues_named(node, vhost, contents.route_message(route.reroutes_to, message))
+        if queues and count:
+            count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
+    for exchange, length in message.kept_by.items():
+        node.histories.keep(vhost, exchange, length, without_bcc(run, properties))
+    return queues
+
+
+def queues_named(node: Node, vhost: str, names: Iterable[str]) -> tuple[Queue, ...]:
+    queues = node.queues
+    return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
+
+
+def route_again(node: Node, vhost: str, run: Run, routing_keys: Sequence[str] | None = None) -> tuple[Queue, ...]:
+    """The queues that the run reaches by the names in its method frame, or by these routing keys instead, which are
+    then all that count; without any check. Nothing when there is no such exchange or virtual host."""
+    if vhost not in node.topology.vhosts:
+        return ()
+    exchange, routing_key = run_names(run)
+    properties = node.properties.read(run.properties)
+    keys = (routing_key, *properties.routing_keys) if routing_keys is None else tuple(routing_keys)
+    route = node.routes.find(node, vhost, exchange, routing_key)
+    if route.queues is not None and keys == (routing_key,):
+        return route.queues
+    return queues_of(node, vhost, route, keys, run, properties, False)
+
+
+def release(node: Node, vhost: str, run: Run) -> bool:
+    """Publish the run now that its delay is over: as if it had been published now, but not mandatory, and by nobody
+    who may be told. True when a queue wrote it to the journal."""
+    if vhost not in node.topology.vhosts:
+        return False
+    exchange, routing_key = run_names(run)
+    properties = node.properties.read(run.properties)
+    keys = (routing_key, *properties.routing_keys)
+    route, waits = node.routes.find(node, vhost, exchange, routing_key), False
+    for part in parts(route, run):
+        queues = route.queues
+        if queues is None or len(keys) > 1:
+            queues = queues_of(node, vhost, route, keys, part, properties)
+        if not queues:
+            count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
+        delivered = without_bcc(part, properties)
+        read = node.properties.read(delivered.properties)
+        for queue in queues:
+            waits |= put(node, queue, delivered, read)
+    return waits
+
+
+def parts(route: Route, run: Run) -> Iterator[Run]:
+    """What can be routed in one piece: single messages where chance decides."""
+    if route.reads & Reads.CHANCE and run.count > 1:
+        for i in range(run.count):
+            yield run.part(i, i + 1)
+    else:
+        yield run
+
+
+def put(node: Node, queue: Queue, run: Run, properties: Properties) -> bool:
+    """The run goes into the queue, as far as the queue has room. True when the journal will hold it."""
+    room = run.count
+    if queue.refuses:
+        room = min(room, queue.room(run))
+        if room < run.count:
+            queue.turn_away(run.part(room, run.count))
+    node.dirty[queue] = None
+    return room > 0 and queue.publish(run if room == run.count else run.part(0, room), properties)
+
+
+def count_unroutable(node: Node, vhost: str, exchange: str, outcome: Outcome, messages: int) -> None:
+    """Of an exchange that has gone meanwhile nothing is counted any more, but in its virtual host."""
+    known = not exchange or exchange in node.topology.vhosts[vhost].exchanges
+    node.unroutable.count(vhost, exchange if known else None, outcome, messages)
+
+
+def without_bcc(run: Run, properties: Properties) -> Run:
+    """As consumers get it (https://www.rabbitmq.com/docs/sender-selected)."""
+    return with_headers(run, {}, (BCC,)) if properties.has_bcc else run
+
+
+def run_names(run: Run) -> tuple[str, str]:
+    """The exchange and the routing key that it was published with."""
+    names = run.names
+    size = names[0]
+    return (
+        names[1 : 1 + size].decode("utf-8", "surrogateescape"),
+        names[2 + size :].decode("utf-8", "surrogateescape"),
+    )
