@@ -98,7 +98,6 @@ class Mortality:
         if queue.backlog.instants:
             queue.backlog.end_instants(now_ms)
             self._expire(now_ms)
-        if self.dying:
             self._bury_dying(now_ms)
         if self._expires and not queue.consumers and not queue.getters:
             expires_ms = queue.settings.expires_ms or 0
@@ -275,7 +274,7 @@ class Mortality:
         self._burying = False
 
     def _bury_next(self, messages_max: int) -> int:
-        """Of the first that are dying, at most so many messages. How many were looked at; 0 when they have to wait."""
+        """Of the first that are dying, at most so many messages. How many it were; 0 when they have to wait."""
         queue = self._queue
         first, last, reason = self.dying.popleft()
         end = min(last, first + messages_max - 1)
