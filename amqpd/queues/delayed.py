@@ -28,6 +28,7 @@ class DelayedMessages(Queue):
     def __init__(self, vhost: str, host: QueueHost, release: Release) -> None:
         super().__init__(QueueRecord(vhost, "delayed messages", delayed_id(vhost)), host, {})
         self._release = release
+        self.backlog.buries = True
 
     def delay(self, run: Run, delay_ms: int) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.queues.backlog import Backlog, Bury, Piece
+from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.expiry import Bury
 
 # Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.
 LEVEL_BITS = 55
@@ -34,6 +35,18 @@ class Levels:
         self._order: list[tuple[int, Backlog]] = []
         """highest priority first"""
         self.arrived_ms = 0
+        self._buries = False
+
+    @property
+    def buries(self) -> bool:
+        """See `Backlog`."""
+        return self._buries
+
+    @buries.setter
+    def buries(self, buries: bool) -> None:
+        self._buries = buries
+        for level in self.lanes():
+            level.buries = buries
 
     def recover(self, priority: int, found: RecoveredQueue) -> None:
         """Take over what the journal has of one level."""
@@ -46,6 +59,7 @@ class Levels:
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = Backlog(self.queue_id + priority, self._journal, self._durable)
+            level.buries = self._buries
             self._order = sorted(self._levels.items(), reverse=True)
         return level
 

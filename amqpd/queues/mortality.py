@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
-from amqpd.queues.backlog import INSTANT, RETRY_MS, Backlog, Bury, Piece
+from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from amqpd.queues.expiry import INSTANT, RETRY_MS, Bury
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from amqpd.rewriting import with_headers
 
@@ -49,6 +50,7 @@ class Mortality:
         self._drops = limited and drops
         self.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
+        self._queue.backlog.buries = settings.dead_letter_exchange is not None
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
         self.used_ms = self._queue.host.now_ms

@@ -91,7 +91,7 @@ class Segments:
                     finished_from = index
                 finished_to = index + 1
             else:
-                if segment.stored:
+                if segment.stored and segment.persistent:
                     # What was settled before is not told again: the journal's ranges never overlap.
                     for part in fresh:
                         journal.settle(self.queue_id, segment, *part)
@@ -119,7 +119,7 @@ class Segments:
         segment.head += count
         segment.left -= count
         if segment.left:
-            if segment.stored:
+            if segment.stored and segment.persistent:
                 self.journal.settle(self.queue_id, segment, first, last)
             if segment.stored or segment.index == 0:
                 freed = segment.compact()
@@ -175,6 +175,7 @@ class Segments:
             if segment.runs is not None and segment.left and index != self.at:
                 if segment.stored and segment.index <= journal.durable:
                     self.memory_bytes -= segment.nbytes
+                    self._leaves(segment)
                     segment.evict()
                     self._merge(index)
                     self._merge(index - 1)
@@ -182,6 +183,9 @@ class Segments:
                     segment.sealed = True
                     journal.append(self.queue_id, segment)
             index -= 1
+
+    def _leaves(self, segment: Segment) -> None:
+        """Its bodies are about to leave memory."""
 
     def _merge(self, index: int) -> None:
         """Make the segment and the one behind it one, if nothing of them was delivered."""
