@@ -23,6 +23,7 @@ from amqpd.properties import Properties
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from amqpd.queues.expiry import INSTANT, RETRY_MS, Bury
+from amqpd.queues.moulds import Mould
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from amqpd.rewriting import with_headers
 
@@ -40,6 +41,8 @@ class Mortality:
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
+        self.moulds: dict[str, Mould] = {}
+        """the last dead letter for each reason"""
         self.used_ms = queue.host.now_ms
         self.settings_changed()
 
