@@ -261,9 +261,9 @@ class Mortality:
             bury = self._bury(reason)
             if bury is None:
                 count, stopped = backlog.settle(first, last), last + 1
+                self._dying_count -= count
             else:
                 count, stopped = backlog.bury(first, last, bury)
-            self._dying_count -= count
             self.forget(first, stopped - 1)
             if reason == REJECTED:
                 queue.facts.rejected += count
@@ -279,12 +279,10 @@ class Mortality:
         self._burying = False
 
     def _bury(self, reason: str) -> Bury | None:
-        queue = self._queue
-        if queue.settings.dead_letter_exchange is None:
-            return None
-        return partial(self._bury_as, reason)
+        return None if self._queue.settings.dead_letter_exchange is None else partial(self._bury_as, reason)
 
     def _bury_as(self, reason: str, run: Run, low: int, high: int) -> int:
         buried = self._queue.host.bury(self._queue, run, low, high, reason)
         self._queue.facts.dead_lettered += buried
+        self._dying_count -= buried
         return buried
