@@ -12,12 +12,13 @@ Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from heapq import heappop, heappush
+from operator import itemgetter
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.returned import Returned
@@ -32,6 +33,8 @@ RETRY_MS = 1000
 
 # A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
 INSTANT = 0
+
+_last = itemgetter(1)
 
 Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
@@ -79,6 +82,7 @@ class Backlog(Segments):
             else:
                 self.segments.append(segment)
                 self._schedule(segment)
+        self.journalled = True
         self.next_seq = found.next_seq
         self.cursor = self.segments[0].first if self.segments else found.next_seq
         self.redelivered_below = found.delivered
@@ -185,7 +189,8 @@ class Backlog(Segments):
     def settle(self, first: int, last: int) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
         if self.doomed:
-            self.doomed = [each for each in self.doomed if not first <= each[1] <= last]
+            index = bisect_left(self.doomed, first, key=_last)
+            del self.doomed[index : bisect_right(self.doomed, last, lo=index, key=_last)]
         count, nbytes = self.discard(first, last, True)
         self.unacked -= count
         self.unacked_bytes -= nbytes
@@ -260,7 +265,7 @@ class Backlog(Segments):
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. With
         `ahead`, while there are consumers, the mark runs ahead; without, also at a shutdown, it goes back to what is
         true, never below what an earlier run had delivered."""
-        if not self.segments or not self.journalled:
+        if not self.journalled:
             return
         cursor = self.cursor
         distance = MARK_AHEAD_MESSAGES if ahead else 0
@@ -364,6 +369,10 @@ class Backlog(Segments):
         if self.miscounted_bytes:
             self._count_again()
         return count
+
+    def doom(self, seq: int) -> None:
+        """This message, which is ready, counts as unacked from now on: it will be buried."""
+        self._doom(self.segments[self.index_of(seq)], seq, seq)
 
     def _doom(self, segment: Segment, first: int, last: int) -> None:
         """Ready messages count as unacked. What stands at the cursor is passed; what stands behind it will be."""

@@ -43,7 +43,9 @@ class DelayedMessages(Queue):
     def dispatch(self) -> None:
         backlog, falling = self.backlog, self._falling
         assert isinstance(backlog, Backlog)
-        backlog.expire(self.host.now_ms, lambda first, last: falling.append((first, last)))
+        while (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms:
+            # In the order of their times, also after a pause.
+            backlog.expire(due_ms, lambda first, last: falling.append((first, last)))
         while falling:
             first, last = falling[0]
             count, stopped = backlog.bury(first, last, self._fall_due)

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 TTL_MS_MAX = 315_360_000_000
 
 
+# So many pieces die in one dispatch, some ten milliseconds of work; the others follow in the next: a policy may make
+# millions of messages too many at once, and the other queues must not wait for that.
+PIECES_MAX = 2_000
+
+
 class Mortality:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -60,7 +65,13 @@ class Mortality:
             self._schedule()
 
     def recover(self, found: RecoveredQueue) -> None:
-        self.counts.update(found.counts)
+        limit, backlog = self._queue.settings.delivery_limit, self._queue.backlog
+        for seq, count in found.counts.items():
+            if limit is not None and count > limit and isinstance(backlog, Backlog) and backlog.holds(seq):
+                backlog.doom(seq)
+                self._die(seq, seq, DELIVERY_LIMIT)
+            else:
+                self.counts[seq] = count
         self._counted_below = max(found.counts, default=-1) + 1
 
     # Deadlines
@@ -93,7 +104,6 @@ class Mortality:
         if queue.backlog.instants:
             queue.backlog.end_instants(now_ms)
             self._expire(now_ms)
-        if self.dying:
             self._bury_dying(now_ms)
         if self._expires and not queue.consumers and not queue.getters:
             expires_ms = queue.settings.expires_ms or 0
@@ -164,7 +174,7 @@ class Mortality:
         """Drop from the head until the limits hold."""
         queue, backlog, settings = self._queue, self._queue.backlog, self._queue.settings
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
-        while backlog.ready:
+        for _ in range(PIECES_MAX):
             if length_max is not None and backlog.ready > length_max:
                 piece = backlog.take(backlog.ready - length_max)
             elif bytes_max is not None and backlog.ready_bytes > bytes_max:
@@ -178,6 +188,7 @@ class Mortality:
                 queue.facts.dead_lettered += queue.host.bury(queue, run, low, high, MAXLEN)
             self.forget(seq, seq + high - low - 1)
             queue.facts.dropped += backlog.settle(seq, seq + high - low - 1)
+        queue.host.wake(queue, queue.host.now_ms)
 
     # Rejected and returned
 
@@ -200,6 +211,8 @@ class Mortality:
             count = self.counts.get(seq, 0) + 1
             if limit is not None and count > limit:
                 self.counts.pop(seq, None)
+                # It may have to wait for somebody who takes it, and must not be delivered after a restart either.
+                journal.count(queue.record.id, seq, count)
                 if queue.settings.dead_letter_exchange is None:
                     queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
                 else:
@@ -251,32 +264,44 @@ class Mortality:
             self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
 
     def _bury_dying(self, now_ms: int) -> None:
-        queue, backlog, dying = self._queue, self._queue.backlog, self.dying
         if self._burying:
             # A letter comes back to this very queue, which looked whether it has room: what is next can wait.
             return
         self._burying = True
-        while dying:
-            first, last, reason = dying.popleft()
-            bury = self._bury(reason)
-            if bury is None:
-                count, stopped = backlog.settle(first, last), last + 1
-                self._dying_count -= count
-            else:
-                count, stopped = backlog.bury(first, last, bury)
-            self.forget(first, stopped - 1)
-            if reason == REJECTED:
-                queue.facts.rejected += count
-            elif reason == EXPIRED:
-                queue.facts.expired += count
-            else:
-                queue.facts.delivery_limit += count
-            if stopped <= last:
-                dying.appendleft((stopped, last, reason))
-                if all(lane.wanted is None for lane in backlog.lanes()):
-                    queue.host.wake(queue, now_ms + RETRY_MS)
+        left = PIECES_MAX
+        while self.dying and left > 0:
+            done = self._bury_next(left)
+            if not done:
+                if all(lane.wanted is None for lane in self._queue.backlog.lanes()):
+                    self._queue.host.wake(self._queue, now_ms + RETRY_MS)
                 break
+            left -= done
+        else:
+            if self.dying:
+                self._queue.host.wake(self._queue, now_ms)
         self._burying = False
+
+    def _bury_next(self, messages_max: int) -> int:
+        """Of the first that are dying, at most so many messages. How many it were; 0 when they have to wait."""
+        queue = self._queue
+        first, last, reason = self.dying.popleft()
+        end = min(last, first + messages_max - 1)
+        bury = self._bury(reason)
+        if bury is None:
+            count, stopped = queue.backlog.settle(first, end), end + 1
+            self._dying_count -= count
+        else:
+            count, stopped = queue.backlog.bury(first, end, bury)
+        self.forget(first, stopped - 1)
+        if reason == REJECTED:
+            queue.facts.rejected += count
+        elif reason == EXPIRED:
+            queue.facts.expired += count
+        else:
+            queue.facts.delivery_limit += count
+        if stopped <= last:
+            self.dying.appendleft((stopped, last, reason))
+        return end - first + 1 if stopped > end else 0
 
     def _bury(self, reason: str) -> Bury | None:
         return None if self._queue.settings.dead_letter_exchange is None else partial(self._bury_as, reason)

@@ -93,9 +93,7 @@ class Model:
             consumer = next(each for each in queue.consumers if (each.channel, each.tag) == (channel, tag_name))
         for number in numbers:
             message = queue.deliver(number, redelivered, channel, tag, consumer, self.now_ms)
-            self.sent.setdefault(channel, []).append(
-                Sent(tag, copy(message), redelivered, tag_name, message.returns)
-            )
+            self.sent.setdefault(channel, []).append(Sent(tag, copy(message), redelivered, tag_name, message.returns))
             tag += 1
 
     def dispatch_begins(self, name: str, bytes_guessed: bool) -> None:
@@ -186,8 +184,11 @@ class Model:
 
     def commit(self) -> None:
         self.disk = {
-            name: [copy(message) for message in sorted(queue.held, key=lambda each: each.place)
-                   if message.persistent or queue.asked.quorum]
+            name: [
+                copy(message)
+                for message in sorted(queue.held, key=lambda each: each.place)
+                if message.persistent or queue.asked.quorum
+            ]
             for name, queue in self.queues.items()
             if queue.durable
         }
@@ -236,4 +237,3 @@ class Model:
                 if (each.channel, each.tag) == (channel, tag):
                     return queue, each
         return None
-

@@ -150,8 +150,10 @@ THEMES = (
 def draw(theme: Theme, rng: random.Random, length: int) -> list[Command]:
     weights = WEIGHTS | theme.weights
     names = rng.choices(list(weights), list(weights.values()), k=length)
-    first = [("declare", {**_queue(theme, rng), "name": name, "instead": True, "fanned": rng.random() < 0.5})
-             for name in NAMES]
+    first = [
+        ("declare", {**_queue(theme, rng), "name": name, "instead": True, "fanned": rng.random() < 0.5})
+        for name in NAMES
+    ]
     return first + [(name, _arguments(theme, name, rng)) for name in names]
 
 

@@ -16,7 +16,8 @@ from pamqp import commands
 from amqpd.kernel import scan_publishes
 from amqpd.limits import Limits
 from amqpd.topology.records import Delete, PolicyRecord, Put
-from tests.core.harness import Client, Message as Received, publish_bytes
+from tests.core.harness import Client, publish_bytes
+from tests.core.harness import Message as Received
 from tests.core.model.broker import FAN, Model
 from tests.core.model.messages import Message
 from tests.core.model.queues import ClientChannel, Consumer, ModelQueue
@@ -26,6 +27,7 @@ NAMES = ["a", "b", "c", "d"]
 CLIENTS = 2
 PUBLISHING, CONSUMING, GETTING = 1, 2, 3
 SMALL = Limits(queue_memory_bytes=1500, backlog_memory_bytes=1500, small_queue_bytes=400)
+
 
 class Machine:
     """The methods under "Commands" are what `commands.py` draws."""
@@ -268,7 +270,9 @@ class Machine:
 
     def settle(self, which: int, multiple: bool, how: str) -> None:
         outstanding = sorted(
-            key for queue in self.model.queues.values() for key in queue.unacked
+            key
+            for queue in self.model.queues.values()
+            for key in queue.unacked
             if key[0][1] != GETTING or key[0][0] not in self.pending_get
         )
         if not outstanding:
@@ -309,7 +313,7 @@ class Machine:
         self.model.release_client(number)
         for channel in (PUBLISHING, CONSUMING, GETTING):
             mine = sorted(
-                (key for queue in self.model.queues.values() for key in queue.unacked if key[0] == (number, channel))
+                key for queue in self.model.queues.values() for key in queue.unacked if key[0] == (number, channel)
             )
             for key in mine:
                 next(queue for queue in self.model.queues.values() if key in queue.unacked).requeue(*key)
