@@ -187,6 +187,10 @@ class Expiring(Segments):
             self.count_again()
         return count
 
+    def doom(self, seq: int) -> None:
+        """This message, which is ready, counts as unacked from now on: it will be buried."""
+        self._doom(self.segments[self.index_of(seq)], seq, seq)
+
     def _doom(self, segment: Segment, first: int, last: int) -> None:
         """Ready messages count as unacked. What stands at the cursor is passed; what stands behind it will be."""
         if first < self.cursor:

@@ -38,6 +38,8 @@ class Segments:
         self.memory_bytes = 0
         self.released_bytes = 0
         """what left memory since the start because it was settled"""
+        self.journalled = False
+        """some of the messages are, or were, on disk to stay"""
         self.miscounted_bytes = 0
         """counted as unacked and not as ready by mistake: see `segment.py` rule 4"""
         self.wanted: tuple[int, int] | None = None
@@ -58,6 +60,7 @@ class Segments:
             segment = Segment(self.next_seq, persistent)
             segments.append(segment)
             if persistent:
+                self.journalled = True
                 self.journal.append(self.queue_id, segment)
         segment.add(run, now_ms)
         self.next_seq += run.count
@@ -164,12 +167,6 @@ class Segments:
         if index >= len(self.segments) or self.segments[index].first > seq:
             return False
         return bool(self.segments[index].live_in(seq, seq))
-
-    @property
-    def journalled(self) -> bool:
-        """Some of the messages are on disk, or will be. Looks at the ends only: enough for a hint."""
-        segments = self.segments
-        return bool(segments) and (segments[0].persistent or segments[-1].persistent)
 
     # Between memory and disk
 

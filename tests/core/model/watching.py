@@ -95,7 +95,9 @@ class WatchedQueue(Queue):
 
     def dispatch(self) -> None:
         name = self.record.name
-        self.model.dispatch_begins(name)
+        segments = [segment for lane in self.backlog.lanes() for segment in lane.segments]
+        guessed = any(segment.estimated and (not segment.whole or segment.taken_bytes) for segment in segments)
+        self.model.dispatch_begins(name, guessed)
         super().dispatch()
         self.model.dispatch_ends(name, self.facts.dropped)
 
