@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 TTL_MS_MAX = 315_360_000_000
 
 
+# So many pieces die in one dispatch, some ten milliseconds of work; the others follow in the next: a policy may make
+# millions of messages too many at once, and the other queues must not wait for that.
+PIECES_MAX = 2_000
+
+
 class Mortality:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -148,7 +153,7 @@ class Mortality:
         """Drop from the head until the limits hold."""
         queue, backlog, settings = self._queue, self._queue.backlog, self._queue.settings
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
-        while backlog.ready:
+        for _ in range(PIECES_MAX):
             if length_max is not None and backlog.ready > length_max:
                 piece = backlog.take(backlog.ready - length_max)
             elif bytes_max is not None and backlog.ready_bytes > bytes_max:
@@ -162,6 +167,7 @@ class Mortality:
                 queue.facts.dead_lettered += queue.host.bury(queue, run, low, high, MAXLEN)
             self.forget(seq, seq + high - low - 1)
             queue.facts.dropped += backlog.settle(seq, seq + high - low - 1)
+        queue.host.wake(queue, queue.host.now_ms)
 
     # Rejected and returned
 
@@ -228,23 +234,28 @@ class Mortality:
             self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
 
     def _bury_dying(self, now_ms: int) -> None:
-        queue, backlog, dying = self._queue, self._queue.backlog, self.dying
-        while dying:
+        queue, backlog, dying, left = self._queue, self._queue.backlog, self.dying, PIECES_MAX
+        while dying and left:
             first, last, reason = dying.popleft()
+            end = min(last, first + left - 1)
             bury = self._bury(reason)
             if bury is None:
-                count, stopped = backlog.settle(first, last), last + 1
+                count, stopped = backlog.settle(first, end), end + 1
             else:
-                count, stopped = backlog.bury(first, last, bury)
+                count, stopped = backlog.bury(first, end, bury)
             if reason == REJECTED:
                 queue.facts.rejected += count
             else:
                 queue.facts.delivery_limit += count
             if stopped <= last:
                 dying.appendleft((stopped, last, reason))
+            if stopped <= end:
                 if all(lane.wanted is None for lane in backlog.lanes()):
                     queue.host.wake(queue, now_ms + RETRY_MS)
                 return
+            left -= end - first + 1
+        if dying:
+            queue.host.wake(queue, now_ms)
 
     def _bury(self, reason: str) -> Bury | None:
         queue = self._queue
