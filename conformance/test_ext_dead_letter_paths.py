@@ -158,18 +158,20 @@ def test_the_exchange_may_come_later(channel, unique):
     assert take(channel, dead).body == b"kept again"
 
 
-@rule("RabbitMQ: dlx", "Dead letters take all their keys to the dead letter exchange: the routing key, CC and BCC.")
-def test_dead_letters_take_all_their_keys(channel, unique):
+@rule("RabbitMQ: dlx#routing", "Dead letters take all their keys along: the routing key, CC and BCC.")
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_dead_letters_take_all_their_keys(channel, unique, header):
     source, dlx = unique("source"), unique("dlx")
     channel.exchange_declare(dlx, "direct", auto_delete=True)
     channel.queue_declare(source, exclusive=True, arguments=to(dlx))
-    for key in ("cc", "bcc", source):
-        channel.queue_declare(unique(f"by.{key}"), exclusive=True)
-        channel.queue_bind(unique(f"by.{key}"), dlx, key)
-    channel.basic_publish("", source, b"x", pika.BasicProperties(headers={"CC": ["cc"], "BCC": ["bcc"]}))
+    targets = {source: unique("by.key"), "copy": unique("by.copy")}
+    for key, name in targets.items():
+        channel.queue_declare(name, exclusive=True)
+        channel.queue_bind(name, dlx, key)
+    channel.basic_publish("", source, b"x", pika.BasicProperties(headers={header: ["copy"]}))
     reject(channel, source)
-    for key in ("cc", "bcc", source):
-        assert take(channel, unique(f"by.{key}")).body == b"x"
+    for name in targets.values():
+        assert take(channel, name).body == b"x"
 
 
 @rule("RabbitMQ: dlx", "With a dead letter routing key that key alone routes.")
