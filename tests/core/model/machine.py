@@ -453,6 +453,7 @@ class Machine:
     def check_quiet(self, queue: ModelQueue) -> None:
         """Nothing waits for anything but clients and time."""
         if queue.ready:
+            queue.choose()
             assert not [each for each in queue.served() if queue.credit(each) > 0], f"{queue.name} does not serve"
             assert not queue.getters
         if not queue.asked.at_least_once:

@@ -126,6 +126,7 @@ class WatchedQueue(Queue):
             if not taken:
                 # Nobody was there any more: it comes back at once.
                 del queue.unacked[ours, tag]
+                self.model.sent[ours].pop()
                 queue.come_back(message)
             elif no_ack:
                 queue.ack(ours, tag)
