@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,8 @@ def arguments() -> argparse.Namespace:
 def run_inside(options: argparse.Namespace) -> int:
     """One suite on one broker, with loopback as the only network."""
     suite, folder = SUITES[options.suite], options.results / options.inside
+    # Whoever ends the run ends its broker too: the stack below is left in any case.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="suite-broker-")))
         certificates = suite.certificates(options.checkout, scratch) if suite.certificates else made_up(scratch)
