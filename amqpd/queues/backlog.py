@@ -280,7 +280,7 @@ class Backlog(Segments):
                     count += self._expire_part(segment, *part, bury, waiting)
             if segment.left:
                 segment.deadlines.overdue = waiting
-                if waiting and bury is not None and any(self._ready_in(*part) for part in waiting):
+                if waiting and bury is not None and any(self.ready_in(*part) for part in waiting):
                     retry.append(segment)
                 self._schedule(segment)
         for segment in retry:
@@ -293,7 +293,7 @@ class Backlog(Segments):
     ) -> int:
         """Unsettled messages whose time is over: what is unacked or has to stay goes to `waiting`."""
         count, at = 0, first
-        for low, high in self._ready_in(first, last):
+        for low, high in self.ready_in(first, last):
             if low > at:
                 waiting.append((at, low - 1))
             at = high + 1
@@ -307,13 +307,13 @@ class Backlog(Segments):
                         high = low + buried - 1
                     end = low + buried - 1
                 if low <= end:
-                    count += self._expired(low, end)
+                    count += self._leave(low, end)
                 low = end + 1
         if at <= last:
             waiting.append((at, last))
         return count
 
-    def _expired(self, first: int, last: int) -> int:
+    def _leave(self, first: int, last: int) -> int:
         if first < self.cursor:
             self.returned.cut(first, last)
         count, nbytes = self.discard(first, last)
@@ -321,12 +321,40 @@ class Backlog(Segments):
         self.ready_bytes -= nbytes
         return count
 
-    def _ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
+    def ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
         """The ready ones among the unsettled messages first..last of one segment, in order."""
         found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []
         if last >= self.cursor:
             found.append((max(first, self.cursor), last))
         return found
+
+    # What an operator takes out
+
+    def withdraw(self, first: int, last: int, bodies: Segment | None, bury: Bury | None) -> int:
+        """What is ready of first..last, inside one row of the journal or one segment, leaves the queue: by way of
+        `bury` if there is one, with the bodies from `bodies`. The number of messages; what `bury` did not take stays,
+        and so does all behind it."""
+        count, at = 0, self.index_of(first)
+        if at >= len(self.segments):
+            return 0
+        segment = self.segments[at]
+        for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
+            for low, high in self.ready_in(*part):
+                while low <= high:
+                    end = high
+                    if bury is not None:
+                        assert bodies is not None
+                        run, start, stop = bodies.piece(low - bodies.first, high - bodies.first + 1)
+                        taken = bury(run, start, stop)
+                        end = low + taken - 1
+                        if low <= end:
+                            count += self._leave(low, end)
+                        if taken < stop - start:
+                            return count
+                    else:
+                        count += self._leave(low, end)
+                    low = end + 1
+        return count
 
     def _schedule(self, segment: Segment) -> None:
         if segment.deadlines is not None:

@@ -214,17 +214,34 @@ class Segments:
             segment = self._on_disk_at(row.first_seq)
             if segment is None:
                 continue
-            if segment.first < row.first_seq:
-                # While the read was on its way, what stands before the row was evicted too and became one with it.
-                segment = self._split(segment, row.first_seq)
-            if segment.last > row.last_seq:
-                self._split(segment, row.last_seq + 1)
+            segment = self._cut_out(segment, row.first_seq, row.last_seq)
             try:
                 off += segment.load(parse_row(row.data))
             except ValueError as error:
                 raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
             self.memory_bytes += segment.nbytes
         return off
+
+    def cut_at(self, first: int, last: int) -> None:
+        """first..last is one row of the journal: so it is a segment of its own now, if it is on disk only. What is
+        settled of it afterwards is then told to the journal by rows, as it has to be."""
+        segment = self._on_disk_at(first)
+        if segment is not None:
+            self._cut_out(segment, first, last)
+
+    def on_disk_only(self, seq: int) -> bool:
+        """The message is not settled, and its body must be read."""
+        segment = self._on_disk_at(seq)
+        return segment is not None and bool(segment.live_in(seq, seq))
+
+    def _cut_out(self, segment: Segment, first: int, last: int) -> Segment:
+        """The segment on disk, which holds the row first..last, without what stands before and behind the row."""
+        if segment.first < first:
+            # What stands before the row was evicted too and became one with it, maybe while a read was on its way.
+            segment = self._split(segment, first)
+        if segment.last > last:
+            self._split(segment, last + 1)
+        return segment
 
     def _on_disk_at(self, seq: int) -> Segment | None:
         """The segment on disk only that holds `seq`, if there is one."""
