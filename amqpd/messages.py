@@ -221,9 +221,10 @@ class _Act:
                 await trio.lowlevel.checkpoint()
 
     def _done(self, stretch: Stretch, first: int, last: int, count: int | None = None) -> None:
-        """`count` of the messages first..last are; or all of them."""
+        """`count` of the messages first..last are, from the first on; or all of them."""
         count = last - first + 1 if count is None else count
         if count > 0:
+            last = first + count - 1
             self._count += count
             self._left -= count
             low, high = (id_of(self.queue, stretch.lane, seq) for seq in (first, last))
