@@ -31,7 +31,7 @@ from amqpd.propertylist import REPLY_TO as REPLY_TO_FLAG
 from amqpd.propertylist import PropertyList
 from amqpd.replies import PREFIX, ReplyConsumer
 from amqpd.rewriting import mark_of, unmarked, with_properties
-from amqpd.routing import Route, parts, queues_of
+from amqpd.routing import Route, count_unroutable, parts, queues_of
 from amqpd.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ def accept(
     route: Route,
     replies: tuple[ReplyConsumer, ...] = (),
     delay_ms: int = 0,
-) -> None:
+) -> bool:
     """The run goes to its queues, or waits for `delay_ms`; what becomes of it when there are none is decided; its
     confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
-    publisher though others took it."""
+    publisher though others took it. Whether all of it was taken."""
     node, waits, taken = channel.node, False, run.count
     for queue in queues:
         part = run
@@ -117,6 +117,7 @@ def accept(
         if taken < run.count:
             confirms.refuse(run.count - taken)
             node.confirms_due[channel] = None
+    return taken == run.count
 
 
 def _unroutable(channel: Channel, run: Run, route: Route) -> int:
@@ -126,13 +127,13 @@ def _unroutable(channel: Channel, run: Run, route: Route) -> int:
     if route.mandatory:
         for i in range(run.count):
             connection.write(_return(channel, run, i))
-        node.unroutable.count(connection.vhost, route.exchange, Outcome.RETURNED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.RETURNED, run.count)
     taken = run.count
     if route.unroutable == NACK and channel.confirms is not None:
         told, taken = True, 0
-        node.unroutable.count(connection.vhost, route.exchange, Outcome.NACKED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.NACKED, run.count)
     if not told:
-        node.unroutable.count(connection.vhost, route.exchange, Outcome.DROPPED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.DROPPED, run.count)
     return taken
 
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 
+# As many as a connection remembers; some hundred bytes each, with names of usual lengths.
+NODE_ROUTES_MAX = 4096
+
+
 class Route:
     """What a basic.publish with certain arguments leads to. `queues` is None when each run must be looked at: `reads`
     says what decides. `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; an
@@ -55,6 +59,24 @@ class Route:
         return None if self.unroutable in (None, DROP, NACK) else self.unroutable
 
 
+class Routes:
+    """Routes of what the node itself publishes (dead letters, what was delayed), while the topology stays."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str], Route] = {}
+        self._version = -1
+
+    def find(self, node: Node, vhost: str, exchange: str, routing_key: str) -> Route:
+        if self._version != node.topology.version or len(self._known) >= NODE_ROUTES_MAX:
+            self._known.clear()
+            self._version = node.topology.version
+        key = (vhost, exchange, routing_key)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Route(node, vhost, exchange, routing_key, False)
+        return known
+
+
 def queues_of(
     node: Node, vhost: str, route: Route, keys: tuple[str, ...], run: Run, properties: Properties, count: bool = True
 ) -> tuple[Queue, ...]:
@@ -65,7 +87,7 @@ def queues_of(
     if not queues and route.reroutes_to is not None:
         queues = queues_named(node, vhost, contents.route_message(route.reroutes_to, message))
         if queues and count:
-            node.unroutable.count(vhost, route.exchange, Outcome.REROUTED, run.count)
+            count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
     for exchange, length in message.kept_by.items():
         node.histories.keep(vhost, exchange, length, without_bcc(run, properties))
     return queues
@@ -78,13 +100,13 @@ def queues_named(node: Node, vhost: str, names: Iterable[str]) -> tuple[Queue, .
 
 def route_again(node: Node, vhost: str, run: Run, routing_keys: Sequence[str] | None = None) -> tuple[Queue, ...]:
     """The queues that the run reaches by the names in its method frame, or by these routing keys instead, which are
-    then all that count; without any check. None when there is no such exchange or virtual host."""
+    then all that count; without any check. Nothing when there is no such exchange or virtual host."""
     if vhost not in node.topology.vhosts:
         return ()
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties)
     keys = (routing_key, *properties.routing_keys) if routing_keys is None else tuple(routing_keys)
-    route = Route(node, vhost, exchange, routing_key, False)
+    route = node.routes.find(node, vhost, exchange, routing_key)
     if route.queues is not None and keys == (routing_key,):
         return route.queues
     return queues_of(node, vhost, route, keys, run, properties, False)
@@ -98,11 +120,13 @@ def release(node: Node, vhost: str, run: Run) -> bool:
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties)
     keys = (routing_key, *properties.routing_keys)
-    route, waits = Route(node, vhost, exchange, routing_key, False), False
+    route, waits = node.routes.find(node, vhost, exchange, routing_key), False
     for part in parts(route, run):
-        queues = queues_of(node, vhost, route, keys, part, properties)
+        queues = route.queues
+        if queues is None or len(keys) > 1:
+            queues = queues_of(node, vhost, route, keys, part, properties)
         if not queues:
-            node.unroutable.count(vhost, exchange, Outcome.DROPPED, part.count)
+            count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
         delivered = without_bcc(part, properties)
         read = node.properties.read(delivered.properties)
         for queue in queues:
@@ -128,6 +152,12 @@ def put(node: Node, queue: Queue, run: Run, properties: Properties) -> bool:
             queue.turn_away(run.part(room, run.count))
     node.dirty[queue] = None
     return room > 0 and queue.publish(run if room == run.count else run.part(0, room), properties)
+
+
+def count_unroutable(node: Node, vhost: str, exchange: str, outcome: Outcome, messages: int) -> None:
+    """Of an exchange that has gone meanwhile nothing is counted any more, but in its virtual host."""
+    known = not exchange or exchange in node.topology.vhosts[vhost].exchanges
+    node.unroutable.count(vhost, exchange if known else None, outcome, messages)
 
 
 def without_bcc(run: Run, properties: Properties) -> Run:

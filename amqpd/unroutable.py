@@ -32,12 +32,11 @@ class Unroutable:
         self._by_exchange: dict[tuple[str, str], dict[Outcome, int]] = {}
         self._by_vhost: dict[str, dict[Outcome, int]] = {}
 
-    def count(self, vhost: str, exchange: str, outcome: Outcome, messages: int) -> None:
-        for counts in (
-            self._by_exchange.setdefault((vhost, exchange), {}),
-            self._by_vhost.setdefault(vhost, {}),
-        ):
-            counts[outcome] = counts.get(outcome, 0) + messages
+    def count(self, vhost: str, exchange: str | None, outcome: Outcome, messages: int) -> None:
+        """`exchange` is None when it is not there any more."""
+        _add(self._by_vhost.setdefault(vhost, {}), outcome, messages)
+        if exchange is not None:
+            _add(self._by_exchange.setdefault((vhost, exchange), {}), outcome, messages)
 
     def of_vhost(self, vhost: str) -> dict[Outcome, int]:
         """The count of each outcome."""
@@ -57,6 +56,10 @@ class Unroutable:
                         self._by_vhost.pop(name, None)
                         for key in [key for key in self._by_exchange if key[0] == name]:
                             del self._by_exchange[key]
+
+
+def _add(counts: dict[Outcome, int], outcome: Outcome, messages: int) -> None:
+    counts[outcome] = counts.get(outcome, 0) + messages
 
 
 def _all(counts: dict[Outcome, int]) -> dict[Outcome, int]:

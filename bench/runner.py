@@ -39,6 +39,9 @@ def run_all(
         for scenario in scenarios:
             for broker in turns:
                 number += 1
+                if scenario.only and broker.name != scenario.only:
+                    progress(f"[{number}/{total}] {scenario.name} is left out for {broker.name}: it cannot do it")
+                    continue
                 progress(f"[{number}/{total}] round {round_}  {scenario.name}  {broker.name} ...")
                 if scenario.needs_fresh and broker.again is None:
                     progress("    left out: it needs a fresh process of the broker, which only a private one has")

@@ -27,11 +27,12 @@ class Topology:
         self._queues: list[str] = []
         self._exchanges: list[str] = []
 
-    def queue(self, name: str = "", *, durable: bool = False) -> str:
+    def queue(self, name: str = "", *, durable: bool = False, arguments: dict[str, str | int] | None = None) -> str:
         """Declare a queue and return its full name. Not exclusive: publisher and consumer are two
         connections."""
         full = f"{self.prefix}{name}"
-        self._wire.call(commands.Queue.Declare(queue=full, durable=durable), commands.Queue.DeclareOk)
+        declare = commands.Queue.Declare(queue=full, durable=durable, arguments=dict(arguments or {}))
+        self._wire.call(declare, commands.Queue.DeclareOk)
         self._queues.append(full)
         return full
 

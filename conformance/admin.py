@@ -216,10 +216,10 @@ class AmqpdAdmin(Admin):
             self.command("limits", f"clear-{kind}", name)
 
     def close_connection(self, name: str, reason: str = "closed by a test") -> None:
-        raise NotThere("amqpd has no command that closes a connection yet")
+        self.command("connection", "close", "--reason", reason, "--", name)
 
     def set_alarm(self, on: bool) -> None:
-        raise NotThere("amqpd has no command that sets an alarm yet")
+        self.command("alarm", "set" if on else "clear", "memory")
 
 
 class RabbitMQAdmin(Admin):

@@ -11,7 +11,7 @@ from pamqp import base, commands, frame
 from conformance.broker import Broker
 from conformance.conftest import OpenWire
 from conformance.rules import differs, rule
-from conformance.talk import alive, ask, check_close, consume, depth, get, new_queue, publish
+from conformance.talk import alive, ask, bodies, check_close, consume, get, new_queue, publish
 from tests.clients.wire import BODY, HEADER, METHOD, Wire, publish_bytes
 
 Basic, Channel, Queue = commands.Basic, commands.Channel, commands.Queue
@@ -190,7 +190,7 @@ def test_contents_of_two_channels_mixed(client: Wire) -> None:
     second = [each[:1] + b"\x00\x02" + each[3:] for each in first]
     client.send_bytes(b"".join(x for pair in zip(first, second, strict=True) for x in pair))
     client.call(Basic.Qos(), channel=2)
-    assert depth(client, queue) == 2
+    assert bodies(client, queue) == [b"11", b"11"]
 
 
 @rule("AMQP 0-9-1 section 4.2.6", "A frame that is not due in a content closes the connection with 505.")

@@ -42,11 +42,15 @@ def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
     """Answered when all that was published is on disk, as a confirm would be."""
     transaction = _required(channel)
     channel.tx = Transaction()
+    complete = True
     for held in transaction.publishes:
         queues = tuple(_of_now(channel, held.queues))
-        accept(channel, held.run, queues, held.properties, held.route, held.replies, held.delay_ms)
+        complete &= accept(channel, held.run, queues, held.properties, held.route, held.replies, held.delay_ms)
     for entries, requeue in transaction.settled:
         channel.let_go(entries, requeue)
+    if not complete:
+        # A queue was full; what others took stays, as in RabbitMQ.
+        raise AMQPPreconditionFailed("partial tx completion")
     channel.node.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
 
 

@@ -44,7 +44,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         _declare_replies(channel, method, name)
         return
     if method.passive:
-        _declare_passive(channel, method, last_queue(channel, name))
+        _declare_passive(channel, method, name)
         return
     exclusive = bool(method.exclusive)
     # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.

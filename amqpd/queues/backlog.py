@@ -12,11 +12,13 @@ Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from heapq import heappop, heappush
+from operator import itemgetter
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.returned import Returned
@@ -29,11 +31,18 @@ MARK_AHEAD_MESSAGES = 65_536
 # What could not be buried is tried again so much later.
 RETRY_MS = 1000
 
+# A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
+INSTANT = 0
+
+_last = itemgetter(1)
+
 Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
 Bury = Callable[[Run, int, int], int]
 """takes care of messages low..high-1 of the run, which then leave the queue; how many of them, from the first on: the
 others have to stay"""
+Doomed = Callable[[int, int], object]
+"""is told of messages first..last that are over and must be buried"""
 
 
 class Backlog(Segments):
@@ -50,6 +59,10 @@ class Backlog(Segments):
         self.arrived_ms = 0
         """when what `take` gave last had come"""
         self._marked = 0
+        self.instants: list[tuple[int, int]] = []
+        """(first, last) published with the deadline INSTANT since the last dispatch"""
+        self.doomed: list[tuple[int, int]] = []
+        """(first, last), ascending, at or behind the cursor: over, counted as unacked, and not buried yet"""
         self.due: list[tuple[int, int, Segment]] = []
         """when to look at which segment, a heap; what is not `Segment.due_ms` any more is passed over"""
 
@@ -79,7 +92,9 @@ class Backlog(Segments):
         segment = self.append(run, persistent, now_ms)
         self.ready += run.count
         self.ready_bytes += run.count * run.body_size
-        if deadline_ms is not None:
+        if deadline_ms == INSTANT:
+            self.instants.append((self.next_seq - run.count, self.next_seq - 1))
+        elif deadline_ms is not None:
             if segment.deadlines is None:
                 segment.deadlines = Deadlines()
             segment.deadlines.add(deadline_ms, self.next_seq - run.count, self.next_seq - 1)
@@ -112,10 +127,16 @@ class Backlog(Segments):
                 self.at += 1
                 self.cursor = segments[self.at].first
                 continue
+            seq = segment.first + low
+            if self.doomed and self.doomed[0][0] < segment.first + high:
+                # It lies in this segment, or the cursor has passed it.
+                if self.doomed[0][0] <= seq:
+                    self.cursor = max(seq, self.doomed.pop(0)[1] + 1)
+                    continue
+                high = self.doomed[0][0] - segment.first
             if segment.runs is None:
                 self.wanted = (segment.first, segment.last)
                 return None
-            seq = segment.first + low
             redelivered = seq < self.redelivered_below
             if redelivered:
                 high = min(high, self.redelivered_below - segment.first)
@@ -166,9 +187,14 @@ class Backlog(Segments):
 
     def settle(self, first: int, last: int) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
-        count, nbytes = self.discard(first, last)
+        if self.doomed:
+            index = bisect_left(self.doomed, first, key=_last)
+            del self.doomed[index : bisect_right(self.doomed, last, lo=index, key=_last)]
+        count, nbytes = self.discard(first, last, True)
         self.unacked -= count
         self.unacked_bytes -= nbytes
+        if self.miscounted_bytes:
+            self._count_again()
         return count
 
     def bury(self, first: int, last: int, bury: Bury) -> tuple[int, int]:
@@ -204,6 +230,8 @@ class Backlog(Segments):
             self.unacked -= count
             self.ready_bytes += nbytes
             self.unacked_bytes -= nbytes
+            if segment.estimated:
+                segment.taken_bytes -= nbytes
             if segment.deadlines is not None and segment.deadlines.overdue:
                 self._schedule_at(segment, 0)
             first = end + 1
@@ -216,12 +244,20 @@ class Backlog(Segments):
             self.discard(first, last)
         self.returned.clear()
         if self.cursor < self.next_seq:
-            self.discard(self.cursor, self.next_seq - 1)
+            for first, last in self._not_doomed(self.cursor, self.next_seq - 1):
+                self.discard(first, last)
+        self.doomed = []
         self.cursor = self.next_seq
         # The last segment may still grow, so the cursor stays in it.
         self.at = max(0, len(self.segments) - 1)
         self.ready = self.ready_bytes = 0
-        self.wanted = None
+        self.unacked_bytes = sum(segment.body_bytes for segment in self.segments)
+        self.miscounted_bytes = 0
+        for segment in self.segments:
+            if segment.estimated:
+                segment.taken_bytes = segment.body_bytes
+        if not self.unacked:
+            self.wanted = None
         return count
 
     def mark_delivered(self, ahead: bool) -> None:
@@ -241,14 +277,32 @@ class Backlog(Segments):
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
         self.journal.drop(self.queue_id)
-        self.segments, self.wanted, self.due = [], None, []
+        self.segments, self.wanted, self.due, self.doomed = [], None, [], []
         self.returned.clear()
         self.memory_bytes = 0
 
-    def loaded(self, first: int, rows: list[Row]) -> int:
-        off = super().loaded(first, rows)
-        self.ready_bytes += off
-        return off
+    def ready_bytes_in(self, segment: Segment) -> int:
+        nbytes = 0
+        for low, high in segment.live_ranges():
+            for part in self._ready_in(segment.first + low, segment.first + high - 1):
+                for first, last in self._not_doomed(*part) if self.doomed else (part,):
+                    nbytes += segment.bytes_in(first, last)
+        return nbytes
+
+    def recount(self, segment: Segment, body_bytes: int, rest: Segment | None) -> None:
+        ready_bytes, taken_bytes = self.ready_bytes_in(segment), segment.taken_bytes
+        self.ready_bytes += ready_bytes - (body_bytes - taken_bytes)
+        self.unacked_bytes += segment.body_bytes - ready_bytes - taken_bytes
+        segment.taken_bytes = 0
+        if rest is not None:
+            # Untouched, so all of it is ready.
+            rest.body_bytes -= segment.body_bytes - body_bytes
+            self.ready_bytes -= segment.body_bytes - body_bytes
+
+    def _count_again(self) -> None:
+        self.ready_bytes += self.miscounted_bytes
+        self.unacked_bytes -= self.miscounted_bytes
+        self.miscounted_bytes = 0
 
     # What expires
 
@@ -260,101 +314,124 @@ class Backlog(Segments):
             heappop(due)
         return due[0][0] if due else None
 
-    def expire(self, now_ms: int, bury: Bury | None) -> int:
-        """What is ready and whose deadline is `now_ms` or earlier leaves the queue, by way of `bury` if there is one.
-        The number of messages. What is on disk only and has to be buried is `wanted`, and the rest waits for it."""
+    def end_instants(self, now_ms: int) -> None:
+        """A dispatch is over: the time of what was published with INSTANT is now."""
+        instants, self.instants = self.instants, []
+        for first, last in instants:
+            index = self.index_of(first)
+            if index < len(self.segments) and self.segments[index].first <= last:
+                segment = self.segments[index]
+                if segment.deadlines is None:
+                    segment.deadlines = Deadlines()
+                segment.deadlines.add(now_ms, max(first, segment.first), last)
+                self._schedule_at(segment, now_ms)
+
+    def expire(self, now_ms: int, doomed: Doomed | None) -> int:
+        """What is ready and whose deadline is `now_ms` or earlier is not ready any more. Without `doomed` it is gone:
+        the number of messages. With it they count as unacked from now on, and `doomed` is told of them: they may
+        have to be read, or to wait for somebody who takes them, and until then nobody else gets them."""
         count = 0
-        retry: list[Segment] = []
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
-            segment = self.due[0][2]
-            if bury is not None and segment.runs is None:
-                if self.wanted is None:
-                    self.wanted = (segment.first, segment.last)
-                break
-            heappop(self.due)
+            segment = heappop(self.due)[2]
             segment.due_ms = None
-            assert segment.deadlines is not None
+            deadlines = segment.deadlines
+            assert deadlines is not None
             waiting: list[tuple[int, int]] = []
-            for first, last in segment.deadlines.due(now_ms):
-                for part in segment.live_in(first, last) if segment.left else ():
-                    count += self._expire_part(segment, *part, bury, waiting)
+            for first, last in deadlines.due(now_ms):
+                for low, high in segment.live_in(first, last) if segment.left else ():
+                    at = low
+                    for part in self._ready_in(low, high):
+                        if part[0] > at:
+                            waiting.append((at, part[0] - 1))
+                        at = part[1] + 1
+                        if doomed is None:
+                            count += self._expired(*part)
+                        else:
+                            self._doom(segment, *part)
+                            doomed(*part)
+                            if not segment.stored:
+                                deadlines.doomed.append(part)
+                    if at <= high:
+                        waiting.append((at, high))
             if segment.left:
-                segment.deadlines.overdue = waiting
-                if waiting and bury is not None and any(self.ready_in(*part) for part in waiting):
-                    retry.append(segment)
+                # What is unacked now expires when it comes back.
+                deadlines.overdue = waiting
                 self._schedule(segment)
-        for segment in retry:
-            if segment.left:
-                self._schedule_at(segment, now_ms + RETRY_MS)
         return count
 
-    def _expire_part(
-        self, segment: Segment, first: int, last: int, bury: Bury | None, waiting: list[tuple[int, int]]
-    ) -> int:
-        """Unsettled messages whose time is over: what is unacked or has to stay goes to `waiting`."""
-        count, at = 0, first
-        for low, high in self.ready_in(first, last):
-            if low > at:
-                waiting.append((at, low - 1))
-            at = high + 1
-            while low <= high:
-                end = high
-                if bury is not None:
-                    run, start, stop = segment.piece(low - segment.first, high - segment.first + 1)
-                    buried = bury(run, start, stop)
-                    if buried < stop - start:
-                        waiting.append((low + buried, high))
-                        high = low + buried - 1
-                    end = low + buried - 1
-                if low <= end:
-                    count += self._leave(low, end)
-                low = end + 1
-        if at <= last:
-            waiting.append((at, last))
-        return count
-
-    def _leave(self, first: int, last: int) -> int:
+    def _expired(self, first: int, last: int) -> int:
         if first < self.cursor:
             self.returned.cut(first, last)
         count, nbytes = self.discard(first, last)
         self.ready -= count
         self.ready_bytes -= nbytes
+        if self.miscounted_bytes:
+            self._count_again()
         return count
 
-    def ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The ready ones among the unsettled messages first..last of one segment, in order."""
-        found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []
-        if last >= self.cursor:
-            found.append((max(first, self.cursor), last))
-        return found
+    def _doom(self, segment: Segment, first: int, last: int) -> None:
+        """Ready messages count as unacked. What stands at the cursor is passed; what stands behind it will be."""
+        if first < self.cursor:
+            self.returned.cut(first, last)
+        elif segment is self.segments[self.at] and (
+            segment.first + segment.next_live(self.cursor - segment.first, 1)[0] == first
+        ):
+            self.cursor = last + 1
+        else:
+            insort(self.doomed, (first, last))
+        count, nbytes = last - first + 1, segment.bytes_in(first, last)
+        self.ready -= count
+        self.unacked += count
+        self.ready_bytes -= nbytes
+        self.unacked_bytes += nbytes
+        if segment.estimated:
+            segment.taken_bytes += nbytes
 
-    # What an operator takes out
+    def _not_doomed(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Parts of first..last, at or behind the cursor."""
+        found: list[tuple[int, int]] = []
+        for low, high in self.doomed:
+            if first < low:
+                found.append((first, min(last, low - 1)))
+            first = max(first, high + 1)
+            if first > last:
+                return found
+        return [*found, (first, last)]
 
     def withdraw(self, first: int, last: int, bodies: Segment | None, bury: Bury | None) -> int:
         """What is ready of first..last, inside one row of the journal or one segment, leaves the queue: by way of
         `bury` if there is one, with the bodies from `bodies`. The number of messages; what `bury` did not take stays,
         and so does all behind it."""
         count, at = 0, self.index_of(first)
-        if at >= len(self.segments):
-            return 0
-        segment = self.segments[at]
-        for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
+        segment = self.segments[at] if at < len(self.segments) else None
+        for part in (
+            segment.live_in(max(first, segment.first), min(last, segment.last)) if segment is not None else ()
+        ):
             for low, high in self.ready_in(*part):
                 while low <= high:
-                    end = high
+                    taken, wanted = high - low + 1, high - low + 1
                     if bury is not None:
                         assert bodies is not None
                         run, start, stop = bodies.piece(low - bodies.first, high - bodies.first + 1)
-                        taken = bury(run, start, stop)
-                        end = low + taken - 1
-                        if low <= end:
-                            count += self._leave(low, end)
-                        if taken < stop - start:
-                            return count
-                    else:
-                        count += self._leave(low, end)
-                    low = end + 1
+                        taken, wanted = bury(run, start, stop), stop - start
+                    if taken:
+                        count += self._expired(low, low + taken - 1)
+                    if taken < wanted:
+                        return count
+                    low += taken
         return count
+
+    def ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Which of the unsettled messages first..last of one segment somebody could get, in order."""
+        parts = self._ready_in(first, last)
+        return [each for part in parts for each in self._not_doomed(*part)] if self.doomed else parts
+
+    def _ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The ready ones among the unsettled messages first..last of one segment, in order."""
+        found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []
+        if last >= self.cursor:
+            found.append((max(first, self.cursor), last))
+        return found
 
     def _schedule(self, segment: Segment) -> None:
         if segment.deadlines is not None:

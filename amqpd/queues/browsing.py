@@ -60,7 +60,7 @@ def ready(queue: Queue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
                 break
             segment = lane.segments[index]
             # All that is left of it is ready: it can be passed over as a whole.
-            all_ready = seq <= segment.first and segment.last <= end
+            all_ready = seq <= segment.first and segment.last <= end and not lane.doomed
             unwanted = position + segment.left <= start or not _cut(segment.first, segment.last, wanted)
             if all_ready and unwanted:
                 position += segment.left
@@ -70,14 +70,15 @@ def ready(queue: Queue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
             if found is None:
                 seq = segment.last + 1
                 continue
-            first, last = found
-            yield from _chosen(lane, first, last, position, start, wanted)
-            position += last - first + 1
-            seq = last + 1
+            for first, last in lane.ready_in(*found):
+                yield from _chosen(lane, first, last, position, start, wanted)
+                position += last - first + 1
+            seq = found[1] + 1
 
 
 def unacked(queue: Queue, ids: Ids = EVERY) -> Iterator[Stretch]:
-    """What was delivered and is not settled, by id; of the highest priority first."""
+    """What was delivered and is not settled, by id; then what is over and waits to be dead-lettered. Of the highest
+    priority first."""
     for lane in _lanes(queue):
         wanted, seq = _inside(queue, lane, ids), 0
         while (index := lane.index_of(seq)) < len(lane.segments):
@@ -92,6 +93,9 @@ def unacked(queue: Queue, ids: Ids = EVERY) -> Iterator[Stretch]:
                 for first, last in _without(*part, lane.returned.within(*part)):
                     yield Stretch(lane, first, last, UNACKED, None)
             seq = found[1] + 1
+        for doomed in list(lane.doomed):
+            for first, last in _cut(*doomed, wanted):
+                yield Stretch(lane, first, last, UNACKED, None)
 
 
 def still(stretch: Stretch, first: int, last: int) -> list[tuple[int, int]]:

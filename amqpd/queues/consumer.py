@@ -21,6 +21,7 @@ class Subscriber(Protocol):
     no_ack: bool
     exclusive: bool
     priority: int
+    unacked: int
 
     def credit(self) -> int:
         """How many messages it takes now; 0 while its prefetch is used up or its connection is full."""

@@ -13,11 +13,12 @@ Source: https://www.rabbitmq.com/docs/priority.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.queues.backlog import Backlog, Bury, Piece
+from amqpd.queues.backlog import Backlog, Bury, Doomed, Piece
 
 # Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.
 LEVEL_BITS = 55
@@ -78,13 +79,24 @@ class Levels:
     def purge(self) -> int:
         return sum(level.purge() for level in self.lanes())
 
-    def expire(self, now_ms: int, bury: Bury | None) -> int:
-        return sum(level.expire(now_ms, bury) for level in self.lanes())
+    def expire(self, now_ms: int, doomed: Doomed | None) -> int:
+        return sum(
+            level.expire(now_ms, None if doomed is None else partial(_doomed_in, doomed, priority))
+            for priority, level in self._levels.items()
+        )
 
     @property
     def due(self) -> bool:
         """Some message may have a deadline."""
         return any(level.due for level in self.lanes())
+
+    @property
+    def instants(self) -> bool:
+        return any(level.instants for level in self.lanes())
+
+    def end_instants(self, now_ms: int) -> None:
+        for level in self.lanes():
+            level.end_instants(now_ms)
 
     @property
     def next_due_ms(self) -> int | None:
@@ -134,3 +146,7 @@ class Levels:
     @property
     def released_bytes(self) -> int:
         return sum(level.released_bytes for level in self.lanes())
+
+
+def _doomed_in(doomed: Doomed, priority: int, first: int, last: int) -> None:
+    doomed(priority << LEVEL_BITS | first, priority << LEVEL_BITS | last)

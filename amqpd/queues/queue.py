@@ -57,7 +57,7 @@ class Queue:
         self.wake_ms: int | None = None
         """the host's: when it will look at the queue by itself"""
         self.facts = Facts(host.now_ms)
-        self.consumers = Turns(self.settings.single_active_consumer)
+        self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         self.getters: deque[tuple[bool, Getter]] = deque()
         self.mortality = Mortality(self)
         self.deleted = False
@@ -168,7 +168,7 @@ class Queue:
         """basic.get: `answer` is called with one message, or None when the queue is empty; at once, or when a read
         has brought the message into memory."""
         self.used()
-        if self.mortality.always or self.mortality.dying or self.backlog.due:
+        if self.mortality.always or self.mortality.dying or self.backlog.due or self.backlog.instants:
             self.dispatch()
         self.getters.append((no_ack, answer))
         self._serve_getters()
@@ -177,12 +177,14 @@ class Queue:
         """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms
-        mortal = mortality.always or mortality.dying or backlog.due
+        mortal = mortality.always or mortality.dying or backlog.due or backlog.instants
         if mortal:
             mortality.before()
         if self.getters:
             self._serve_getters()
         waiting = False
+        if backlog.ready and self.consumers.gives_way:
+            self.consumers.hand_over()
         if backlog.ready:
             for group in self.consumers.groups:
                 waiting = self._serve(group)

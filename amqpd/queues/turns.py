@@ -3,7 +3,8 @@
 What comes in: consumers that come and go. What goes out: groups of consumers, in the order in which they are served.
 Rules: 1. Who has a higher priority is served as long as he has credit. 2. With a single active consumer the others
 wait until it is gone; the next one is the one with the highest priority, and of those the first that came. 3. An
-active consumer stays active when one of a higher priority comes.
+active consumer stays active when one of a higher priority comes; that of a quorum queue (`gives_way`) gets nothing
+more then, and hands over when it has settled what it has.
 Not here: credit (`amqpd/consumers.py`), how much one turn is (`queue.py`).
 
 Source: https://www.rabbitmq.com/docs/consumer-priority, https://www.rabbitmq.com/docs/consumers#single-active-consumer.
@@ -19,8 +20,9 @@ from amqpd.queues.consumer import Subscriber
 
 
 class Turns:
-    def __init__(self, single_active: bool = False) -> None:
+    def __init__(self, single_active: bool = False, gives_way: bool = False) -> None:
         self._single_active = single_active
+        self.gives_way = gives_way and single_active
         self._groups: list[tuple[int, deque[Subscriber]]] = []
         """(-priority, consumers)"""
         self._served: list[deque[Subscriber]] = []
@@ -74,10 +76,19 @@ class Turns:
         self._groups, self._served, self._count, self.active = [], [], 0, None
         return consumers
 
+    def hand_over(self) -> None:
+        """An active consumer that gives way may have settled everything."""
+        if self.gives_way and self.active is not None and not self._served:
+            self._choose()
+
     def _choose(self) -> None:
         if not self._single_active:
             self._served = [group for _, group in self._groups]
-        else:
-            if self.active is None:
-                self.active = next(iter(self), None)
-            self._served = [deque((self.active,))] if self.active is not None else []
+            return
+        best, active = next(iter(self), None), self.active
+        if active is None or (
+            self.gives_way and best is not None and best.priority > active.priority and not active.unacked
+        ):
+            self.active = active = best
+        waits = self.gives_way and active is not None and best is not None and best.priority > active.priority
+        self._served = [deque((active,))] if active is not None and not waits else []

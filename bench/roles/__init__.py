@@ -13,6 +13,7 @@ from typing import Any
 from bench.roles.closed import closed
 from bench.roles.consume import consume
 from bench.roles.control import churn, declare, idle
+from bench.roles.expiring import expired_consume, expiring_flow, expiring_publish
 from bench.roles.paced import paced_consume, paced_publish
 from bench.roles.publish import publish
 
@@ -22,6 +23,9 @@ ROLES: dict[str, Callable[..., dict[str, Any]]] = {
     "closed": closed,
     "paced_publish": paced_publish,
     "paced_consume": paced_consume,
+    "expiring_publish": expiring_publish,
+    "expired_consume": expired_consume,
+    "expiring_flow": expiring_flow,
     "churn": churn,
     "declare": declare,
     "idle": idle,

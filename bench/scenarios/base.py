@@ -55,3 +55,5 @@ class Scenario:
     run: Callable[[Setting], Result]
     needs_fresh: bool = False
     """A broker process that has done nothing yet: one that has served has freed memory to grow into."""
+    only: str = ""
+    """the name of the one broker that can do it; others are passed over"""

@@ -35,6 +35,10 @@ def check_node(node: Node) -> None:
             for consumer in channel.consumers.values():
                 assert consumer.unacked == by_consumer[consumer], "a consumer's prefetch does not add up"
             consumers |= set(channel.consumers.values())
+    for replies in node.replies._consumers.values():
+        channel = replies.channel
+        assert channel.reply_consumer is replies, "a reply consumer that its channel does not know"
+        assert channel.connection.channels.get(channel.id) is channel, "a reply consumer of a channel that is gone"
     for key, queue in node.queues.items():
         assert set(queue.consumers) <= consumers, f"queue {key} has consumers that are gone"
         check_queue(queue, unacked[queue])

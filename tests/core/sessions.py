@@ -23,7 +23,8 @@ from pamqp import body, commands, frame, header
 from tests.core.harness import PROTOCOL_HEADER
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
-EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
+EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers", "x-random", "x-modulus-hash", "x-recent-history")
+REPLY_TO = "amq.rabbitmq.reply-to"
 WORDS = ("a", "b", "a.b", "a.b.c", "a..c", "", "*.b", "#.c", "a.#")
 
 
@@ -37,6 +38,8 @@ class ChannelModel:
     """no_ack of each basic.get that is not answered yet"""
     outstanding: list[int] = field(default_factory=list)
     settled_in_tx: list[int] = field(default_factory=list)
+    replies: str = ""
+    """the tag of its consumer of direct replies"""
 
 
 class Session:
@@ -275,7 +278,7 @@ class Session:
             exchange, key = "", self._some_queue(channel) if self._chance(0.9) else "nobody"
         mandatory = self._chance(0.2)
         data = random.randbytes(random.choice((0, 0, 1, 16, 100, 100, 1000, 5000)))
-        properties = self._properties()
+        properties = self._properties(channel)
         self.made["Basic.Publish"] += 1
         self.made["empty body" if not data else "body"] += 1
         for name in properties:
@@ -296,16 +299,17 @@ class Session:
             pieces.insert(random.randrange(len(pieces)), frame.marshal(body.ContentBody(b""), channel))
         return frames + pieces
 
-    def _properties(self) -> dict[str, Any]:
+    def _properties(self, channel: int) -> dict[str, Any]:
+        copies = {"CC": ["a.b", *list(self.queues)[:2]], "BCC": [*list(self.queues)[-1:], "nobody"]}
         choices: dict[str, tuple[Any, ...]] = {
             "delivery_mode": (1, 2, 2),
-            "headers": ({"h": 1}, {"h": "a", "n": {"m": [1, None]}}, {}),
+            "headers": ({"h": 1}, {"h": "a", "n": {"m": [1, None]}}, {}, copies, {"x-delay": 5, **copies}),
             "expiration": ("1000", "0"),
             "user_id": ("guest",),
             "priority": (0, 9),
             "content_type": ("text/plain",),
             "correlation_id": ("1", "2" * 40),
-            "reply_to": ("there",),
+            "reply_to": (REPLY_TO,) if self.channels[channel].replies else ("there",),
             "message_id": ("m",),
         }
         probability = self.random.choice((0.0, 0.2, 0.6))
@@ -322,6 +326,15 @@ class Session:
             channel,
         )
         self.channels[channel].consumers[tag] = (queue, no_ack)
+
+    def _consume_replies(self, channel: int) -> None:
+        model = self.channels[channel]
+        if model.replies:
+            self._send(commands.Basic.Cancel(model.replies), channel)
+            model.replies = ""
+        else:
+            model.replies = self._new_name("r")
+            self._send(commands.Basic.Consume(0, REPLY_TO, model.replies, no_ack=True), channel)
 
     def _cancel(self, channel: int) -> None:
         consumers = self.channels[channel].consumers
@@ -448,6 +461,7 @@ _TABLE: tuple[tuple[Step, int], ...] = (
     (Session._publish_many, 8),
     (Session._publish_interleaved, 8),
     (Session._consume, 8),
+    (Session._consume_replies, 2),
     (Session._get, 12),
     (Session._settle, 20),
     (Session._settle_all, 2),

@@ -14,6 +14,8 @@ from amqpd.fieldwriter import write_value
 from amqpd.kernel import Run
 from amqpd.properties import Properties
 from amqpd.routing import release
+from amqpd.topology.records import PolicyRecord, Put
+from amqpd.unroutable import Outcome
 from tests.core.harness import Client, Harness, publish_bytes
 from tests.core.runs import raw_publish
 
@@ -132,7 +134,9 @@ def test_what_reaches_no_queue_then_is_dropped_and_counted(client: Client) -> No
     client.call(commands.Exchange.Delete(exchange="x"), commands.Exchange.DeleteOk)
     waiting.release()
     assert client.messages() == []
-    assert sum(client.harness.node.unroutable.of_vhost("/").values()) == 2
+    unroutable = client.harness.node.unroutable
+    assert unroutable.of_vhost("/")[Outcome.DROPPED] == 2
+    assert sum(unroutable.of_exchange("/", "x").values()) == 0  # it is gone, and its counts with it
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -209,3 +213,61 @@ def test_a_virtual_host_that_is_gone_takes_what_waits_with_it(client: Client) ->
     client.publish(b"x", headers={"x-delay": 5})
     ((_, run, _, _),) = waiting.runs
     assert release(client.harness.node, "gone", run) is False
+
+
+# -- with the node's own store
+
+
+def later(harness: Harness, milliseconds: int) -> None:
+    harness.node.now_ms += milliseconds
+    harness.step()
+
+
+def test_it_comes_when_its_time_is_up_and_not_before(client: Client) -> None:
+    client.consume("q", no_ack=True)
+    client.publish(b"late", headers={"x-delay": 500})
+    client.publish(b"sooner", headers={"x-delay": 100})
+    later(client.harness, 99)
+    assert client.bodies() == []
+    later(client.harness, 2)
+    client.collect()
+    assert client.bodies() == [b"sooner"]
+    later(client.harness, 400)
+    client.collect()
+    assert client.bodies() == [b"late"]
+
+
+def test_it_survives_a_restart_whatever_its_delivery_mode(client: Client) -> None:
+    client.declare("kept", durable=True)
+    for mode in (1, 2):
+        client.publish(b"%d" % mode, "kept", headers={"x-delay": 500}, delivery_mode=mode)
+    client.harness.restart()
+    again = client.harness.client()
+    again.consume("kept", no_ack=True)
+    assert again.bodies() == []
+    later(client.harness, 501)
+    again.collect()
+    assert sorted(again.bodies()) == [b"1", b"2"]
+
+
+def test_random_is_drawn_for_each_when_the_time_has_come(client: Client) -> None:
+    client.call(commands.Exchange.Declare(exchange="r", exchange_type="x-random"), commands.Exchange.DeclareOk)
+    for queue in "ab":
+        client.declare(queue)
+        client.call(commands.Queue.Bind(0, queue, "r", "", False, {}), commands.Queue.BindOk)
+    client.raw(publish_bytes(b"x", "k", "r", headers={"x-delay": 5}) * 100)
+    later(client.harness, 6)
+    found = [len(consumed(client, queue)) for queue in "ab"]
+    assert sum(found) == 100
+    assert min(found) > 30
+
+
+def test_what_is_unroutable_then_takes_the_way_of_the_policy(client: Client) -> None:
+    client.call(commands.Exchange.Declare(exchange="x"), commands.Exchange.DeclareOk)
+    client.call(commands.Queue.Bind(0, "q", "amq.fanout", "", False, {}), commands.Queue.BindOk)
+    policy = PolicyRecord("/", "p", "^x$", "exchanges", {"unroutable": "amq.fanout"})
+    client.publish(b"x", "k", "x", headers={"x-delay": 5})
+    client.harness._apply([Put(policy)])
+    later(client.harness, 6)
+    assert [message.body for message in consumed(client)] == [b"x"]
+    assert client.harness.node.unroutable.of_exchange("/", "x")[Outcome.REROUTED] == 1
