@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
 from amqpd.properties import PropertiesReader
-from amqpd.queues.browsing import runs_in
+from amqpd.queues.browsing import ready_in, runs_in
 from amqpd.queues.segment import Segment
 
 if TYPE_CHECKING:
     from amqpd.node import Node
-    from amqpd.queues.backlog import Backlog
+    from amqpd.queues.backlog import Backlog, Bury
     from amqpd.queues.queue import Queue
 
 
 def delete(node: Node, queue: Queue, lane: Backlog, first: int, last: int) -> int:
     """Of the messages first..last, in one segment, those that are ready are gone. How many that were."""
-    return _gone(node, queue, lane.withdraw(first, last, None, None))
+    return _gone(node, queue, withdraw(lane, first, last, None, None))
 
 
 class Mover:
@@ -51,7 +51,7 @@ class Mover:
             # it comes before the look at what is ready.
             part = run if stop - start == run.count else run.part(start, stop)
             self._room = self._target.room(part)
-            count += lane.withdraw(seq, seq + stop - start - 1, bodies, self._take)
+            count += withdraw(lane, seq, seq + stop - start - 1, bodies, self._take)
             if self.full:
                 break
         if count:
@@ -66,6 +66,31 @@ class Mover:
             part = run.part(low, low + count)
             self._target.publish(part, self._properties.read(part.properties))
         return count
+
+
+def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take: Bury | None) -> int:
+    """What is ready of first..last, inside one row of the journal or one segment, leaves the lane; by way of `take`,
+    if there is one, with the bodies from `bodies`. The number of messages. What `take` did not take stays, and so
+    does all behind it."""
+    count, at = 0, lane.index_of(first)
+    if at == len(lane.segments):
+        return 0
+    segment = lane.segments[at]
+    for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
+        for low, high in ready_in(lane, *part):
+            while low <= high:
+                taken = wanted = high - low + 1
+                if take is not None:
+                    assert bodies is not None
+                    run, start, stop = bodies.piece(low - bodies.first, high - bodies.first + 1)
+                    taken, wanted = take(run, start, stop), stop - start
+                if taken:
+                    # As what expires leaves.
+                    count += lane._expired(low, low + taken - 1)
+                if taken < wanted:
+                    return count
+                low += taken
+    return count
 
 
 def _gone(node: Node, queue: Queue, count: int) -> int:

@@ -398,34 +398,6 @@ class Backlog(Segments):
                 return found
         return [*found, (first, last)]
 
-    def withdraw(self, first: int, last: int, bodies: Segment | None, bury: Bury | None) -> int:
-        """What is ready of first..last, inside one row of the journal or one segment, leaves the queue: by way of
-        `bury` if there is one, with the bodies from `bodies`. The number of messages; what `bury` did not take stays,
-        and so does all behind it."""
-        count, at = 0, self.index_of(first)
-        segment = self.segments[at] if at < len(self.segments) else None
-        for part in (
-            segment.live_in(max(first, segment.first), min(last, segment.last)) if segment is not None else ()
-        ):
-            for low, high in self.ready_in(*part):
-                while low <= high:
-                    taken, wanted = high - low + 1, high - low + 1
-                    if bury is not None:
-                        assert bodies is not None
-                        run, start, stop = bodies.piece(low - bodies.first, high - bodies.first + 1)
-                        taken, wanted = bury(run, start, stop), stop - start
-                    if taken:
-                        count += self._expired(low, low + taken - 1)
-                    if taken < wanted:
-                        return count
-                    low += taken
-        return count
-
-    def ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Which of the unsettled messages first..last of one segment somebody could get, in order."""
-        parts = self._ready_in(first, last)
-        return [each for part in parts for each in self._not_doomed(*part)] if self.doomed else parts
-
     def _ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
         """The ready ones among the unsettled messages first..last of one segment, in order."""
         found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []

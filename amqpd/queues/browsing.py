@@ -70,7 +70,7 @@ def ready(queue: Queue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
             if found is None:
                 seq = segment.last + 1
                 continue
-            for first, last in lane.ready_in(*found):
+            for first, last in ready_in(lane, *found):
                 yield from _chosen(lane, first, last, position, start, wanted)
                 position += last - first + 1
             seq = found[1] + 1
@@ -106,10 +106,16 @@ def still(stretch: Stretch, first: int, last: int) -> list[tuple[int, int]]:
         if index == len(lane.segments) or (segment := lane.segments[index]).first > last:
             break
         for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
-            in_line = lane.ready_in(*part)
+            in_line = ready_in(lane, *part)
             found += in_line if stretch.state == READY else _without(*part, in_line)
         first = segment.last + 1
     return found
+
+
+def ready_in(lane: Backlog, first: int, last: int) -> list[tuple[int, int]]:
+    """Which of the unsettled messages first..last of one segment somebody could get, in order."""
+    parts = lane._ready_in(first, last)
+    return [each for part in parts for each in lane._not_doomed(*part)] if lane.doomed else parts
 
 
 def id_of(queue: Queue, lane: Backlog, seq: int) -> int:

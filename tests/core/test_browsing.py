@@ -228,6 +228,32 @@ def test_a_get_that_waits_for_a_deleted_message_is_answered() -> None:
     client.expect(commands.Basic.GetEmpty)
 
 
+def test_what_is_over_and_waits_to_be_dead_lettered_is_not_ready_and_is_left_alone() -> None:
+    client = Harness().client()
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    client.declare("q", durable=True, arguments=arguments)
+    client.declare("dead", durable=True)
+    for number in range(6):
+        expires = {"expiration": "10"} if number in (2, 4) else {}
+        client.publish(b"%04d" % number, "q", delivery_mode=2, **expires)
+    harness, backlog = client.harness, queue_of(client).backlog
+    assert isinstance(backlog, Backlog)
+    for segment in backlog.segments:
+        backlog.memory_bytes -= segment.nbytes
+        segment.evict()
+    harness.automatic = False
+    harness.node.now_ms += 100
+    harness.step()
+    assert (ids(client), positions(client)) == ([0, 1, 3, 5], [1, 2, 3, 4])
+    assert ids(client, start=3) == [3, 5]
+    assert ids(client, state="unacked") == [2, 4]
+    assert take_out(client, ((1, 4),)) == 2
+    harness.automatic = True
+    harness.step()
+    assert (ids(client), ids(client, state="unacked")) == ([0, 5], [])
+    assert queue_of(client, "dead").backlog.ready == 2
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("publish"), st.integers(1, 20)),
