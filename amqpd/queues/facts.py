@@ -15,7 +15,7 @@ from bisect import bisect_left
 SAMPLE_MS = 5_000
 # Upper bounds of the histogram's buckets, in ms; the last bucket has none.
 TIME_IN_QUEUE_MS = (1, 5, 20, 100, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000, 86_400_000)
-LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged")
+LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged", "withdrawn")
 RATES = ("accepted", "delivered", "acked")
 
 
@@ -40,6 +40,7 @@ class Facts:
         "time_in_queue",
         "waiting",
         "waiting_ms",
+        "withdrawn",
     )
 
     def __init__(self, now_ms: int) -> None:
@@ -55,6 +56,8 @@ class Facts:
         """over the length limit, from the head"""
         self.delivery_limit = 0
         self.purged = 0
+        self.withdrawn = 0
+        """by an operator: deleted one by one, or moved to another queue"""
         self.refused = 0
         """publishes not taken, over the length limit"""
         self.dead_lettered = 0
@@ -106,4 +109,4 @@ class Facts:
 
     @property
     def left(self) -> int:
-        return self.acked + self.rejected + self.expired + self.dropped + self.delivery_limit + self.purged
+        return sum(getattr(self, name) for name in LEFT)
