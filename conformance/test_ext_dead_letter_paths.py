@@ -167,8 +167,8 @@ def test_the_exchange_may_come_later(channel, unique):
             "BCC",
             marks=differs(
                 on="amqpd",
-                why="what BCC says is taken off at the publish and kept nowhere: nobody can come to see it, and no dead "
-                "letter goes by it",
+                why="what BCC says is taken off at the publish and kept nowhere: nobody can come to see it, and no "
+                "dead letter goes by it",
             ),
         ),
     ],
