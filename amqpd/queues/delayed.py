@@ -29,6 +29,7 @@ class DelayedMessages(Queue):
     def __init__(self, vhost: str, host: QueueHost, release: Release) -> None:
         super().__init__(QueueRecord(vhost, "delayed messages", delayed_id(vhost)), host, {})
         self._release = release
+        self.backlog.buries = True
         self._falling: deque[tuple[int, int]] = deque()
         """(first, last) whose time has come, and that must be read first"""
 
@@ -45,7 +46,10 @@ class DelayedMessages(Queue):
         assert isinstance(backlog, Backlog)
         while (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms:
             # In the order of their times, also after a pause.
-            backlog.expire(due_ms, lambda first, last: falling.append((first, last)))
+            gone = backlog.expire(due_ms, self._fall_due, lambda first, last: falling.append((first, last)))
+            self.facts.expired += gone
+            if backlog.next_due_ms == due_ms:
+                break  # something must be read first
         while falling:
             first, last = falling[0]
             count, stopped = backlog.bury(first, last, self._fall_due)
