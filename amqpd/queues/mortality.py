@@ -217,11 +217,11 @@ class Mortality:
             count = self.counts.get(seq, 0) + 1
             if limit is not None and count > limit:
                 self.counts.pop(seq, None)
-                # It may have to wait for somebody who takes it, and must not be delivered after a restart either.
-                journal.count(queue.record.id, seq, count)
                 if queue.settings.dead_letter_exchange is None:
                     queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
                 else:
+                    # It may have to wait for somebody who takes it, and dies after a restart too.
+                    journal.count(queue.record.id, seq, count)
                     self._die(seq, seq, DELIVERY_LIMIT)
             else:
                 self.counts[seq] = count

@@ -282,7 +282,7 @@ class Machine:
         for key in taken:
             queue = next(queue for queue in self.model.queues.values() if key in queue.unacked)
             {"ack": queue.ack, "requeue": queue.requeue, "reject": queue.reject}[how](*key)
-        self.count(how)
+        self.count(f"{how} with multiple" if len(taken) > 1 else how)
         if how == "ack":
             method: Any = commands.Basic.Ack(tag, multiple)
         else:
@@ -407,9 +407,15 @@ class Machine:
                 self.harness.read()
         self.count("restart clean" if clean else "restart dirty")
         before = {name: len(queue.held) for name, queue in self.model.queues.items()}
-        self.model.restart(clean)
         if sum(before.values()):
             self.count("restart with messages")
+        for queue in self.model.queues.values():
+            if queue.dying:
+                self.count("restart while messages die")
+            for what in ("deadline_ms", "returns"):
+                if any(getattr(message, what) for message in queue.held):
+                    self.count(f"restart with {what}")
+        self.model.restart(clean)
         self.harness.clients = []
         self.harness.restart()
         self.harness.node.now_ms = self.model.now_ms

@@ -99,6 +99,8 @@ class WatchedQueue(Queue):
         guessed = any(segment.estimated and (not segment.whole or segment.taken_bytes) for segment in segments)
         self.model.dispatch_begins(name, guessed)
         super().dispatch()
+        if self.mortality.dying and any(lane.wanted is not None for lane in self.backlog.lanes()):
+            self.model.events["dead letter waits for its body"] += 1
         self.model.dispatch_ends(name, self.facts.dropped)
 
     def purge(self) -> int:
@@ -141,7 +143,8 @@ class WatchedQueue(Queue):
         if self.harness.deleting != name:
             queue = self.model.queues[name]
             expires_ms = queue.asked.number("expires")
-            assert expires_ms is not None and not queue.consumers, f"{name} is gone"
+            assert expires_ms is not None, f"{name} is gone"
+            assert not queue.consumers, f"{name} is gone, and has consumers"
             assert self.model.now_ms >= queue.used_ms + expires_ms, f"{name} is gone too early"
             self.model.events["queue expired"] += 1
         consumers = self.model.delete(name)
