@@ -25,8 +25,8 @@ help: ## list the targets
 run: $(RUN_STAMP) ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serve)
 	@exec $(PY) -m amqpd serve $(ARGS)
 
-test: $(DEV_STAMP) ## run the tests (ARGS: arguments of pytest)
-	$(PY) -m pytest -q -n $(WORKERS) $(ARGS)
+test: $(DEV_STAMP) ## run the tests, and the conformance suite without what is slow (ARGS: arguments of pytest)
+	$(PY) -m pytest -q -n $(WORKERS) -m 'not slow' $(ARGS)
 
 test-heavy: $(DEV_STAMP) ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)

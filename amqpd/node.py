@@ -321,13 +321,16 @@ class Node:
                 if queue.deleted:
                     continue
                 queue.dispatch()
+                backlog = queue.backlog
+                if not (backlog.memory_bytes or backlog.ready or backlog.unacked or self.congestion.queues):
+                    continue
                 limit = self._shares.of(queue)
-                wanted = queue.next_read(queue.backlog.memory_bytes < limit // 2)
+                wanted = queue.next_read(backlog.memory_bytes < limit // 2)
                 if wanted is not None:
                     queue.reading = True
                     reads.append(Read(queue, *wanted))
                 if self.congestion.update(queue, limit):
-                    queue.backlog.shrink(limit // 2)
+                    backlog.shrink(limit // 2)
         if self.confirms_due:
             due, self.confirms_due = self.confirms_due, {}
             for channel in due:

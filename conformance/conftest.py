@@ -25,12 +25,20 @@ from tests.clients.brokers import Connect, connections
 from tests.clients.wire import Wire
 
 OpenWire = Callable[..., Wire]
+# Everything in them waits for the broker's own time.
+SLOW_FILES = frozenset({"test_ext_expires"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Workers report to the process that started them; only that one writes.
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(), "conformance-outcomes")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.stem in SLOW_FILES:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ def told(channel_number: int) -> str:
     )
 
 
-@rule(SOURCE, "A delivery that is not acknowledged in time closes its channel with 406 and goes back to its queue")
+@rule(SOURCE, "A delivery that is not acknowledged in time closes its channel with 406 and goes back to its queue.")
 @KINDS
 def test_a_consumer_that_keeps_a_delivery_too_long(connection, channel, queue, kind):
     name = queue(kind, **{"x-consumer-timeout": TIMEOUT_MS})
@@ -66,7 +66,7 @@ def test_a_consumer_that_keeps_a_delivery_too_long(connection, channel, queue, k
     assert (got.body, got.method.redelivered) == (b"x", True)
 
 
-@rule(SOURCE, "A consumer that acknowledges in time keeps its channel")
+@rule(SOURCE, "A consumer that acknowledges in time keeps its channel.")
 def test_a_consumer_that_acknowledges_in_time(connection, channel, queue):
     slow_queue = queue("classic", **{"x-consumer-timeout": TIMEOUT_MS})
     reader = Reader(connection.channel(), slow_queue)
@@ -80,7 +80,7 @@ def test_a_consumer_that_acknowledges_in_time(connection, channel, queue):
     assert reader.channel.is_open
 
 
-@rule(SOURCE, "Deliveries without acknowledgement know no timeout")
+@rule(SOURCE, "Deliveries without acknowledgement know no timeout.")
 def test_deliveries_without_acknowledgement(connection, channel, queue):
     name = queue("classic", **{"x-consumer-timeout": TIMEOUT_MS})
     free = Reader(connection.channel(), name, auto_ack=True)
@@ -94,7 +94,7 @@ def test_deliveries_without_acknowledgement(connection, channel, queue):
     assert free.channel.is_open  # its delivery was older
 
 
-@rule(SOURCE, "A consumer's own x-consumer-timeout counts too")
+@rule(SOURCE, "A consumer's own x-consumer-timeout counts too.")
 def test_a_timeout_of_the_consumer(connection, channel, queue):
     name = queue("quorum")
     reader = Reader(connection.channel(), name, arguments={"x-consumer-timeout": TIMEOUT_MS})

@@ -30,7 +30,7 @@ def publish(channel, queue: str, *numbers: int) -> None:
         channel.basic_publish("", queue, str(number).encode())
 
 
-@rule("RabbitMQ: consumer-priority", "The consumer with the higher priority gets everything while it can take it")
+@rule("RabbitMQ: consumer-priority", "The consumer with the higher priority gets everything while it can take it.")
 def test_the_higher_priority_gets_everything(connection, channel, queue):
     low = Reader(connection.channel(), queue, arguments={PRIORITY: 1}, auto_ack=True)
     high = Reader(connection.channel(), queue, arguments={PRIORITY: 10}, auto_ack=True)
@@ -39,7 +39,7 @@ def test_the_higher_priority_gets_everything(connection, channel, queue):
     assert low.settle() == []
 
 
-@rule("RabbitMQ: consumer-priority", "When the prefetch of the higher one is used up, the lower one gets messages")
+@rule("RabbitMQ: consumer-priority", "When the prefetch of the higher one is used up, the lower one gets messages.")
 def test_a_lower_priority_gets_what_is_left(connection, channel, queue):
     first = connection.channel()
     first.basic_qos(prefetch_count=2)
@@ -54,7 +54,7 @@ def test_a_lower_priority_gets_what_is_left(connection, channel, queue):
     assert (high.bodies[2], low.settle()[3:]) == (b"5", [])
 
 
-@rule("RabbitMQ: consumer-priority", "A consumer without x-priority has priority 0, negative ones come after it")
+@rule("RabbitMQ: consumer-priority", "A consumer without x-priority has priority 0, negative ones come after it.")
 def test_no_priority_is_zero(connection, channel, queue):
     below = Reader(connection.channel(), queue, arguments={PRIORITY: -1}, auto_ack=True)
     none = Reader(connection.channel(), queue, auto_ack=True)
@@ -63,7 +63,7 @@ def test_no_priority_is_zero(connection, channel, queue):
     assert below.settle() == []
 
 
-@rule("RabbitMQ: consumer-priority", "Consumers of the same priority take turns")
+@rule("RabbitMQ: consumer-priority", "Consumers of the same priority take turns.")
 def test_equal_priorities_take_turns(connection, channel, queue):
     readers = [Reader(connection.channel(), queue, arguments={PRIORITY: 5}, auto_ack=True) for _ in range(2)]
     publish(channel, queue, *range(10))
@@ -72,7 +72,7 @@ def test_equal_priorities_take_turns(connection, channel, queue):
     assert [len(reader.settle()) for reader in readers] == [5, 5]
 
 
-@rule("RabbitMQ: consumer-priority", "x-priority is an integer")
+@rule("RabbitMQ: consumer-priority", "x-priority is an integer.")
 @pytest.mark.parametrize(
     ("value", "kind"), [("10", "longstr"), (True, "bool"), (None, "void")], ids=["longstr", "bool", "void"]
 )
@@ -82,14 +82,14 @@ def test_a_priority_has_to_be_an_integer(broker, connection, queue, value, kind)
         Reader(connection.channel(), queue, arguments={PRIORITY: value})
 
 
-@rule("RabbitMQ: consumers#arguments", "A consumer argument that nobody knows is accepted")
+@rule("RabbitMQ: consumers#arguments", "A consumer argument that nobody knows is accepted.")
 def test_unknown_consumer_arguments_are_accepted(channel, queue):
     reader = Reader(channel, queue, arguments={"x-nobody-knows-this": 1}, auto_ack=True)
     publish(channel, queue, 1)
     assert reader.wait(1)[0].body == b"1"
 
 
-@rule("RabbitMQ: consumers#arguments", "A consumer argument of another queue type is refused")
+@rule("RabbitMQ: consumers#arguments", "A consumer argument of another queue type is refused.")
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_consumer_arguments_of_streams_are_refused(broker, connection, channel, unique, kind):
     name = unique(kind)
@@ -99,7 +99,7 @@ def test_consumer_arguments_of_streams_are_refused(broker, connection, channel, 
         Reader(connection.channel(), name, arguments={"x-stream-offset": "first"})
 
 
-@rule("RabbitMQ: consumers#exclusivity", "An exclusive consumer refuses other consumers")
+@rule("RabbitMQ: consumers#exclusivity", "An exclusive consumer refuses other consumers.")
 def test_an_exclusive_consumer_refuses_others(broker, connection, queue):
     Reader(connection.channel(), queue, exclusive=True)
     for exclusive in (False, True):
@@ -107,14 +107,14 @@ def test_an_exclusive_consumer_refuses_others(broker, connection, queue):
             Reader(connection.channel(), queue, exclusive=exclusive)
 
 
-@rule("RabbitMQ: consumers#exclusivity", "There can be no exclusive consumer beside another one")
+@rule("RabbitMQ: consumers#exclusivity", "There can be no exclusive consumer beside another one.")
 def test_an_exclusive_consumer_needs_to_be_the_first(broker, connection, queue):
     Reader(connection.channel(), queue)
     with refused(f"ACCESS_REFUSED - {named(broker, 'queue', queue)} in exclusive use"):
         Reader(connection.channel(), queue, exclusive=True)
 
 
-@rule("RabbitMQ: consumers#exclusivity", "When the exclusive consumer is gone, others may come")
+@rule("RabbitMQ: consumers#exclusivity", "When the exclusive consumer is gone, others may come.")
 def test_exclusivity_ends_with_its_consumer(connection, channel, queue):
     holding = connection.channel()
     holding.basic_cancel(Reader(holding, queue, exclusive=True).tag)
@@ -123,7 +123,7 @@ def test_exclusivity_ends_with_its_consumer(connection, channel, queue):
     assert reader.wait(1)[0].body == b"1"
 
 
-@rule("RabbitMQ: consumers#exclusivity", "basic.get is allowed beside an exclusive consumer")
+@rule("RabbitMQ: consumers#exclusivity", "basic.get is allowed beside an exclusive consumer.")
 def test_get_beside_an_exclusive_consumer(connection, channel, queue):
     first = connection.channel()
     first.basic_qos(prefetch_count=1)
@@ -132,7 +132,7 @@ def test_get_beside_an_exclusive_consumer(connection, channel, queue):
     wait_until(lambda: channel.basic_get(queue, auto_ack=True)[2] == b"2")
 
 
-@rule("RabbitMQ: consumer-cancel", "A consumer whose queue is deleted is told with basic.cancel")
+@rule("RabbitMQ: consumer-cancel", "A consumer whose queue is deleted is told with basic.cancel.")
 def test_a_deleted_queue_cancels_its_consumers(connection, channel, unique):
     channel.queue_declare(unique("q"), durable=True)
     readers = [Reader(connection.channel(), unique("q")) for _ in range(2)]
@@ -143,7 +143,7 @@ def test_a_deleted_queue_cancels_its_consumers(connection, channel, unique):
         assert reader.tag not in reader.channel.consumer_tags
 
 
-@rule("RabbitMQ: consumer-cancel", "A client that did not say consumer_cancel_notify is told nothing")
+@rule("RabbitMQ: consumer-cancel", "A client that did not say consumer_cancel_notify is told nothing.")
 @pytest.mark.parametrize("capable", [False, True], ids=["without", "with"])
 def test_cancel_needs_the_capability(broker, connection, unique, capable):
     connection.channel().queue_declare(unique("q"), durable=True)
@@ -165,7 +165,7 @@ def test_cancel_needs_the_capability(broker, connection, unique, capable):
     other.close()
 
 
-@rule("RabbitMQ: consumer-cancel", "The broker's basic.cancel asks for no answer and names the consumer")
+@rule("RabbitMQ: consumer-cancel", "The broker's basic.cancel asks for no answer and names the consumer.")
 def test_the_form_of_a_cancel(broker, connection, unique):
     connection.channel().queue_declare(unique("q"), durable=True)
     client = broker.open_wire()
@@ -180,7 +180,7 @@ def test_the_form_of_a_cancel(broker, connection, unique):
     client.close()
 
 
-@rule("RabbitMQ: consumer-cancel", "Cancelling twice, or a consumer that the broker has cancelled, is no error")
+@rule("RabbitMQ: consumer-cancel", "Cancelling twice, or a consumer that the broker has cancelled, is no error.")
 def test_cancelling_what_is_cancelled(broker, connection, unique):
     connection.channel().queue_declare(unique("q"), durable=True)
     client = broker.open_wire()
@@ -194,7 +194,7 @@ def test_cancelling_what_is_cancelled(broker, connection, unique):
     client.close()
 
 
-@rule("RabbitMQ: consumer-prefetch", "prefetch-count counts for each consumer that comes after it")
+@rule("RabbitMQ: consumer-prefetch", "prefetch-count counts for each consumer that comes after it.")
 def test_prefetch_is_for_each_consumer(connection, channel, queue):
     reading = connection.channel()
     reading.basic_qos(prefetch_count=2)
@@ -207,7 +207,7 @@ def test_prefetch_is_for_each_consumer(connection, channel, queue):
     assert (len(first.settle()), len(second.settle())) == (2, 3)
 
 
-@rule("RabbitMQ: consumer-prefetch", "A prefetch with global is shared by the channel's consumers")
+@rule("RabbitMQ: consumer-prefetch", "A prefetch with global is shared by the channel's consumers.")
 def test_a_global_prefetch_is_shared(connection, channel, queue):
     reading = connection.channel()
     reading.basic_qos(prefetch_count=3, global_qos=True)
@@ -217,7 +217,7 @@ def test_a_global_prefetch_is_shared(connection, channel, queue):
     assert sum(len(reader.settle()) for reader in readers) == 3
 
 
-@rule("RabbitMQ: consumer-prefetch", "With both kinds of prefetch a consumer gets no more than either allows")
+@rule("RabbitMQ: consumer-prefetch", "With both kinds of prefetch a consumer gets no more than either allows.")
 def test_both_kinds_of_prefetch_hold(connection, channel, queue):
     reading = connection.channel()
     reading.basic_qos(prefetch_count=4)
@@ -229,7 +229,7 @@ def test_both_kinds_of_prefetch_hold(connection, channel, queue):
     assert sum(len(reader.settle()) for reader in readers) == 5
 
 
-@rule("RabbitMQ: consumer-prefetch", "A prefetch limit set on a live channel leaves the consumers that it has alone")
+@rule("RabbitMQ: consumer-prefetch", "A prefetch limit set on a live channel leaves the consumers that it has alone.")
 def test_prefetch_does_not_change_older_consumers(connection, channel, queue):
     reading = connection.channel()
     reader = Reader(reading, queue)
@@ -238,7 +238,7 @@ def test_prefetch_does_not_change_older_consumers(connection, channel, queue):
     reader.wait(10)
 
 
-@rule("RabbitMQ: consumer-prefetch", "Without acknowledgements there is no prefetch limit")
+@rule("RabbitMQ: consumer-prefetch", "Without acknowledgements there is no prefetch limit.")
 def test_no_ack_has_no_prefetch(connection, channel, queue):
     reading = connection.channel()
     reading.basic_qos(prefetch_count=1)
@@ -248,7 +248,8 @@ def test_no_ack_has_no_prefetch(connection, channel, queue):
 
 
 @rule(
-    "RabbitMQ: queues#temporary-queues", "An auto-delete queue goes with its last consumer, not before the first one"
+    "RabbitMQ: queues#temporary-queues",
+    "An auto-delete queue goes with its last consumer, not before the first one.",
 )
 def test_auto_delete_waits_for_the_last_consumer(connection, channel, unique):
     channel.queue_declare(unique("q"), durable=True, auto_delete=True)

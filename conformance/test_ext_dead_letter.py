@@ -75,7 +75,7 @@ def first_of(got: Got) -> dict[str, Any]:
     return {key: value for key, value in got.headers.items() if key.startswith("x-first-death")}
 
 
-@rule("RabbitMQ: dlx", "A message that is rejected without requeue is dead-lettered with reason rejected")
+@rule("RabbitMQ: dlx", "A message that is rejected without requeue is dead-lettered with reason rejected.")
 @pytest.mark.parametrize("how", ["reject", "nack"])
 def test_a_rejected_message(letters, how):
     box = letters()
@@ -87,7 +87,7 @@ def test_a_rejected_message(letters, how):
     assert first_of(got) == first_death(box, "rejected")
 
 
-@rule("RabbitMQ: dlx", "nack with multiple dead-letters all of them, in their order")
+@rule("RabbitMQ: dlx", "nack with multiple dead-letters all of them, in their order.")
 def test_nack_multiple_dead_letters_all(letters):
     box = letters()
     for number in range(5):
@@ -99,7 +99,7 @@ def test_nack_multiple_dead_letters_all(letters):
 
 @rule(
     "RabbitMQ: dlx",
-    "A message that expires by its queue's time to live has reason expired and no original-expiration",
+    "A message that expires by its queue's time to live has reason expired and no original-expiration.",
 )
 def test_a_message_expired_by_the_queue(letters):
     box = letters(**{"x-message-ttl": 20})
@@ -109,7 +109,7 @@ def test_a_message_expired_by_the_queue(letters):
     assert first_of(got) == first_death(box, "expired")
 
 
-@rule("RabbitMQ: dlx", "A message that expires by its own expiration loses it, and the entry keeps it")
+@rule("RabbitMQ: dlx", "A message that expires by its own expiration loses it, and the entry keeps it.")
 def test_a_message_expired_by_itself(letters):
     box = letters()
     box.publish("k.1", expiration="20")
@@ -119,7 +119,8 @@ def test_a_message_expired_by_itself(letters):
 
 
 @rule(
-    "RabbitMQ: dlx", "The expiration is taken off at any death, or the message could expire again behind the exchange"
+    "RabbitMQ: dlx",
+    "The expiration is taken off at any death, or the message could expire again behind the exchange.",
 )
 def test_a_rejected_message_loses_its_expiration(letters):
     box = letters()
@@ -130,7 +131,7 @@ def test_a_rejected_message_loses_its_expiration(letters):
     assert got.properties.expiration is None
 
 
-@rule("RabbitMQ: dlx", "What a length limit drops at the head has reason maxlen")
+@rule("RabbitMQ: dlx", "What a length limit drops at the head has reason maxlen.")
 @pytest.mark.parametrize("arguments", [{"x-max-length": 1}, {"x-max-length-bytes": 9}], ids=["count", "bytes"])
 def test_a_message_dropped_by_length(letters, arguments):
     box = letters(**arguments)
@@ -142,7 +143,7 @@ def test_a_message_dropped_by_length(letters, arguments):
     assert take(box.channel, box.source).body == b"second"
 
 
-@rule("RabbitMQ: maxlength", "reject-publish-dlx dead-letters the message that finds no room, with reason maxlen")
+@rule("RabbitMQ: maxlength", "reject-publish-dlx dead-letters the message that finds no room, with reason maxlen.")
 def test_a_message_refused_by_length(letters):
     box = letters(**{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
     box.publish("k.1", b"first")
@@ -152,7 +153,7 @@ def test_a_message_refused_by_length(letters):
     assert take(box.channel, box.source).body == b"first"
 
 
-@rule("RabbitMQ: quorum-queues", "A message that was returned too often has reason delivery_limit")
+@rule("RabbitMQ: quorum-queues", "A message that was returned too often has reason delivery_limit.")
 def test_a_message_beyond_the_delivery_limit(letters):
     box = letters(quorum=True, **{"x-delivery-limit": 2})
     box.publish("k.1", expiration="600000")
@@ -163,7 +164,7 @@ def test_a_message_beyond_the_delivery_limit(letters):
     assert first_of(got) == first_death(box, "delivery_limit")
 
 
-@rule("RabbitMQ: quorum-queues", "A quorum queue writes the same x-death as a classic one")
+@rule("RabbitMQ: quorum-queues", "A quorum queue writes the same x-death as a classic one.")
 def test_a_quorum_queue_dead_letters(letters):
     box = letters(quorum=True)
     box.publish("k.1", headers={"CC": ["c"]})
@@ -173,7 +174,7 @@ def test_a_quorum_queue_dead_letters(letters):
     assert first_of(got) == first_death(box, "rejected")
 
 
-@rule("RabbitMQ: dlx", "The last death is told beside the first")
+@rule("RabbitMQ: dlx", "The last death is told beside the first.")
 @differs(on="rabbitmq<4", why=NOT_IN_3)
 def test_the_last_death_is_told(letters):
     box = letters()
@@ -184,7 +185,7 @@ def test_the_last_death_is_told(letters):
     assert last == {**where, "x-last-death-reason": "rejected"}
 
 
-@rule("RabbitMQ: dlx", "x-death is an array of tables; count is a long, time a timestamp, routing-keys an array")
+@rule("RabbitMQ: dlx", "x-death is an array of tables; count is a long, time a timestamp, routing-keys an array.")
 def test_the_types_of_an_entry(letters):
     box = letters()
     before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
@@ -196,7 +197,7 @@ def test_the_types_of_an_entry(letters):
     assert before <= entry["time"] <= datetime.datetime.now(datetime.UTC)
 
 
-@rule("RabbitMQ: dlx", "A dead letter arrives from the dead letter exchange, under its old key, not as redelivered")
+@rule("RabbitMQ: dlx", "A dead letter arrives from the dead letter exchange, under its old key, not as redelivered.")
 def test_the_delivery_of_a_dead_letter(letters):
     box = letters()
     box.publish("k.1")
@@ -205,7 +206,7 @@ def test_the_delivery_of_a_dead_letter(letters):
     assert (method.exchange, method.routing_key, method.redelivered) == (box.dlx, "k.1", False)
 
 
-@rule("RabbitMQ: dlx", "x-dead-letter-routing-key replaces the key; the entry keeps the old one")
+@rule("RabbitMQ: dlx", "x-dead-letter-routing-key replaces the key; the entry keeps the old one.")
 @pytest.mark.parametrize("key", ["other", ""])
 def test_a_dead_letter_routing_key(letters, key):
     box = letters(**{"x-dead-letter-routing-key": key})
@@ -216,7 +217,7 @@ def test_a_dead_letter_routing_key(letters, key):
     assert timeless(got.deaths) == [box.entry("rejected", "k.1")]
 
 
-@rule("RabbitMQ: dlx", "Properties, own headers and the body survive a death")
+@rule("RabbitMQ: dlx", "Properties, own headers and the body survive a death.")
 def test_everything_else_survives(letters):
     box = letters()
     given = {
@@ -241,7 +242,7 @@ def test_everything_else_survives(letters):
     assert (got.headers["mine"], got.headers["yours"]) == (1, "2")
 
 
-@rule("RabbitMQ: dlx", "CC keys are in the entry, BCC keys are not; the CC header stays when the key stays")
+@rule("RabbitMQ: dlx", "CC keys are in the entry, BCC keys are not; the CC header stays when the key stays.")
 def test_cc_and_bcc_in_the_entry(letters):
     box = letters()
     box.publish("k.1", headers={"CC": ["c.1", "c.2"], "BCC": ["b.1"]})
@@ -252,7 +253,7 @@ def test_cc_and_bcc_in_the_entry(letters):
     assert "BCC" not in got.headers
 
 
-@rule("RabbitMQ: dlx", "A new routing key takes the CC header away")
+@rule("RabbitMQ: dlx", "A new routing key takes the CC header away.")
 def test_a_new_key_removes_cc(letters):
     box = letters(**{"x-dead-letter-routing-key": "other"})
     box.publish("k.1", headers={"CC": ["c.1"], "mine": 1})
@@ -263,7 +264,7 @@ def test_a_new_key_removes_cc(letters):
     assert timeless(got.deaths) == [box.entry("rejected", "k.1", "c.1")]
 
 
-@rule("RabbitMQ: dlx", "A message that came by the default exchange has the empty exchange in its entry")
+@rule("RabbitMQ: dlx", "A message that came by the default exchange has the empty exchange in its entry.")
 def test_the_default_exchange_in_the_entry(letters):
     box = letters()
     box.channel.basic_publish("", box.source, b"x")
@@ -273,7 +274,7 @@ def test_the_default_exchange_in_the_entry(letters):
     assert got.headers["x-first-death-exchange"] == ""
 
 
-@rule("RabbitMQ: dlx", "Requeueing, purging, deleting and acknowledging dead-letter nothing")
+@rule("RabbitMQ: dlx", "Requeueing, purging, deleting and acknowledging dead-letter nothing.")
 def test_what_is_no_death(letters):
     box = letters()
     for body in (b"acked", b"requeued", b"purged"):
@@ -290,7 +291,7 @@ def test_what_is_no_death(letters):
     assert depth(box.channel, box.dead) == 0
 
 
-@rule("RabbitMQ: dlx", "Closing a channel requeues what it held, it does not dead-letter")
+@rule("RabbitMQ: dlx", "Closing a channel requeues what it held, it does not dead-letter.")
 def test_closing_a_channel_is_no_death(letters, connection):
     box = letters()
     box.publish("k", b"held")
@@ -302,7 +303,7 @@ def test_closing_a_channel_is_no_death(letters, connection):
     assert depth(box.channel, box.dead) == 0
 
 
-@rule("RabbitMQ: dlx", "A message that is dead-lettered keeps its time in seconds of the first such death")
+@rule("RabbitMQ: dlx", "A message that is dead-lettered keeps its time in seconds of the first such death.")
 def test_the_time_is_that_of_the_first_death(letters):
     box = letters()
     box.channel.queue_bind(box.source, box.dlx)  # what dies comes back, and into the dead queue as well

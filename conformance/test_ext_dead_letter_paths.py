@@ -31,7 +31,7 @@ def told(deaths: list[dict]) -> list[tuple]:
     return [(entry["queue"], entry["reason"], entry["count"]) for entry in deaths]
 
 
-@rule("RabbitMQ: dlx", "Several deaths: the newest entry stands first, x-first-death-* stays that of the first")
+@rule("RabbitMQ: dlx", "Several deaths: the newest entry stands first, x-first-death-* stays that of the first.")
 def test_two_hops(channel, unique):
     first, second, last = unique("1"), unique("2"), unique("3")
     channel.queue_declare(first, exclusive=True, arguments=to("", second))
@@ -46,7 +46,7 @@ def test_two_hops(channel, unique):
     assert (got.headers["x-first-death-queue"], got.headers["x-first-death-reason"]) == (first, "rejected")
 
 
-@rule("RabbitMQ: dlx", "x-last-death-* follows the last death")
+@rule("RabbitMQ: dlx", "x-last-death-* follows the last death.")
 @differs(on="rabbitmq<4", why="x-last-death-* came with RabbitMQ 4")
 def test_the_last_death_follows(channel, unique):
     first, second, last = unique("1"), unique("2"), unique("3")
@@ -66,7 +66,7 @@ def test_the_last_death_follows(channel, unique):
     assert [headers[f"x-first-death-{what}"] for what in ("queue", "reason", "exchange")] == [first, "rejected", ""]
 
 
-@rule("RabbitMQ: dlx", "Two reasons in one queue are two entries, in the order of the deaths")
+@rule("RabbitMQ: dlx", "Two reasons in one queue are two entries, in the order of the deaths.")
 @differs(on="rabbitmq<4", why="RabbitMQ 3 turns the older entries around at each death")
 def test_two_reasons_in_one_queue(channel, unique):
     work, wait = unique("work"), unique("wait")
@@ -79,7 +79,7 @@ def test_two_reasons_in_one_queue(channel, unique):
     assert told(got.deaths) == [(work, "expired", 1), (wait, "rejected", 1), (work, "rejected", 1)]
 
 
-@rule("RabbitMQ: dlx", "The retry pattern: each turn adds one to the counts of the same two entries")
+@rule("RabbitMQ: dlx", "The retry pattern: each turn adds one to the counts of the same two entries.")
 def test_counts_grow_in_a_retry_loop(channel, unique):
     work, wait = unique("work"), unique("wait")
     channel.queue_declare(work, exclusive=True, arguments=to("", wait))
@@ -92,7 +92,8 @@ def test_counts_grow_in_a_retry_loop(channel, unique):
 
 
 @rule(
-    "RabbitMQ: dlx", "A circle in which nobody rejects ends: the message is dropped where it would die a second time"
+    "RabbitMQ: dlx",
+    "A circle in which nobody rejects ends: the message is dropped where it would die a second time.",
 )
 def test_a_circle_without_rejection_ends(channel, unique):
     first, second, seen = unique("1"), unique("2"), unique("seen")
@@ -109,7 +110,7 @@ def test_a_circle_without_rejection_ends(channel, unique):
         assert (got.body, told(got.deaths)) == (body, [(second, "expired", 1), (first, "expired", 1)])
 
 
-@rule("RabbitMQ: dlx", "A queue that is its own dead letter target drops what expires in it")
+@rule("RabbitMQ: dlx", "A queue that is its own dead letter target drops what expires in it.")
 def test_a_circle_of_one_queue(channel, unique):
     queue, seen = unique("q"), unique("seen")
     channel.exchange_declare(unique("ex"), "fanout", auto_delete=True)
@@ -123,7 +124,7 @@ def test_a_circle_of_one_queue(channel, unique):
         assert (got.body, told(got.deaths)) == (body, [(queue, "expired", 1)])
 
 
-@rule("RabbitMQ: dlx", "A consumer that rejects keeps the circle going, in one queue too")
+@rule("RabbitMQ: dlx", "A consumer that rejects keeps the circle going, in one queue too.")
 def test_rejection_keeps_a_circle_of_one_queue_going(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments=to("", unique("q")))
     channel.basic_publish("", unique("q"), b"x")
@@ -133,7 +134,7 @@ def test_rejection_keeps_a_circle_of_one_queue_going(channel, unique):
 
 @rule(
     "RabbitMQ: dlx",
-    "While the dead letter exchange does not exist, dead letters are dropped; declared later, it gets them",
+    "While the dead letter exchange does not exist, dead letters are dropped; declared later, it gets them.",
 )
 def test_the_exchange_may_come_later(channel, unique):
     source, dead, dlx = unique("source"), unique("dead"), unique("dlx")
@@ -157,7 +158,7 @@ def test_the_exchange_may_come_later(channel, unique):
     assert take(channel, dead).body == b"kept again"
 
 
-@rule("RabbitMQ: dlx", "Dead letters take all their keys to the dead letter exchange: the routing key, CC and BCC")
+@rule("RabbitMQ: dlx", "Dead letters take all their keys to the dead letter exchange: the routing key, CC and BCC.")
 def test_dead_letters_take_all_their_keys(channel, unique):
     source, dlx = unique("source"), unique("dlx")
     channel.exchange_declare(dlx, "direct", auto_delete=True)
@@ -171,7 +172,7 @@ def test_dead_letters_take_all_their_keys(channel, unique):
         assert take(channel, unique(f"by.{key}")).body == b"x"
 
 
-@rule("RabbitMQ: dlx", "With a dead letter routing key that key alone routes")
+@rule("RabbitMQ: dlx", "With a dead letter routing key that key alone routes.")
 def test_a_dead_letter_routing_key_routes_alone(channel, unique):
     source, dlx = unique("source"), unique("dlx")
     channel.exchange_declare(dlx, "direct", auto_delete=True)
@@ -185,7 +186,7 @@ def test_a_dead_letter_routing_key_routes_alone(channel, unique):
     assert depth(channel, unique("by.cc")) == 0
 
 
-@rule("RabbitMQ: ae", "What the dead letter exchange cannot route goes to its alternate exchange")
+@rule("RabbitMQ: ae", "What the dead letter exchange cannot route goes to its alternate exchange.")
 def test_a_dead_letter_exchange_has_an_alternate(channel, unique):
     source, dlx, other, dead = (unique(word) for word in ("source", "dlx", "other", "dead"))
     channel.exchange_declare(other, "fanout", auto_delete=True)
@@ -199,7 +200,7 @@ def test_a_dead_letter_exchange_has_an_alternate(channel, unique):
     channel.exchange_delete(dlx)
 
 
-@rule("RabbitMQ: dlx", "An internal exchange, which nobody can publish to, can be a dead letter exchange")
+@rule("RabbitMQ: dlx", "An internal exchange, which nobody can publish to, can be a dead letter exchange.")
 def test_an_internal_exchange_takes_dead_letters(channel, unique):
     source, dlx, dead = (unique(word) for word in ("source", "dlx", "dead"))
     channel.exchange_declare(dlx, "fanout", internal=True)
@@ -212,7 +213,7 @@ def test_an_internal_exchange_takes_dead_letters(channel, unique):
     channel.exchange_delete(dlx)
 
 
-@rule("RabbitMQ: dlx", "One death can have several targets; each copy tells the same")
+@rule("RabbitMQ: dlx", "One death can have several targets; each copy tells the same.")
 def test_a_death_fans_out(channel, unique):
     source, dlx = unique("source"), unique("dlx")
     channel.exchange_declare(dlx, "fanout", auto_delete=True)
@@ -228,7 +229,7 @@ def test_a_death_fans_out(channel, unique):
     assert told(seen[0]["x-death"]) == [(source, "rejected", 1)]
 
 
-@rule("RabbitMQ: dlx", "Dead letters keep the order in which they died")
+@rule("RabbitMQ: dlx", "Dead letters keep the order in which they died.")
 def test_dead_letters_keep_their_order(channel, unique):
     channel.queue_declare(unique("dead"), exclusive=True)
     arguments = {"x-max-length": 5, **to("", unique("dead"))}
@@ -239,7 +240,7 @@ def test_dead_letters_keep_their_order(channel, unique):
     assert bodies(channel, unique("q"), 5) == [str(number).encode() for number in range(20, 25)]
 
 
-@rule("RabbitMQ: dlx", "A death that a client writes into its headers is not believed")
+@rule("RabbitMQ: dlx", "A death that a client writes into its headers is not believed.")
 @differs(on="rabbitmq<4", why="RabbitMQ 3 reads the x-death of a publish, RabbitMQ 4 does not (release notes 4.0.1)")
 def test_a_republished_x_death_is_ignored(channel, unique):
     source, dead = unique("source"), unique("dead")
@@ -255,7 +256,8 @@ def test_a_republished_x_death_is_ignored(channel, unique):
 
 
 @rule(
-    "RabbitMQ: dlx", "A message that was published with somebody's x-death is delivered with it as long as it lives"
+    "RabbitMQ: dlx",
+    "A message that was published with somebody's x-death is delivered with it as long as it lives.",
 )
 def test_a_published_x_death_is_delivered(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True)
@@ -264,7 +266,7 @@ def test_a_published_x_death_is_delivered(channel, unique):
     assert take(channel, unique("q")).deaths == mine
 
 
-@rule("RabbitMQ: dlx", "A publish that is dead-lettered at once is confirmed all the same")
+@rule("RabbitMQ: dlx", "A publish that is dead-lettered at once is confirmed all the same.")
 @pytest.mark.parametrize("arguments", [{"x-message-ttl": 0}, {"x-max-length": 0}], ids=["ttl", "length"])
 def test_a_publish_that_dies_is_confirmed(channel, unique, arguments):
     channel.queue_declare(unique("dead"), exclusive=True)
@@ -274,7 +276,7 @@ def test_a_publish_that_dies_is_confirmed(channel, unique, arguments):
     assert take(channel, unique("dead")).body == b"x"
 
 
-@rule("RabbitMQ: dlx", "A waiting consumer of the target gets a dead letter at once")
+@rule("RabbitMQ: dlx", "A waiting consumer of the target gets a dead letter at once.")
 def test_a_consumer_gets_dead_letters(channel, unique):
     channel.queue_declare(unique("dead"), exclusive=True)
     channel.queue_declare(unique("q"), exclusive=True, arguments=to("", unique("dead")))
@@ -284,7 +286,7 @@ def test_a_consumer_gets_dead_letters(channel, unique):
     assert told(reader.wait(1)[0].deaths) == [(unique("q"), "rejected", 1)]
 
 
-@rule("RabbitMQ: quorum-queues", "At-least-once dead lettering delivers, with the same headers")
+@rule("RabbitMQ: quorum-queues", "At-least-once dead lettering delivers, with the same headers.")
 def test_at_least_once(channel, unique):
     source, dead = unique("source"), unique("dead")
     channel.queue_declare(dead, durable=True)

@@ -46,7 +46,7 @@ def delay(milliseconds: object) -> pika.BasicProperties:
     return pika.BasicProperties(headers={"x-delay": milliseconds, "mine": 1})
 
 
-@rule(SOURCE, "A message with x-delay arrives when its delay is over, and not before")
+@rule(SOURCE, "A message with x-delay arrives when its delay is over, and not before.")
 def test_a_delayed_message_arrives_in_time(channel, delayed):
     exchange, queue = delayed()
     before = time.monotonic()
@@ -57,14 +57,14 @@ def test_a_delayed_message_arrives_in_time(channel, delayed):
     assert (got.body, got.method.exchange, got.method.routing_key) == (b"x", exchange, "k")
 
 
-@rule(SOURCE, "A message that was delayed arrives with x-delay negative, so that no other exchange delays it again")
+@rule(SOURCE, "A message that was delayed arrives with x-delay negative, so that no other exchange delays it again.")
 def test_the_header_is_negative_afterwards(channel, delayed):
     exchange, queue = delayed()
     channel.basic_publish(exchange, "k", b"x", delay(30))
     assert take(channel, queue, within_s=5).headers == {"x-delay": -30, "mine": 1}
 
 
-@rule(SOURCE, "A shorter delay overtakes a longer one")
+@rule(SOURCE, "A shorter delay overtakes a longer one.")
 def test_messages_arrive_in_the_order_of_their_times(channel, delayed):
     exchange, queue = delayed()
     for milliseconds in (500, 300, 100):
@@ -72,7 +72,7 @@ def test_messages_arrive_in_the_order_of_their_times(channel, delayed):
     assert [take(channel, queue, within_s=5).body for _ in range(3)] == [b"100", b"300", b"500"]
 
 
-@rule(SOURCE, "Without x-delay, with 0 or less, a message is not delayed")
+@rule(SOURCE, "Without x-delay, with 0 or less, a message is not delayed.")
 @pytest.mark.parametrize("value", [None, 0, -5], ids=["none", "zero", "negative"])
 def test_no_delay(channel, delayed, value):
     exchange, queue = delayed()
@@ -81,7 +81,7 @@ def test_no_delay(channel, delayed, value):
     assert depth(channel, queue) == 1
 
 
-@rule(SOURCE, "x-delay may be a string of digits")
+@rule(SOURCE, "x-delay may be a string of digits.")
 def test_a_string_of_digits(channel, delayed):
     exchange, queue = delayed()
     before = time.monotonic()
@@ -90,7 +90,7 @@ def test_a_string_of_digits(channel, delayed):
     assert time.monotonic() - before >= 0.100
 
 
-@rule(SOURCE, "x-delayed-type says how the exchange routes")
+@rule(SOURCE, "x-delayed-type says how the exchange routes.")
 @pytest.mark.parametrize(
     ("kind", "binding", "key", "matches"),
     [
@@ -111,7 +111,7 @@ def test_the_delayed_type_routes(channel, unique, kind, binding, key, matches):
     assert (depth(channel, unique("q")) > 0) is matches
 
 
-@rule(SOURCE, "The bindings count that there are when the delay is over")
+@rule(SOURCE, "The bindings count that there are when the delay is over.")
 def test_bindings_at_the_end_of_the_delay_count(channel, delayed, unique):
     exchange, queue = delayed()
     channel.basic_publish(exchange, "late", b"x", delay(300))
@@ -119,7 +119,7 @@ def test_bindings_at_the_end_of_the_delay_count(channel, delayed, unique):
     assert take(channel, queue, within_s=5).body == b"x"
 
 
-@rule(SOURCE, "x-delayed-type is required, and names another type that exists")
+@rule(SOURCE, "x-delayed-type is required, and names another type that exists.")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -135,7 +135,7 @@ def test_the_delayed_type_is_checked(channel, unique, arguments, told):
         channel.exchange_declare(unique("ex"), DELAYED, arguments=arguments)
 
 
-@rule(SOURCE, "amqpd: every exchange delays a message with x-delay, the default exchange too")
+@rule(SOURCE, "amqpd: every exchange delays a message with x-delay, the default exchange too.")
 @pytest.mark.parametrize("kind", ["default", "direct", "topic", "fanout"])
 def test_every_exchange_delays(channel, unique, kind):
     queue = unique("q")
@@ -151,7 +151,7 @@ def test_every_exchange_delays(channel, unique, kind):
     assert got.headers["x-delay"] == -150
 
 
-@rule(SOURCE, "A delay and an expiration: the expiration begins when the message is in its queue")
+@rule(SOURCE, "A delay and an expiration: the expiration begins when the message is in its queue.")
 def test_a_delay_and_an_expiration(channel, unique):
     channel.queue_declare(unique("dead"), exclusive=True)
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": unique("dead")}

@@ -45,7 +45,7 @@ def drained(channel, queue: str) -> list[bytes]:
     return bodies(channel, queue, depth(channel, queue))
 
 
-@rule("RabbitMQ: exchanges", "An exchange of a type that the broker does not know is refused")
+@rule("RabbitMQ: exchanges", "An exchange of a type that the broker does not know is refused.")
 def test_an_unknown_type_is_refused(broker, connection, unique):
     name = "COMMAND_INVALID" if broker.is_("rabbitmq<4") else "PRECONDITION_FAILED"  # since 4.0 only the channel ends
     with refused(f"{name} - unknown exchange type 'x-nobody-knows-this'"):
@@ -53,7 +53,8 @@ def test_an_unknown_type_is_refused(broker, connection, unique):
 
 
 @rule(
-    "RabbitMQ: exchanges#consistent-hash", "Every message goes to exactly one queue, the same key always to the same"
+    "RabbitMQ: exchanges#consistent-hash",
+    "Every message goes to exactly one queue, the same key always to the same.",
 )
 def test_a_key_keeps_its_queue(channel, exchange, unique):
     name = exchange(HASH)
@@ -67,7 +68,7 @@ def test_a_key_keeps_its_queue(channel, exchange, unique):
         assert all(got.count(body) == 3 for body in got)
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "The binding key is a weight: shares follow it")
+@rule("RabbitMQ: exchanges#consistent-hash", "The binding key is a weight: shares follow it.")
 def test_shares_follow_the_weights(channel, exchange, unique):
     name = exchange(HASH)
     light, heavy = bound(channel, name, [unique("light"), unique("heavy")], ["1", "4"])
@@ -78,7 +79,10 @@ def test_shares_follow_the_weights(channel, exchange, unique):
     assert MANY * 0.08 < shares[0] < MANY * 0.36
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "A new queue takes its share, and no message moves between the old ones")
+@rule(
+    "RabbitMQ: exchanges#consistent-hash",
+    "A new queue takes its share, and no message moves between the old ones.",
+)
 def test_a_new_queue_moves_only_what_it_takes(channel, exchange, unique):
     name = exchange(HASH)
     names = [unique(f"q{number}") for number in range(3)]
@@ -97,7 +101,7 @@ def test_a_new_queue_moves_only_what_it_takes(channel, exchange, unique):
     assert {after[body] for body in moved} == {names[2]}
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "A weight is a number above 0")
+@rule("RabbitMQ: exchanges#consistent-hash", "A weight is a number above 0.")
 @pytest.mark.parametrize(
     ("key", "told"),
     [
@@ -116,7 +120,7 @@ def test_a_weight_has_to_be_a_number(connection, channel, exchange, unique, key,
         connection.channel().queue_bind(unique("q"), name, key)
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "hash-header takes a header's value in place of the routing key")
+@rule("RabbitMQ: exchanges#consistent-hash", "hash-header takes a header's value in place of the routing key.")
 def test_a_header_can_be_hashed(channel, exchange, unique):
     name = exchange(HASH, hash_header="who")
     queues = bound(channel, name, [unique("a"), unique("b")], ["1", "1"])
@@ -129,7 +133,7 @@ def test_a_header_can_be_hashed(channel, exchange, unique):
     assert not set(found[0]) & set(found[1])
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "hash-property takes message_id, correlation_id or timestamp")
+@rule("RabbitMQ: exchanges#consistent-hash", "hash-property takes message_id, correlation_id or timestamp.")
 @pytest.mark.parametrize("what", ["message_id", "correlation_id", "timestamp"])
 def test_a_property_can_be_hashed(channel, exchange, unique, what):
     name = exchange(HASH, hash_property=what)
@@ -143,7 +147,7 @@ def test_a_property_can_be_hashed(channel, exchange, unique, what):
     assert not set(found[0]) & set(found[1])
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "Messages without the header are alike: they all go to one queue")
+@rule("RabbitMQ: exchanges#consistent-hash", "Messages without the header are alike: they all go to one queue.")
 def test_without_the_header_all_are_alike(channel, exchange, unique):
     name = exchange(HASH, hash_header="who")
     queues = bound(channel, name, [unique("a"), unique("b")], ["1", "1"])
@@ -152,7 +156,10 @@ def test_without_the_header_all_are_alike(channel, exchange, unique):
     assert sorted(depth(channel, queue) for queue in queues) == [0, 20]
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "Other properties cannot be hashed, nor a header and a property at once")
+@rule(
+    "RabbitMQ: exchanges#consistent-hash",
+    "Other properties cannot be hashed, nor a header and a property at once.",
+)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -169,7 +176,7 @@ def test_what_cannot_be_hashed(channel, unique, arguments, told):
         channel.exchange_declare(unique("ex"), HASH, arguments=arguments)
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "Without bindings a message is unroutable")
+@rule("RabbitMQ: exchanges#consistent-hash", "Without bindings a message is unroutable.")
 @pytest.mark.parametrize("kind", [HASH, MODULUS, RANDOM, HISTORY])
 def test_without_bindings_a_message_is_unroutable(channel, exchange, kind):
     name = exchange(kind)
@@ -177,7 +184,7 @@ def test_without_bindings_a_message_is_unroutable(channel, exchange, kind):
         channel.basic_publish(name, "k", b"x", mandatory=True)
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "A queue that is unbound gets nothing more; the others get all")
+@rule("RabbitMQ: exchanges#consistent-hash", "A queue that is unbound gets nothing more; the others get all.")
 @pytest.mark.parametrize("kind", [HASH, MODULUS, RANDOM])
 def test_an_unbound_queue_gets_nothing(channel, exchange, unique, kind):
     name = exchange(kind)
@@ -190,7 +197,7 @@ def test_an_unbound_queue_gets_nothing(channel, exchange, unique, kind):
 
 @rule(
     "RabbitMQ: exchanges#modulus-hash",
-    "Each message goes to one queue, whatever the binding keys; each key to its own",
+    "Each message goes to one queue, whatever the binding keys; each key to its own.",
 )
 def test_modulus_hash(channel, exchange, unique):
     name = exchange(MODULUS)
@@ -205,7 +212,7 @@ def test_modulus_hash(channel, exchange, unique):
         assert all(got.count(body) == 2 for body in got)
 
 
-@rule("RabbitMQ: exchanges#random", "Each message goes to one queue, drawn anew each time; keys do not matter")
+@rule("RabbitMQ: exchanges#random", "Each message goes to one queue, drawn anew each time; keys do not matter.")
 def test_random(channel, exchange, unique):
     name = exchange(RANDOM)
     queues = bound(channel, name, [unique(f"q{number}") for number in range(2)], ["a", "b"])
@@ -218,7 +225,7 @@ def test_random(channel, exchange, unique):
 
 @rule(
     "RabbitMQ: exchanges#recent-history",
-    "A queue that is bound gets the last 20 messages, oldest first, then the new ones",
+    "A queue that is bound gets the last 20 messages, oldest first, then the new ones.",
 )
 def test_recent_history(channel, exchange, unique):
     name = exchange(HISTORY)
@@ -233,7 +240,7 @@ def test_recent_history(channel, exchange, unique):
     assert depth(channel, unique("q")) == 0
 
 
-@rule("RabbitMQ: exchanges#recent-history", "x-recent-history-length says how many are kept")
+@rule("RabbitMQ: exchanges#recent-history", "x-recent-history-length says how many are kept.")
 def test_the_length_of_a_history(channel, unique):
     channel.exchange_declare(unique("ex"), HISTORY, arguments={"x-recent-history-length": 2})
     for number in range(5):
@@ -243,7 +250,7 @@ def test_the_length_of_a_history(channel, unique):
     assert depth(channel, unique("q")) == 0
 
 
-@rule("RabbitMQ: exchanges#recent-history", "The length is a positive integer")
+@rule("RabbitMQ: exchanges#recent-history", "The length is a positive integer.")
 @pytest.mark.parametrize(("value", "printed"), [(0, "0"), (-1, "-1"), ("5", '<<"5">>')])
 def test_an_invalid_length_is_refused(channel, unique, value, printed):
     told = f"Invalid argument {printed}, 'x-recent-history-length' must be a positive integer"
@@ -253,7 +260,7 @@ def test_an_invalid_length_is_refused(channel, unique, value, printed):
 
 @rule(
     "RabbitMQ: exchanges#recent-history",
-    "It routes as a fanout exchange does, and x-recent-history-no-store keeps a message out",
+    "It routes as a fanout exchange does, and x-recent-history-no-store keeps a message out.",
 )
 def test_messages_that_are_not_stored(channel, exchange, unique):
     name = exchange(HISTORY)
@@ -265,7 +272,7 @@ def test_messages_that_are_not_stored(channel, exchange, unique):
     assert drained(channel, unique("late")) == [b"kept"]
 
 
-@rule("RabbitMQ: exchanges#recent-history", "An exchange that is bound gets the history too, and routes it")
+@rule("RabbitMQ: exchanges#recent-history", "An exchange that is bound gets the history too, and routes it.")
 def test_an_exchange_gets_the_history(channel, exchange, unique):
     name = exchange(HISTORY)
     channel.basic_publish(name, "k", b"x")
@@ -275,7 +282,7 @@ def test_an_exchange_gets_the_history(channel, exchange, unique):
     assert take(channel, unique("q")).body == b"x"
 
 
-@rule("RabbitMQ: exchanges#consistent-hash", "An exchange can be bound to these types as a queue can")
+@rule("RabbitMQ: exchanges#consistent-hash", "An exchange can be bound to these types as a queue can.")
 @pytest.mark.parametrize("kind", [HASH, MODULUS, RANDOM])
 def test_an_exchange_behind_the_exchange(channel, exchange, unique, kind):
     name = exchange(kind)
@@ -286,7 +293,7 @@ def test_an_exchange_behind_the_exchange(channel, exchange, unique, kind):
     assert take(channel, unique("q")).body == b"x"
 
 
-@rule("RabbitMQ: ae", "The alternate exchange is a name, and is compared when an exchange is declared again")
+@rule("RabbitMQ: ae", "The alternate exchange is a name, and is compared when an exchange is declared again.")
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
@@ -303,7 +310,7 @@ def test_the_alternate_exchange_is_compared(broker, connection, unique, first, s
         connection.channel().exchange_declare(unique("ex"), "direct", arguments=second)
 
 
-@rule("RabbitMQ: ae", "The alternate exchange is a string")
+@rule("RabbitMQ: ae", "The alternate exchange is a string.")
 def test_the_alternate_exchange_has_to_be_a_string(broker, channel, unique):
     where = named(broker, "exchange", unique("ex"))
     with refused(f"PRECONDITION_FAILED - invalid type 'signedint' for arg 'alternate-exchange' in {where}"):

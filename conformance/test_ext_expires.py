@@ -19,7 +19,7 @@ EXPIRES_S = EXPIRES_MS / 1000
 ARGUMENTS = {"x-expires": EXPIRES_MS}
 
 
-@rule("RabbitMQ: ttl#queue-ttl", "An unused queue is deleted after x-expires, and not before")
+@rule("RabbitMQ: ttl#queue-ttl", "An unused queue is deleted after x-expires, and not before.")
 @pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
 def test_an_unused_queue_expires(connection, channel, unique, durable):
     before = time.monotonic()
@@ -30,7 +30,7 @@ def test_an_unused_queue_expires(connection, channel, unique, durable):
     assert gone(connection, unique("q"))
 
 
-@rule("RabbitMQ: ttl#queue-ttl", "A queue with a consumer does not expire; after the last one left it does")
+@rule("RabbitMQ: ttl#queue-ttl", "A queue with a consumer does not expire; after the last one left it does.")
 def test_a_consumer_keeps_a_queue(connection, channel, unique):
     channel.queue_declare(unique("used"), durable=True, arguments=ARGUMENTS)
     reader = Reader(channel, unique("used"))
@@ -43,7 +43,7 @@ def test_a_consumer_keeps_a_queue(connection, channel, unique):
     assert time.monotonic() - before >= EXPIRES_S
 
 
-@rule("RabbitMQ: ttl#queue-ttl", "Cancelling one of two consumers starts nothing")
+@rule("RabbitMQ: ttl#queue-ttl", "Cancelling one of two consumers starts nothing.")
 def test_the_other_consumer_keeps_the_queue(connection, channel, unique):
     channel.queue_declare(unique("used"), durable=True, arguments=ARGUMENTS)
     first, _ = Reader(channel, unique("used")), Reader(channel, unique("used"))
@@ -53,7 +53,7 @@ def test_the_other_consumer_keeps_the_queue(connection, channel, unique):
     assert reachable(connection, unique("used"))
 
 
-@rule("RabbitMQ: ttl#queue-ttl", "A declaration of the queue, passive or not, is a use of it")
+@rule("RabbitMQ: ttl#queue-ttl", "A declaration of the queue, passive or not, is a use of it.")
 @pytest.mark.parametrize("passive", [False, True], ids=["active", "passive"])
 def test_a_declaration_keeps_a_queue(connection, channel, unique, passive):
     channel.queue_declare(unique("q"), durable=True, arguments={"x-expires": 1500})
@@ -64,7 +64,7 @@ def test_a_declaration_keeps_a_queue(connection, channel, unique, passive):
     assert reachable(connection, unique("q"))
 
 
-@rule("RabbitMQ: ttl#queue-ttl", "basic.get is a use of the queue, even when it finds nothing")
+@rule("RabbitMQ: ttl#queue-ttl", "basic.get is a use of the queue, even when it finds nothing.")
 def test_a_get_keeps_a_queue(connection, channel, unique):
     channel.queue_declare(unique("q"), durable=True, arguments={"x-expires": 1500})
     end = time.monotonic() + 2.5
@@ -74,14 +74,14 @@ def test_a_get_keeps_a_queue(connection, channel, unique):
     assert reachable(connection, unique("q"))
 
 
-@rule("RabbitMQ: ttl#queue-ttl", "Publishing into a queue is no use of it")
+@rule("RabbitMQ: ttl#queue-ttl", "Publishing into a queue is no use of it.")
 def test_publishing_does_not_keep_a_queue(connection, channel, unique):
     channel.queue_declare(unique("q"), durable=True, arguments=ARGUMENTS)
     wait_until(lambda: not reachable(connection, unique("q")))  # which publishes all the time
     assert gone(connection, unique("q"))
 
 
-@rule("RabbitMQ: dlx", "The messages of a queue that expires are not dead-lettered")
+@rule("RabbitMQ: dlx", "The messages of a queue that expires are not dead-lettered.")
 def test_an_expiring_queue_dead_letters_nothing(connection, channel, unique):
     channel.queue_declare(unique("dead"), exclusive=True)
     routes = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": unique("dead")}
@@ -91,7 +91,7 @@ def test_an_expiring_queue_dead_letters_nothing(connection, channel, unique):
     assert depth(channel, unique("dead")) == 0
 
 
-@rule("RabbitMQ: quorum-queues", "A quorum queue that nobody uses expires too")
+@rule("RabbitMQ: quorum-queues", "A quorum queue that nobody uses expires too.")
 def test_a_quorum_queue_expires(connection, channel, unique):
     channel.queue_declare(unique("q"), durable=True, arguments={**ARGUMENTS, "x-queue-type": "quorum"})
     # Each look is a use of the queue, so they are further apart than its life is long. RabbitMQ 3.10 ends the
@@ -100,7 +100,7 @@ def test_a_quorum_queue_expires(connection, channel, unique):
     wait_until(lambda: gone(connection, unique("q")), pause_s=4 * EXPIRES_S)
 
 
-@rule("RabbitMQ: ttl#queue-ttl", "The name of an expired queue is free, with any arguments")
+@rule("RabbitMQ: ttl#queue-ttl", "The name of an expired queue is free, with any arguments.")
 def test_a_name_that_expired_can_be_declared_anew(connection, channel, unique):
     channel.queue_declare(unique("q"), durable=True, arguments=ARGUMENTS)
     wait_until(lambda: not reachable(connection, unique("q")))

@@ -29,7 +29,7 @@ def fill(channel, queue: str, count: int) -> None:
         channel.basic_publish("", queue, str(number).encode())
 
 
-@rule("RabbitMQ: maxlength", "A full queue drops its oldest message for a new one")
+@rule("RabbitMQ: maxlength", "A full queue drops its oldest message for a new one.")
 @pytest.mark.parametrize("arguments", [{}, {"x-overflow": "drop-head"}], ids=["default", "drop-head"])
 def test_the_oldest_message_is_dropped(channel, unique, arguments):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 3, **arguments})
@@ -38,7 +38,7 @@ def test_the_oldest_message_is_dropped(channel, unique, arguments):
     assert bodies(channel, unique("q"), 3) == [b"7", b"8", b"9"]
 
 
-@rule("RabbitMQ: maxlength", "x-max-length-bytes counts the bytes of the bodies, not of properties and headers")
+@rule("RabbitMQ: maxlength", "x-max-length-bytes counts the bytes of the bodies, not of properties and headers.")
 def test_the_bytes_of_bodies_count(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length-bytes": 10})
     properties = pika.BasicProperties(headers={"large": "x" * 1000})
@@ -48,7 +48,7 @@ def test_the_bytes_of_bodies_count(channel, unique):
     assert bodies(channel, unique("q"), 2) == [b"2bbbb", b"3cccc"]
 
 
-@rule("RabbitMQ: maxlength", "A message that is larger than the whole limit is dropped too")
+@rule("RabbitMQ: maxlength", "A message that is larger than the whole limit is dropped too.")
 def test_a_message_beyond_the_limit_is_dropped(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length-bytes": 10})
     channel.basic_publish("", unique("q"), b"small")
@@ -56,7 +56,7 @@ def test_a_message_beyond_the_limit_is_dropped(channel, unique):
     wait_until(lambda: depth(channel, unique("q")) == 0)
 
 
-@rule("RabbitMQ: maxlength", "Empty bodies count as messages, and as no bytes")
+@rule("RabbitMQ: maxlength", "Empty bodies count as messages, and as no bytes.")
 def test_empty_bodies(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 2, "x-max-length-bytes": 0})
     for _ in range(3):
@@ -64,7 +64,7 @@ def test_empty_bodies(channel, unique):
     assert depth(channel, unique("q")) == 2
 
 
-@rule("RabbitMQ: maxlength", "Whichever of two limits is reached first counts")
+@rule("RabbitMQ: maxlength", "Whichever of two limits is reached first counts.")
 @pytest.mark.parametrize(("length", "size"), [(2, 1000), (1000, 2)], ids=["length", "bytes"])
 def test_the_lower_limit_counts(channel, unique, length, size):
     arguments = {"x-max-length": length, "x-max-length-bytes": size}
@@ -73,7 +73,7 @@ def test_the_lower_limit_counts(channel, unique, length, size):
     assert bodies(channel, unique("q"), 2) == [b"3", b"4"]
 
 
-@rule("RabbitMQ: maxlength", "Messages that consumers hold do not count")
+@rule("RabbitMQ: maxlength", "Messages that consumers hold do not count.")
 def test_unacknowledged_messages_do_not_count(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 2})
     fill(channel, unique("q"), 2)
@@ -85,7 +85,7 @@ def test_unacknowledged_messages_do_not_count(channel, unique):
     assert bodies(channel, unique("q"), 2) == [b"a", b"b"]
 
 
-@rule("RabbitMQ: maxlength", "What comes back into a full queue makes it drop its head: the oldest, which came back")
+@rule("RabbitMQ: maxlength", "What comes back into a full queue makes it drop its head: the oldest, which came back.")
 def test_requeueing_into_a_full_queue(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 2})
     fill(channel, unique("q"), 2)
@@ -99,7 +99,7 @@ def test_requeueing_into_a_full_queue(channel, unique):
     assert bodies(channel, unique("q"), 2) == [b"b", b"c"]
 
 
-@rule("RabbitMQ: maxlength", "A limit of 0 still hands a message to a consumer that is ready")
+@rule("RabbitMQ: maxlength", "A limit of 0 still hands a message to a consumer that is ready.")
 def test_a_limit_of_zero_and_a_consumer(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 0})
     channel.basic_publish("", unique("q"), b"dropped")
@@ -111,7 +111,7 @@ def test_a_limit_of_zero_and_a_consumer(channel, unique):
 
 @rule(
     "RabbitMQ: maxlength",
-    "reject-publish and reject-publish-dlx refuse the new message with basic.nack and keep the old ones",
+    "reject-publish and reject-publish-dlx refuse the new message with basic.nack and keep the old ones.",
 )
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_a_full_queue_nacks(channel, unique, overflow):
@@ -125,7 +125,8 @@ def test_a_full_queue_nacks(channel, unique, overflow):
 
 
 @rule(
-    "RabbitMQ: maxlength", "reject-publish by bytes refuses the message that would not fit, and lets a smaller one in"
+    "RabbitMQ: maxlength",
+    "reject-publish by bytes refuses the message that would not fit, and lets a smaller one in.",
 )
 def test_reject_publish_by_bytes(channel, unique):
     arguments = {"x-max-length-bytes": 10, **REJECT}
@@ -137,7 +138,7 @@ def test_reject_publish_by_bytes(channel, unique):
     assert bodies(channel, unique("q"), 2) == [b"123456", b"7890"]
 
 
-@rule("RabbitMQ: maxlength", "Without confirms a refused message is dropped in silence")
+@rule("RabbitMQ: maxlength", "Without confirms a refused message is dropped in silence.")
 def test_without_confirms_a_refusal_is_silent(connection, unique):
     channel = connection.channel()
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 1, **REJECT})
@@ -146,7 +147,7 @@ def test_without_confirms_a_refusal_is_silent(connection, unique):
     assert channel.basic_get(unique("q")) == (None, None, None)
 
 
-@rule("RabbitMQ: maxlength", "One full queue of several makes a nack; the other queues keep their copies")
+@rule("RabbitMQ: maxlength", "One full queue of several makes a nack; the other queues keep their copies.")
 def test_one_full_queue_of_two(channel, unique):
     channel.exchange_declare(unique("ex"), "fanout", auto_delete=True)
     channel.queue_declare(unique("full"), exclusive=True, arguments={"x-max-length": 0, **REJECT})
@@ -158,7 +159,7 @@ def test_one_full_queue_of_two(channel, unique):
     assert take(channel, unique("free")).body == b"x"
 
 
-@rule("RabbitMQ: maxlength", "reject-publish alone does not dead-letter what it refuses")
+@rule("RabbitMQ: maxlength", "reject-publish alone does not dead-letter what it refuses.")
 def test_reject_publish_does_not_dead_letter(connection, unique):
     channel = connection.channel()
     channel.queue_declare(unique("dead"), exclusive=True)
@@ -170,7 +171,7 @@ def test_reject_publish_does_not_dead_letter(connection, unique):
     assert depth(channel, unique("dead")) == 0
 
 
-@rule("RabbitMQ: maxlength", "A transaction with a refused message fails at its commit")
+@rule("RabbitMQ: maxlength", "A transaction with a refused message fails at its commit.")
 def test_a_refusal_in_a_transaction(connection, unique):
     channel = connection.channel()
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 1, **REJECT})
@@ -180,7 +181,7 @@ def test_a_refusal_in_a_transaction(connection, unique):
         channel.tx_commit()
 
 
-@rule("RabbitMQ: quorum-queues", "A quorum queue drops its head, or refuses, as it was told")
+@rule("RabbitMQ: quorum-queues", "A quorum queue drops its head, or refuses, as it was told.")
 def test_a_quorum_queue_is_limited(channel, unique):
     quorum = {"x-queue-type": "quorum", "x-max-length": 3}
     channel.queue_declare(unique("drop"), durable=True, arguments=quorum)

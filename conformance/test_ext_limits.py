@@ -35,7 +35,7 @@ def vhost(admin, broker, unique):
 
 @rule(
     "RabbitMQ: vhosts#limits",
-    "max-queues: the next queue is refused with 406, one that exists can be declared again",
+    "max-queues: the next queue is refused with 406, one that exists can be declared again.",
 )
 def test_max_queues(admin, connect, vhost):
     admin.set_vhost_limits(vhost, {"max-queues": 2})
@@ -49,7 +49,7 @@ def test_max_queues(admin, connect, vhost):
     connection.channel().queue_declare("c", exclusive=True)
 
 
-@rule("RabbitMQ: vhosts#limits", "max-connections: the next connection is refused at connection.open with 530")
+@rule("RabbitMQ: vhosts#limits", "max-connections: the next connection is refused at connection.open with 530.")
 def test_max_connections_of_a_virtual_host(admin, connect, vhost, broker):
     admin.set_vhost_limits(vhost, {"max-connections": 1})
     first = connect(virtual_host=vhost)
@@ -67,7 +67,7 @@ def opens(connect, **parameters: object) -> bool:
     return True
 
 
-@rule("RabbitMQ: vhosts#limits", "A limit of 0 refuses all, -1 and no limit refuse none")
+@rule("RabbitMQ: vhosts#limits", "A limit of 0 refuses all, -1 and no limit refuse none.")
 def test_a_limit_of_zero(admin, connect, vhost):
     admin.set_vhost_limits(vhost, {"max-connections": 0})
     assert not opens(connect, virtual_host=vhost)
@@ -75,7 +75,7 @@ def test_a_limit_of_zero(admin, connect, vhost):
     assert opens(connect, virtual_host=vhost)
 
 
-@rule("RabbitMQ: vhosts#limits", "What is there when a limit is set stays")
+@rule("RabbitMQ: vhosts#limits", "What is there when a limit is set stays.")
 def test_a_limit_closes_nothing(admin, connect, vhost):
     connection = connect(virtual_host=vhost)
     channel = connection.channel()
@@ -94,7 +94,7 @@ def login(admin, broker, unique):
     return unique("user"), {"credentials": pika.PlainCredentials(unique("user"), "secret")}
 
 
-@rule("RabbitMQ: user-limits", "max-connections of a user: the next one is refused with 530")
+@rule("RabbitMQ: user-limits", "max-connections of a user: the next one is refused with 530.")
 def test_max_connections_of_a_user(admin, connect, broker, login):
     user, credentials = login
     admin.set_user_limits(user, {"max-connections": 1})
@@ -106,7 +106,7 @@ def test_max_connections_of_a_user(admin, connect, broker, login):
     wait_until(lambda: opens(connect, **credentials))
 
 
-@rule("RabbitMQ: user-limits", "max-channels of a user: the next channel ends the connection with 530")
+@rule("RabbitMQ: user-limits", "max-channels of a user: the next channel ends the connection with 530.")
 def test_max_channels_of_a_user(admin, connect, broker, login):
     user, credentials = login
     admin.set_user_limits(user, {"max-channels": 2})

@@ -33,7 +33,7 @@ def denied(broker, access: str, kind: str, name: str, user: str) -> str:
     return f"ACCESS_REFUSED - {what} to {named(broker, kind, name)} refused for user '{user}'"
 
 
-@rule("RabbitMQ: dlx", "A dead letter exchange needs write permission on it and read permission on the queue")
+@rule("RabbitMQ: dlx", "A dead letter exchange needs write permission on it and read permission on the queue.")
 def test_a_dead_letter_exchange_needs_permissions(broker, admin, login, unique):
     name, user = str(unique), unique("user")
     arguments = {"x-dead-letter-exchange": unique("dlx")}
@@ -47,7 +47,7 @@ def test_a_dead_letter_exchange_needs_permissions(broker, admin, login, unique):
     theirs.channel().queue_declare(unique("q"), durable=True, arguments=arguments)
 
 
-@rule("RabbitMQ: ae", "An alternate exchange needs write permission on it and read permission on the exchange")
+@rule("RabbitMQ: ae", "An alternate exchange needs write permission on it and read permission on the exchange.")
 def test_an_alternate_exchange_needs_permissions(broker, admin, login, unique):
     name, user = str(unique), unique("user")
     arguments = {"alternate-exchange": unique("ae")}
@@ -61,7 +61,7 @@ def test_an_alternate_exchange_needs_permissions(broker, admin, login, unique):
     theirs.channel().exchange_declare(unique("ex"), arguments=arguments)
 
 
-@rule("RabbitMQ: dlx", "The permissions count when the queue is declared, not when a message dies")
+@rule("RabbitMQ: dlx", "The permissions count when the queue is declared, not when a message dies.")
 def test_permissions_count_at_the_declaration(broker, admin, login, connection, unique):
     name, user = str(unique), unique("user")
     theirs = login(f"^{name}", f"^{name}", f"^{name}")
@@ -78,10 +78,7 @@ def test_permissions_count_at_the_declaration(broker, admin, login, connection, 
     assert take(channel, unique("dead")).body == b"x"
 
 
-@rule(
-    "RabbitMQ: direct-reply-to",
-    "The pseudo-queue may be consumed without any permission on queues",
-)
+@rule("RabbitMQ: direct-reply-to", "The pseudo-queue may be consumed without any permission on queues.")
 def test_reply_to_needs_no_permission(broker, login, connection, unique):
     theirs = login("^$", "^amq\\.default$", "^$").channel()
     channel = connection.channel()
@@ -96,7 +93,7 @@ def test_reply_to_needs_no_permission(broker, login, connection, unique):
     assert got == [b"!"]
 
 
-@rule("RabbitMQ: access-control", "A refused declaration makes nothing")
+@rule("RabbitMQ: access-control", "A refused declaration makes nothing.")
 def test_a_refused_declaration_makes_nothing(broker, login, connection, unique):
     theirs = login(f"^{unique}", "^$", f"^{unique}")
     with refused(denied(broker, "write", "exchange", unique("dlx"), unique("user"))):

@@ -47,20 +47,20 @@ def limited(channel, queue: str, **options: object) -> int:
     return depth(channel, queue)
 
 
-@rule(MATCHING, "A policy applies to the queues whose names its pattern finds, and to no others")
+@rule(MATCHING, "A policy applies to the queues whose names its pattern finds, and to no others.")
 def test_a_policy_matches_names(channel, policy, unique):
     policy("p", "yes", {"max-length": 2})
     assert limited(channel, unique("yes.1")) == 2
     assert limited(channel, unique("no.1")) == 5
 
 
-@rule(MATCHING, "A pattern is searched for anywhere in the name unless it says ^ or $")
+@rule(MATCHING, "A pattern is searched for anywhere in the name unless it says ^ or $.")
 def test_a_pattern_is_searched_for(admin, broker, channel, unique):
     admin.set_policy(broker.vhost, unique("p"), f"{str(unique)[-6:]}.mid", {"max-length": 2})
     assert limited(channel, unique("middle")) == 2
 
 
-@rule(MATCHING, "A queue that exists when the policy is set is changed at once, and back when it is cleared")
+@rule(MATCHING, "A queue that exists when the policy is set is changed at once, and back when it is cleared.")
 def test_a_policy_changes_queues_that_exist(admin, broker, channel, policy, unique):
     assert limited(channel, unique("q")) == 5
     policy("p", "q", {"max-length": 3})
@@ -72,7 +72,7 @@ def test_a_policy_changes_queues_that_exist(admin, broker, channel, policy, uniq
     wait_until(lambda: limited(channel, unique("q")) == 5)
 
 
-@rule(MATCHING, "Of several policies that match, the one with the highest priority applies, alone")
+@rule(MATCHING, "Of several policies that match, the one with the highest priority applies, alone.")
 def test_the_highest_priority_applies_alone(admin, broker, channel, policy, unique):
     policy("low", "q", {"max-length": 1}, priority=1)
     policy("high", "q", {"max-length-bytes": 3}, priority=10)
@@ -81,7 +81,7 @@ def test_the_highest_priority_applies_alone(admin, broker, channel, policy, uniq
     wait_until(lambda: limited(channel, unique("q")) == 1)
 
 
-@rule(MATCHING, "apply-to says whether a policy is for queues, exchanges, or both")
+@rule(MATCHING, "apply-to says whether a policy is for queues, exchanges, or both.")
 @pytest.mark.parametrize(
     ("apply_to", "left"), [("all", 2), ("queues", 2), ("exchanges", 5)], ids=["all", "queues", "exchanges"]
 )
@@ -90,7 +90,7 @@ def test_apply_to(channel, policy, unique, apply_to, left):
     assert limited(channel, unique("q")) == left
 
 
-@rule(MATCHING, "apply-to can name a type of queues")
+@rule(MATCHING, "apply-to can name a type of queues.")
 @differs(on="rabbitmq<3.12", why="classic_queues and quorum_queues came with RabbitMQ 3.12")
 def test_apply_to_a_type_of_queues(channel, policy, unique):
     policy("p", "q", {"max-length": 2}, apply_to="quorum_queues")
@@ -101,7 +101,7 @@ def test_apply_to_a_type_of_queues(channel, policy, unique):
     wait_until(lambda: depth(channel, unique("q.quorum")) == 2)
 
 
-@rule("RabbitMQ: parameters#policies", "Policies belong to a virtual host")
+@rule("RabbitMQ: parameters#policies", "Policies belong to a virtual host.")
 def test_policies_belong_to_a_virtual_host(admin, broker, channel, unique):
     admin.add_vhost(unique("other"))
     admin.set_permissions(unique("other"), broker.user, ".*", ".*", ".*")
@@ -111,7 +111,7 @@ def test_policies_belong_to_a_virtual_host(admin, broker, channel, unique):
 
 @rule(
     "RabbitMQ: ttl#message-ttl-applied-retroactively",
-    "A time to live that comes by policy is for messages that come later",
+    "A time to live that comes by policy is for messages that come later.",
 )
 def test_a_ttl_by_policy(channel, policy, unique):
     channel.queue_declare(unique("q"), durable=True)
@@ -122,7 +122,7 @@ def test_a_ttl_by_policy(channel, policy, unique):
     assert time.monotonic() - before >= 0.050
 
 
-@rule("RabbitMQ: dlx#using-policies", "A dead letter exchange by policy works for messages that are there already")
+@rule("RabbitMQ: dlx#using-policies", "A dead letter exchange by policy works for messages that are there already.")
 def test_a_dead_letter_exchange_by_policy(channel, policy, unique):
     channel.queue_declare(unique("dead"), durable=True)
     channel.queue_declare(unique("q"), durable=True)
@@ -134,7 +134,7 @@ def test_a_dead_letter_exchange_by_policy(channel, policy, unique):
 
 @rule(
     "RabbitMQ: queues#optional-arguments-precedence",
-    "An argument of the queue goes before the policy's dead letter exchange",
+    "An argument of the queue goes before the policy's dead letter exchange.",
 )
 def test_an_argument_goes_before_the_policy(channel, policy, unique):
     for word in ("mine", "theirs"):
@@ -150,7 +150,7 @@ def test_an_argument_goes_before_the_policy(channel, policy, unique):
 
 @rule(
     "RabbitMQ: queues#optional-arguments-precedence",
-    "Of a number that argument and policy both give, the lower one counts",
+    "Of a number that argument and policy both give, the lower one counts.",
 )
 @pytest.mark.parametrize(("argument", "policy_value"), [(2, 4), (4, 2)], ids=["argument", "policy"])
 def test_the_lower_number_counts(channel, policy, unique, argument, policy_value):
@@ -160,7 +160,7 @@ def test_the_lower_number_counts(channel, policy, unique, argument, policy_value
 
 @rule(
     "RabbitMQ: queues#property-equivalence",
-    "A policy is no argument: a declaration without arguments is still equivalent",
+    "A policy is no argument: a declaration without arguments is still equivalent.",
 )
 def test_a_policy_is_no_argument(channel, policy, unique):
     channel.queue_declare(unique("q"), durable=True)
@@ -168,7 +168,7 @@ def test_a_policy_is_no_argument(channel, policy, unique):
     channel.queue_declare(unique("q"), durable=True)
 
 
-@rule("RabbitMQ: maxlength#overflow-behaviour", "An overflow behaviour by policy takes effect on a live queue")
+@rule("RabbitMQ: maxlength#overflow-behaviour", "An overflow behaviour by policy takes effect on a live queue.")
 def test_an_overflow_by_policy(channel, policy, unique):
     assert limited(channel, unique("q"), arguments={"x-max-length": 2}) == 2
     policy("p", "q", {"overflow": "reject-publish"})
@@ -184,7 +184,7 @@ def test_an_overflow_by_policy(channel, policy, unique):
     assert depth(channel, unique("q")) == 2
 
 
-@rule("RabbitMQ: ttl#queue-ttl-using-policy", "A queue that exists expires when a policy says so")
+@rule("RabbitMQ: ttl#queue-ttl-using-policy", "A queue that exists expires when a policy says so.")
 def test_expires_by_policy(connection, channel, policy, unique):
     channel.queue_declare(unique("q"), durable=True)
     policy("p", "q", {"expires": 300})
@@ -192,7 +192,10 @@ def test_expires_by_policy(connection, channel, policy, unique):
     assert gone(connection, unique("q"))
 
 
-@rule("RabbitMQ: ae", "An alternate exchange by policy takes what the exchange cannot route, while the policy stands")
+@rule(
+    "RabbitMQ: ae",
+    "An alternate exchange by policy takes what the exchange cannot route, while the policy stands.",
+)
 def test_an_alternate_exchange_by_policy(admin, broker, channel, policy, unique):
     channel.exchange_declare(unique("ex"), "direct")
     channel.exchange_declare(unique("other"), "fanout")
@@ -214,7 +217,7 @@ def test_an_alternate_exchange_by_policy(admin, broker, channel, policy, unique)
     wait_until(lambda: not arrives())
 
 
-@rule("RabbitMQ: quorum-queues#policy-support", "A delivery limit by policy counts for quorum queues")
+@rule("RabbitMQ: quorum-queues#policy-support", "A delivery limit by policy counts for quorum queues.")
 def test_a_delivery_limit_by_policy(channel, policy, unique):
     policy("p", "q", {"delivery-limit": 1})
     channel.queue_declare(unique("q"), durable=True, arguments={"x-queue-type": "quorum"})
@@ -226,7 +229,7 @@ def test_a_delivery_limit_by_policy(channel, policy, unique):
     assert take(channel, unique("q")).body == b"next"
 
 
-@rule(OPERATOR, "An operator policy applies beside the ordinary one; of a number both have, the lower counts")
+@rule(OPERATOR, "An operator policy applies beside the ordinary one; of a number both have, the lower counts.")
 @pytest.mark.parametrize(("users", "operators"), [(2, 4), (4, 2)], ids=["user", "operator"])
 def test_an_operator_policy_bounds_a_policy(channel, policy, unique, users, operators):
     policy("users", "q", {"max-length": users})
@@ -234,21 +237,21 @@ def test_an_operator_policy_bounds_a_policy(channel, policy, unique, users, oper
     assert limited(channel, unique("q")) == 2
 
 
-@rule(OPERATOR, "An operator policy bounds what a queue was declared with")
+@rule(OPERATOR, "An operator policy bounds what a queue was declared with.")
 def test_an_operator_policy_bounds_an_argument(channel, policy, unique):
     policy("operators", "q", {"max-length": 2}, operator=True)
     assert limited(channel, unique("q"), arguments={"x-max-length": 4}) == 2
     assert limited(channel, unique("q.more"), arguments={"x-max-length": 1}) == 1
 
 
-@rule(OPERATOR, "What only one of the two says counts as well")
+@rule(OPERATOR, "What only one of the two says counts as well.")
 def test_policies_are_merged(channel, policy, unique):
     policy("users", "q", {"max-length": 3})
     policy("operators", "q", {"max-length-bytes": 2}, operator=True)
     assert limited(channel, unique("q")) == 2
 
 
-@rule(OPERATOR, "An operator policy that is set on a live queue takes effect at once")
+@rule(OPERATOR, "An operator policy that is set on a live queue takes effect at once.")
 def test_an_operator_policy_changes_queues_that_exist(admin, broker, channel, policy, unique):
     assert limited(channel, unique("q")) == 5
     policy("operators", "q", {"max-length": 1}, operator=True)
@@ -257,13 +260,13 @@ def test_an_operator_policy_changes_queues_that_exist(admin, broker, channel, po
     wait_until(lambda: limited(channel, unique("q")) == 5)
 
 
-@rule(OPERATOR, "An operator policy may hold limits only: a dead letter exchange is refused")
+@rule(OPERATOR, "An operator policy may hold limits only: a dead letter exchange is refused.")
 def test_an_operator_policy_holds_limits_only(admin, broker, unique):
     with pytest.raises(AssertionError):
         admin.set_policy(broker.vhost, unique("p"), ".*", {"dead-letter-exchange": "x"}, operator=True)
 
 
-@rule(MATCHING, "What is no policy is refused: unknown keys, wrong values, wrong patterns, nothing")
+@rule(MATCHING, "What is no policy is refused: unknown keys, wrong values, wrong patterns, nothing.")
 @pytest.mark.parametrize(
     ("pattern", "definition"),
     [

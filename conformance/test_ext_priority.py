@@ -37,7 +37,7 @@ def queue(channel, unique):
     return declare
 
 
-@rule("RabbitMQ: priority", "Higher priorities leave first")
+@rule("RabbitMQ: priority", "Higher priorities leave first.")
 def test_higher_priorities_come_first(channel, queue):
     name = queue()
     for priority in (3, 9, 1, 10, 0, 5):
@@ -45,7 +45,7 @@ def test_higher_priorities_come_first(channel, queue):
     assert bodies(channel, name, 6) == [b"10", b"9", b"5", b"3", b"1", b"0"]
 
 
-@rule("RabbitMQ: priority", "Messages of the same priority leave in the order in which they came")
+@rule("RabbitMQ: priority", "Messages of the same priority leave in the order in which they came.")
 def test_equal_priorities_keep_their_order(channel, queue):
     name = queue()
     for number in range(12):
@@ -55,7 +55,7 @@ def test_equal_priorities_keep_their_order(channel, queue):
     ]
 
 
-@rule("RabbitMQ: priority", "A message without a priority has priority 0")
+@rule("RabbitMQ: priority", "A message without a priority has priority 0.")
 def test_no_priority_is_zero(channel, queue):
     name = queue()
     publish(channel, name, None, b"none")
@@ -64,7 +64,7 @@ def test_no_priority_is_zero(channel, queue):
     assert bodies(channel, name, 3) == [b"one", b"none", b"zero"]
 
 
-@rule("RabbitMQ: priority", "A priority above the queue's maximum counts as the maximum, and is delivered as it was")
+@rule("RabbitMQ: priority", "A priority above the queue's maximum counts as the maximum, and is delivered as it was.")
 def test_priorities_above_the_maximum_count_as_it(channel, queue):
     name = queue(**{"x-max-priority": 2})
     publish(channel, name, 2, b"at")
@@ -75,7 +75,7 @@ def test_priorities_above_the_maximum_count_as_it(channel, queue):
     assert [message.properties.priority for message in got] == [2, 255, 1]
 
 
-@rule("RabbitMQ: priority", "A queue without x-max-priority keeps to the order of publishing")
+@rule("RabbitMQ: priority", "A queue without x-max-priority keeps to the order of publishing.")
 def test_without_the_argument_priorities_do_nothing(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True)
     for priority in (1, 9, 5):
@@ -83,7 +83,7 @@ def test_without_the_argument_priorities_do_nothing(channel, unique):
     assert bodies(channel, unique("q"), 3) == [b"1", b"9", b"5"]
 
 
-@rule("RabbitMQ: priority", "A maximum of 0 leaves one priority only")
+@rule("RabbitMQ: priority", "A maximum of 0 leaves one priority only.")
 def test_a_maximum_of_zero(channel, queue):
     name = queue(**{"x-max-priority": 0})
     for priority in (1, 9, 5):
@@ -91,7 +91,7 @@ def test_a_maximum_of_zero(channel, queue):
     assert bodies(channel, name, 3) == [b"1", b"9", b"5"]
 
 
-@rule("RabbitMQ: priority", "All 255 priorities work")
+@rule("RabbitMQ: priority", "All 255 priorities work.")
 def test_all_priorities(channel, queue):
     name = queue(**{"x-max-priority": 255})
     for priority in range(256):
@@ -99,7 +99,7 @@ def test_all_priorities(channel, queue):
     assert bodies(channel, name, 256) == [str(priority).encode() for priority in range(255, -1, -1)]
 
 
-@rule("RabbitMQ: priority", "A requeued message goes back to its place within its priority")
+@rule("RabbitMQ: priority", "A requeued message goes back to its place within its priority.")
 def test_a_requeued_message_goes_to_its_place(channel, queue):
     name = queue()
     for priority, body in ((5, b"5a"), (5, b"5b"), (1, b"1a")):
@@ -112,7 +112,7 @@ def test_a_requeued_message_goes_to_its_place(channel, queue):
     assert [message.method.redelivered for message in got] == [False, True, False, False]
 
 
-@rule("RabbitMQ: priority", "A consumer is given what it was given: a higher priority does not overtake it")
+@rule("RabbitMQ: priority", "A consumer is given what it was given: a higher priority does not overtake it.")
 def test_prefetched_messages_are_not_overtaken(channel, queue):
     name = queue()
     for number in range(4):
@@ -127,7 +127,7 @@ def test_prefetched_messages_are_not_overtaken(channel, queue):
     assert reader.bodies == [b"0", b"1", b"high"]
 
 
-@rule("RabbitMQ: priority", "declare-ok counts the messages of all priorities; a purge takes all")
+@rule("RabbitMQ: priority", "declare-ok counts the messages of all priorities; a purge takes all.")
 def test_counting_and_purging(channel, queue):
     name = queue()
     for priority in range(10):
@@ -139,7 +139,7 @@ def test_counting_and_purging(channel, queue):
 
 @rule(
     "RabbitMQ: priority#interaction-with-other-features",
-    "A length limit drops from the head: the highest priority goes first",
+    "A length limit drops from the head: the highest priority goes first.",
 )
 def test_a_length_limit_drops_the_head(channel, queue):
     name = queue(**{"x-max-length": 2})
@@ -150,7 +150,7 @@ def test_a_length_limit_drops_the_head(channel, queue):
     assert left == [b"5", b"1"]
 
 
-@rule("RabbitMQ: priority#interaction-with-other-features", "Low priorities expire behind high ones that stay")
+@rule("RabbitMQ: priority#interaction-with-other-features", "Low priorities expire behind high ones that stay.")
 @differs(on="rabbitmq", why="RabbitMQ looks at the head of each priority; amqpd expires wherever the message stands")
 def test_low_priorities_expire_behind_high_ones(channel, queue, unique):
     channel.queue_declare(unique("dead"), exclusive=True)
@@ -162,7 +162,7 @@ def test_low_priorities_expire_behind_high_ones(channel, queue, unique):
     assert bodies(channel, name, 2) == [b"stays, high", b"stays, low"]
 
 
-@rule("RabbitMQ: priority", "Durable messages keep their priorities and order together with transient ones")
+@rule("RabbitMQ: priority", "Durable messages keep their priorities and order together with transient ones.")
 def test_delivery_modes_do_not_matter(channel, unique):
     channel.queue_declare(unique("q"), durable=True, arguments=LOW_AND_HIGH)
     for number in range(8):
@@ -170,7 +170,7 @@ def test_delivery_modes_do_not_matter(channel, unique):
     assert bodies(channel, unique("q"), 8) == [b"4", b"5", b"6", b"7", b"0", b"1", b"2", b"3"]
 
 
-@rule("RabbitMQ: dlx", "A dead letter keeps its priority in the next queue")
+@rule("RabbitMQ: dlx", "A dead letter keeps its priority in the next queue.")
 def test_a_dead_letter_keeps_its_priority(channel, queue, unique):
     channel.queue_declare(unique("dead"), exclusive=True, arguments=LOW_AND_HIGH)
     routes = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": unique("dead")}

@@ -40,7 +40,7 @@ def give_back(channel, got) -> None:
     channel.basic_reject(got.method.delivery_tag, requeue=True)
 
 
-@rule(POISON, "x-delivery-count tells how often a message came back; redelivered is set from the first return on")
+@rule(POISON, "x-delivery-count tells how often a message came back; redelivered is set from the first return on.")
 def test_deliveries_are_counted(channel, quorum):
     queue = quorum(**{"x-delivery-limit": 10})
     channel.basic_publish("", queue, b"x")
@@ -50,7 +50,7 @@ def test_deliveries_are_counted(channel, quorum):
         give_back(channel, got)
 
 
-@rule(POISON, "A consumer sees the count as a basic.get does, beside the message's own headers")
+@rule(POISON, "A consumer sees the count as a basic.get does, beside the message's own headers.")
 def test_a_consumer_sees_the_count(channel, quorum):
     queue = quorum(**{"x-delivery-limit": 10})
     channel.basic_publish("", queue, b"x", pika.BasicProperties(headers={"mine": 1}))
@@ -62,7 +62,7 @@ def test_a_consumer_sees_the_count(channel, quorum):
         give_back(channel, reader.got[turn])
 
 
-@rule(POISON, "A message that was on a channel that closes has been delivered once more")
+@rule(POISON, "A message that was on a channel that closes has been delivered once more.")
 def test_a_closed_channel_counts(connection, channel, quorum):
     queue = quorum(**{"x-delivery-limit": 10})
     channel.basic_publish("", queue, b"x")
@@ -72,7 +72,7 @@ def test_a_closed_channel_counts(connection, channel, quorum):
         other.close()
 
 
-@rule(POISON, "x-delivery-limit is how often a message may come back: one time more, and it is gone")
+@rule(POISON, "x-delivery-limit is how often a message may come back: one time more, and it is gone.")
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_a_message_is_dropped_beyond_the_limit(channel, quorum, limit):
     queue = quorum(**{"x-delivery-limit": limit})
@@ -85,7 +85,7 @@ def test_a_message_is_dropped_beyond_the_limit(channel, quorum, limit):
     assert held(channel, queue).body == b"next"
 
 
-@rule(POISON, "Without an argument the limit is 20")
+@rule(POISON, "Without an argument the limit is 20.")
 @differs(on="rabbitmq<4", why="the default of 20 came with RabbitMQ 4.0")
 def test_the_default_limit(channel, quorum):
     queue = quorum()
@@ -98,7 +98,7 @@ def test_the_default_limit(channel, quorum):
     assert held(channel, queue).body == b"next"
 
 
-@rule(POISON, "A negative limit is no limit")
+@rule(POISON, "A negative limit is no limit.")
 @differs(on="rabbitmq<4", why="-1 means no limit since RabbitMQ 4.0; 3.10 drops at the first return")
 def test_a_negative_limit_is_none(channel, quorum):
     queue = quorum(**{"x-delivery-limit": -1})
@@ -108,7 +108,8 @@ def test_a_negative_limit_is_none(channel, quorum):
 
 
 @rule(
-    "RabbitMQ: quorum-queues#returned-messages", "Returned messages come before others, in the order of their return"
+    "RabbitMQ: quorum-queues#returned-messages",
+    "Returned messages come before others, in the order of their return.",
 )
 def test_returned_messages_come_first(channel, quorum):
     queue = quorum(**{"x-delivery-limit": 10})
@@ -121,7 +122,7 @@ def test_returned_messages_come_first(channel, quorum):
     assert bodies(channel, queue, 5) == [b"c", b"a", b"b", b"d", b"e"]
 
 
-@rule("RabbitMQ: quorum-queues#returned-messages", "Messages that are returned together keep their order")
+@rule("RabbitMQ: quorum-queues#returned-messages", "Messages that are returned together keep their order.")
 def test_messages_returned_together_keep_their_order(channel, quorum):
     queue = quorum(**{"x-delivery-limit": 10})
     for body in (b"a", b"b", b"c", b"d", b"e"):
@@ -132,7 +133,7 @@ def test_messages_returned_together_keep_their_order(channel, quorum):
     assert bodies(channel, queue, 5) == [b"a", b"b", b"c", b"d", b"e"]
 
 
-@rule("RabbitMQ: quorum-queues#feature-matrix", "if-unused and if-empty are not supported when deleting")
+@rule("RabbitMQ: quorum-queues#feature-matrix", "if-unused and if-empty are not supported when deleting.")
 @pytest.mark.parametrize("flag", ["if_unused", "if_empty"])
 def test_conditional_deletion_is_not_supported(broker, connect, quorum, flag):
     queue = quorum()
@@ -143,7 +144,7 @@ def test_conditional_deletion_is_not_supported(broker, connect, quorum, flag):
         connect().channel().queue_delete(queue, **{flag: True})
 
 
-@rule("RabbitMQ: quorum-queues#global-qos", "A prefetch that is shared by a channel is not supported")
+@rule("RabbitMQ: quorum-queues#global-qos", "A prefetch that is shared by a channel is not supported.")
 def test_global_prefetch_is_not_supported(broker, connect, quorum):
     queue = quorum()
     reading = connect().channel()
@@ -154,7 +155,7 @@ def test_global_prefetch_is_not_supported(broker, connect, quorum):
 
 @rule(
     "RabbitMQ: quorum-queues#feature-matrix",
-    "Publishing, confirming, purging and deleting are as with classic queues",
+    "Publishing, confirming, purging and deleting are as with classic queues.",
 )
 def test_the_ordinary_operations(channel, quorum):
     queue = quorum()
@@ -167,10 +168,7 @@ def test_the_ordinary_operations(channel, quorum):
     assert channel.queue_delete(queue).method.message_count == 1
 
 
-@rule(
-    "RabbitMQ: quorum-queues#feature-matrix",
-    "The delivery mode is delivered as it was published",
-)
+@rule("RabbitMQ: quorum-queues#feature-matrix", "The delivery mode is delivered as it was published.")
 def test_the_delivery_mode_is_delivered(channel, quorum):
     queue = quorum()
     for mode in (1, 2, None):
@@ -178,7 +176,7 @@ def test_the_delivery_mode_is_delivered(channel, quorum):
     assert [take(channel, queue).properties.delivery_mode for _ in range(3)] == [1, 2, None]
 
 
-@rule("RabbitMQ: quorum-queues#feature-matrix", "A prefetch for each consumer holds")
+@rule("RabbitMQ: quorum-queues#feature-matrix", "A prefetch for each consumer holds.")
 def test_prefetch_holds(connection, channel, quorum):
     queue = quorum()
     reading = connection.channel()
@@ -193,7 +191,7 @@ def test_prefetch_holds(connection, channel, quorum):
     assert reader.bodies == [b"0", b"1", b"2"]
 
 
-@rule("RabbitMQ: consumer-priority", "Consumer priorities work as with classic queues")
+@rule("RabbitMQ: consumer-priority", "Consumer priorities work as with classic queues.")
 def test_consumer_priorities(connection, channel, quorum):
     queue = quorum()
     low = Reader(connection.channel(), queue, arguments={"x-priority": 1}, auto_ack=True)
@@ -204,7 +202,7 @@ def test_consumer_priorities(connection, channel, quorum):
     assert low.settle() == []
 
 
-@rule("RabbitMQ: dlx", "A cancelled consumer, a deleted queue: quorum queues tell their consumers too")
+@rule("RabbitMQ: dlx", "A cancelled consumer, a deleted queue: quorum queues tell their consumers too.")
 def test_a_deleted_quorum_queue_cancels_its_consumers(connection, channel, quorum):
     reader = Reader(connection.channel(), quorum())
     channel.queue_delete(reader.queue)

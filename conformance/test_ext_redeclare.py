@@ -37,14 +37,14 @@ def printed(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@rule("AMQP 0-9-1 section 1.7.2.1", "Declaring a queue again with the same arguments succeeds")
+@rule("AMQP 0-9-1 section 1.7.2.1", "Declaring a queue again with the same arguments succeeds.")
 @ALL
 def test_the_same_arguments_again(channel, unique, argument, first, second, kind):
     for _ in range(2):
         channel.queue_declare(unique("q"), exclusive=True, arguments={argument: first})
 
 
-@rule("RabbitMQ: queues#property-equivalence", "Another value of an argument is told with both values")
+@rule("RabbitMQ: queues#property-equivalence", "Another value of an argument is told with both values.")
 @ALL
 def test_another_value_is_refused(broker, connection, unique, argument, first, second, kind):
     queue = unique("q")
@@ -56,7 +56,7 @@ def test_another_value_is_refused(broker, connection, unique, argument, first, s
 
 @rule(
     "RabbitMQ: queues#property-equivalence",
-    "An argument left out is told with the value and type that the queue has",
+    "An argument left out is told with the value and type that the queue has.",
 )
 @ALL
 def test_a_missing_argument_is_refused(broker, connection, unique, argument, first, second, kind):
@@ -69,7 +69,7 @@ def test_a_missing_argument_is_refused(broker, connection, unique, argument, fir
 
 @rule(
     "RabbitMQ: queues#property-equivalence",
-    "An argument that the queue was made without is told with its value and type",
+    "An argument that the queue was made without is told with its value and type.",
 )
 @ALL
 def test_an_additional_argument_is_refused(broker, connection, unique, argument, first, second, kind):
@@ -80,7 +80,7 @@ def test_an_additional_argument_is_refused(broker, connection, unique, argument,
         connection.channel().queue_declare(queue, exclusive=True, arguments={argument: first})
 
 
-@rule("RabbitMQ: queues#property-equivalence", "The dead letter routing key is compared too")
+@rule("RabbitMQ: queues#property-equivalence", "The dead letter routing key is compared too.")
 def test_the_dead_letter_routing_key_is_compared(broker, connection, unique):
     queue, exchange = unique("q"), {"x-dead-letter-exchange": "d"}
     connection.channel().queue_declare(
@@ -92,7 +92,7 @@ def test_the_dead_letter_routing_key_is_compared(broker, connection, unique):
         )
 
 
-@rule("RabbitMQ: queues#property-equivalence", "A large number is of type long in the text")
+@rule("RabbitMQ: queues#property-equivalence", "A large number is of type long in the text.")
 def test_a_long_is_called_long(broker, connection, unique):
     queue = unique("q")
     connection.channel().queue_declare(queue, exclusive=True, arguments={"x-message-ttl": 2**33})
@@ -102,7 +102,7 @@ def test_a_long_is_called_long(broker, connection, unique):
 
 @rule(
     "RabbitMQ: queues#property-equivalence",
-    "Values are compared before they are validated: digits are not their number",
+    "Values are compared before they are validated: digits are not their number.",
 )
 def test_a_string_of_digits_is_not_the_number(broker, connection, unique):
     queue = unique("q")
@@ -111,7 +111,7 @@ def test_a_string_of_digits_is_not_the_number(broker, connection, unique):
         connection.channel().queue_declare(queue, exclusive=True, arguments={"x-message-ttl": "1000"})
 
 
-@rule("RabbitMQ: queues#property-equivalence", "The same number in another width of integer is the same")
+@rule("RabbitMQ: queues#property-equivalence", "The same number in another width of integer is the same.")
 def test_the_width_of_an_integer_does_not_matter(wire, unique):
     client = wire()
     client.open_channel()
@@ -130,14 +130,14 @@ def declare_frame(queue: str, table: bytes) -> bytes:
     return b"\x01\x00\x01" + len(method).to_bytes(4, "big") + method + b"\xce"
 
 
-@rule("RabbitMQ: queues", "No type and x-queue-type classic are the same")
+@rule("RabbitMQ: queues", "No type and x-queue-type classic are the same.")
 @pytest.mark.parametrize(("first", "second"), [({}, {"x-queue-type": "classic"}), ({"x-queue-type": "classic"}, {})])
 def test_classic_is_the_type_of_a_queue_without_one(channel, unique, first, second):
     channel.queue_declare(unique("q"), exclusive=True, arguments=first)
     channel.queue_declare(unique("q"), exclusive=True, arguments=second)
 
 
-@rule("RabbitMQ: quorum-queues", "The type of a queue is compared; a queue without one is classic")
+@rule("RabbitMQ: quorum-queues", "The type of a queue is compared; a queue without one is classic.")
 @pytest.mark.parametrize(
     ("first", "second"),
     [(QUORUM, {"x-queue-type": "classic"}), (QUORUM, {}), ({}, QUORUM)],
@@ -156,7 +156,7 @@ def test_the_queue_type_is_compared(broker, connection, unique, first, second):
         connection.channel().queue_declare(queue, durable=True, arguments=second)
 
 
-@rule("RabbitMQ: quorum-queues", "The arguments of quorum queues are compared")
+@rule("RabbitMQ: quorum-queues", "The arguments of quorum queues are compared.")
 @pytest.mark.parametrize(
     ("first", "second", "argument", "received", "current"),
     [
@@ -181,14 +181,14 @@ def test_the_arguments_of_quorum_queues_are_compared(
         connection.channel().queue_declare(queue, durable=True, arguments={**QUORUM, **second})
 
 
-@rule("RabbitMQ: queues#property-equivalence", "An argument that no queue type knows is not compared")
+@rule("RabbitMQ: queues#property-equivalence", "An argument that no queue type knows is not compared.")
 @pytest.mark.parametrize("second", [{"x-unknown": 2}, {"x-unknown": "1"}, {}], ids=["value", "type", "missing"])
 def test_unknown_arguments_are_not_compared(channel, unique, second):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-unknown": 1})
     channel.queue_declare(unique("q"), exclusive=True, arguments=second)
 
 
-@rule("RabbitMQ: queues", "A passive declaration compares nothing")
+@rule("RabbitMQ: queues", "A passive declaration compares nothing.")
 def test_a_passive_declaration_compares_nothing(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-max-length": 5})
     channel.queue_declare(unique("q"), passive=True, arguments={"x-max-length": 6})

@@ -38,7 +38,7 @@ def requester(channel, unique):
 
 @rule(
     "RabbitMQ: direct-reply-to",
-    "A request carries a generated name, and what is published to it reaches the requester",
+    "A request carries a generated name, and what is published to it reaches the requester.",
 )
 def test_a_request_and_its_reply(connect, requester):
     name = requester.ask()
@@ -49,7 +49,7 @@ def test_a_request_and_its_reply(connect, requester):
     assert (got.method.exchange, got.method.routing_key, got.method.redelivered) == ("", name, False)
 
 
-@rule("RabbitMQ: direct-reply-to", "A responder may reply often, and each reply arrives in order")
+@rule("RabbitMQ: direct-reply-to", "A responder may reply often, and each reply arrives in order.")
 def test_many_replies(connect, requester):
     name = requester.ask()
     responding = connect().channel()
@@ -60,7 +60,8 @@ def test_many_replies(connect, requester):
 
 
 @rule(
-    "RabbitMQ: direct-reply-to", "Every request of a channel carries the same name, another channel has another one"
+    "RabbitMQ: direct-reply-to",
+    "Every request of a channel carries the same name, another channel has another one.",
 )
 def test_names_belong_to_channels(connection, requester, unique):
     other = Requester(connection.channel(), unique("others"))
@@ -68,19 +69,19 @@ def test_names_belong_to_channels(connection, requester, unique):
     assert other.ask() != requester.ask()
 
 
-@rule("RabbitMQ: direct-reply-to", "The reply consumer has to be without acknowledgements")
+@rule("RabbitMQ: direct-reply-to", "The reply consumer has to be without acknowledgements.")
 def test_a_reply_consumer_does_not_acknowledge(connection):
     with refused("PRECONDITION_FAILED - reply consumer cannot acknowledge"):
         Reader(connection.channel(), PSEUDO)
 
 
-@rule("RabbitMQ: direct-reply-to", "A channel has one reply consumer")
+@rule("RabbitMQ: direct-reply-to", "A channel has one reply consumer.")
 def test_one_reply_consumer_for_a_channel(requester):
     with refused("PRECONDITION_FAILED - reply consumer already set"):
         Reader(requester.channel, PSEUDO, auto_ack=True)
 
 
-@rule("RabbitMQ: direct-reply-to", "A request needs a reply consumer on its own channel")
+@rule("RabbitMQ: direct-reply-to", "A request needs a reply consumer on its own channel.")
 def test_a_request_needs_a_reply_consumer(connection, requester):
     other = connection.channel()
     with refused("PRECONDITION_FAILED - fast reply consumer does not exist"):
@@ -90,7 +91,7 @@ def test_a_request_needs_a_reply_consumer(connection, requester):
 
 @rule(
     "RabbitMQ: direct-reply-to",
-    "A cancelled reply consumer gets nothing more; a new one can be made, under a new name",
+    "A cancelled reply consumer gets nothing more; a new one can be made, under a new name.",
 )
 def test_cancelling_a_reply_consumer(connect, requester):
     name = requester.ask()
@@ -106,7 +107,7 @@ def test_cancelling_a_reply_consumer(connect, requester):
     assert requester.replies.bodies == [b"in time"]
 
 
-@rule("RabbitMQ: direct-reply-to", "Declaring the generated name tells whether the requester is still there")
+@rule("RabbitMQ: direct-reply-to", "Declaring the generated name tells whether the requester is still there.")
 @pytest.mark.parametrize("passive", [False, True], ids=["active", "passive"])
 def test_declaring_the_name_tells_of_the_requester(connect, connection, unique, passive):
     leaving = connect()
@@ -117,12 +118,12 @@ def test_declaring_the_name_tells_of_the_requester(connect, connection, unique, 
     assert gone(connection, name)
 
 
-@rule("RabbitMQ: direct-reply-to", "The pseudo-queue itself can always be declared")
+@rule("RabbitMQ: direct-reply-to", "The pseudo-queue itself can always be declared.")
 def test_declaring_the_pseudo_queue(channel):
     assert channel.queue_declare(PSEUDO, passive=True).method.queue == PSEUDO
 
 
-@rule("RabbitMQ: direct-reply-to", "A reply that nobody waits for is dropped, and confirmed")
+@rule("RabbitMQ: direct-reply-to", "A reply that nobody waits for is dropped, and confirmed.")
 def test_a_late_reply_is_dropped(connect, unique):
     leaving = connect()
     name = Requester(leaving.channel(), unique("requests")).ask()
@@ -132,7 +133,7 @@ def test_a_late_reply_is_dropped(connect, unique):
     responding.basic_publish("", name, b"too late")
 
 
-@rule("RabbitMQ: direct-reply-to", "Any other reply_to is left as it is")
+@rule("RabbitMQ: direct-reply-to", "Any other reply_to is left as it is.")
 @pytest.mark.parametrize("reply_to", ["my.queue", f"{PSEUDO}.made.up", "amq.rabbitmq.reply-to-me"])
 def test_other_names_are_left_alone(channel, unique, reply_to):
     channel.queue_declare(unique("q"), exclusive=True)
@@ -140,7 +141,7 @@ def test_other_names_are_left_alone(channel, unique, reply_to):
     assert take(channel, unique("q")).properties.reply_to == reply_to
 
 
-@rule("RabbitMQ: direct-reply-to", "The prefetch of the channel does not hold replies back")
+@rule("RabbitMQ: direct-reply-to", "The prefetch of the channel does not hold replies back.")
 def test_replies_know_no_prefetch(connect, channel, unique):
     channel.basic_qos(prefetch_count=1)
     requester = Requester(channel, unique("requests"))

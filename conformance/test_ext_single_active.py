@@ -35,7 +35,7 @@ def publish(channel, queue: str, *bodies: bytes) -> None:
         channel.basic_publish("", queue, body)
 
 
-@rule("RabbitMQ: consumers#single-active-consumer", "The first consumer is active, the others get nothing")
+@rule("RabbitMQ: consumers#single-active-consumer", "The first consumer is active, the others get nothing.")
 @KINDS
 def test_the_first_consumer_is_active(connection, channel, queue, kind):
     name = queue(kind)
@@ -45,7 +45,7 @@ def test_the_first_consumer_is_active(connection, channel, queue, kind):
     assert second.settle() == []
 
 
-@rule("RabbitMQ: consumers#single-active-consumer", "When the active consumer is cancelled the next one takes over")
+@rule("RabbitMQ: consumers#single-active-consumer", "When the active consumer is cancelled the next one takes over.")
 @KINDS
 def test_the_next_one_takes_over(connection, channel, queue, kind):
     name = queue(kind)
@@ -60,7 +60,7 @@ def test_the_next_one_takes_over(connection, channel, queue, kind):
 
 @rule(
     "RabbitMQ: consumers#single-active-consumer",
-    "When its channel or connection closes, the next one gets its messages too",
+    "When its channel or connection closes, the next one gets its messages too.",
 )
 @KINDS
 @pytest.mark.parametrize("what", ["channel", "connection"])
@@ -80,7 +80,7 @@ def test_the_next_one_inherits(connection, connect, channel, queue, kind, what):
     assert [message.method.redelivered for message in got] == [True, True]
 
 
-@rule("RabbitMQ: consumers#single-active-consumer", "The active consumer's full prefetch does not wake the others")
+@rule("RabbitMQ: consumers#single-active-consumer", "The active consumer's full prefetch does not wake the others.")
 @KINDS
 def test_a_full_prefetch_does_not_wake_the_others(connection, channel, queue, kind):
     name = queue(kind)
@@ -98,7 +98,7 @@ def test_a_full_prefetch_does_not_wake_the_others(connection, channel, queue, ki
 
 @rule(
     "RabbitMQ: consumers#single-active-consumer",
-    "What a cancelled consumer holds stays with its channel until it settles it",
+    "What a cancelled consumer holds stays with its channel until it settles it.",
 )
 @KINDS
 def test_a_cancelled_consumer_keeps_what_it_has(connection, channel, queue, kind):
@@ -115,14 +115,14 @@ def test_a_cancelled_consumer_keeps_what_it_has(connection, channel, queue, kind
     assert second.bodies == [b"2", b"1"]
 
 
-@rule("RabbitMQ: consumers#single-active-consumer", "No exclusive consumer on a queue with a single active one")
+@rule("RabbitMQ: consumers#single-active-consumer", "No exclusive consumer on a queue with a single active one.")
 def test_no_exclusive_consumer(broker, connection, queue):
     name = queue("classic")
     with refused(f"ACCESS_REFUSED - {named(broker, 'queue', name)} in exclusive use"):
         Reader(connection.channel(), name, exclusive=True)
 
 
-@rule("RabbitMQ: consumers#single-active-consumer", "A waiting consumer can leave without a trace")
+@rule("RabbitMQ: consumers#single-active-consumer", "A waiting consumer can leave without a trace.")
 @KINDS
 def test_a_waiting_consumer_may_leave(connection, channel, queue, kind):
     name = queue(kind)
@@ -134,7 +134,7 @@ def test_a_waiting_consumer_may_leave(connection, channel, queue, kind):
     assert third.bodies == [b"1"]
 
 
-@rule("RabbitMQ: consumer-priority", "Among waiting consumers the highest priority is next")
+@rule("RabbitMQ: consumer-priority", "Among waiting consumers the highest priority is next.")
 @pytest.mark.parametrize("kind", ["classic", pytest.param("quorum", marks=QUORUM_PRIORITIES)])
 def test_the_highest_priority_is_next(connection, channel, queue, kind):
     name = queue(kind)
@@ -147,10 +147,7 @@ def test_the_highest_priority_is_next(connection, channel, queue, kind):
     assert low.settle() == []
 
 
-@rule(
-    "RabbitMQ: consumer-priority",
-    "A consumer of a higher priority takes over when the active one holds nothing",
-)
+@rule("RabbitMQ: consumer-priority", "A consumer of a higher priority takes over when the active one holds nothing.")
 @QUORUM_PRIORITIES
 def test_a_higher_priority_takes_over(connection, channel, queue):
     name = queue("quorum")
@@ -164,7 +161,7 @@ def test_a_higher_priority_takes_over(connection, channel, queue):
     assert (low.bodies, high.bodies) == ([b"1"], [b"2"])
 
 
-@rule("RabbitMQ: consumers#single-active-consumer", "basic.get works beside the active consumer")
+@rule("RabbitMQ: consumers#single-active-consumer", "basic.get works beside the active consumer.")
 def test_get_beside_the_active_consumer(connection, channel, queue):
     name = queue("classic")
     reading = connection.channel()

@@ -46,7 +46,7 @@ def dying(channel, unique):
     return declare
 
 
-@rule("RabbitMQ: ttl", "A message leaves its queue when the queue's time to live is over, and not before")
+@rule("RabbitMQ: ttl", "A message leaves its queue when the queue's time to live is over, and not before.")
 def test_a_queue_ttl_ends_a_message(channel, dying):
     source, dead = dying(**{"x-message-ttl": 150})
     before = time.monotonic()
@@ -56,7 +56,7 @@ def test_a_queue_ttl_ends_a_message(channel, dying):
     assert depth(channel, source) == 0
 
 
-@rule("RabbitMQ: ttl", "A message leaves its queue when its own expiration is over, and not before")
+@rule("RabbitMQ: ttl", "A message leaves its queue when its own expiration is over, and not before.")
 def test_an_expiration_ends_a_message(channel, dying):
     source, dead = dying()
     before = time.monotonic()
@@ -65,7 +65,7 @@ def test_an_expiration_ends_a_message(channel, dying):
     assert time.monotonic() - before >= 0.150
 
 
-@rule("RabbitMQ: ttl", "The lower of the queue's and the message's time to live counts")
+@rule("RabbitMQ: ttl", "The lower of the queue's and the message's time to live counts.")
 @pytest.mark.parametrize(("ttl", "expiration"), [(100, LONG_MS), (int(LONG_MS), 100)], ids=["queue", "message"])
 def test_the_lower_ttl_counts(channel, dying, ttl, expiration):
     source, dead = dying(**{"x-message-ttl": ttl})
@@ -75,7 +75,7 @@ def test_the_lower_ttl_counts(channel, dying, ttl, expiration):
     assert time.monotonic() - before >= 0.100
 
 
-@rule("RabbitMQ: ttl", "An expired message without a dead letter exchange is gone")
+@rule("RabbitMQ: ttl", "An expired message without a dead letter exchange is gone.")
 def test_an_expired_message_is_gone(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True, arguments={"x-message-ttl": 20})
     channel.basic_publish("", unique("q"), BODY)
@@ -83,7 +83,7 @@ def test_an_expired_message_is_gone(channel, unique):
     assert channel.basic_get(unique("q")) == (None, None, None)
 
 
-@rule("RabbitMQ: ttl", "A time to live of 0 ends what cannot be delivered at once")
+@rule("RabbitMQ: ttl", "A time to live of 0 ends what cannot be delivered at once.")
 @pytest.mark.parametrize("by", ["queue", "message"])
 def test_a_ttl_of_zero_ends_a_message_without_a_consumer(channel, dying, by):
     source, dead = dying(**({"x-message-ttl": 0} if by == "queue" else {}))
@@ -91,7 +91,7 @@ def test_a_ttl_of_zero_ends_a_message_without_a_consumer(channel, dying, by):
     assert take(channel, dead).body == BODY
 
 
-@rule("RabbitMQ: ttl", "A time to live of 0 delivers to a consumer that is ready")
+@rule("RabbitMQ: ttl", "A time to live of 0 delivers to a consumer that is ready.")
 @pytest.mark.parametrize("by", ["queue", "message"])
 def test_a_ttl_of_zero_delivers_to_a_ready_consumer(channel, dying, by):
     source, dead = dying(**({"x-message-ttl": 0} if by == "queue" else {}))
@@ -101,7 +101,7 @@ def test_a_ttl_of_zero_delivers_to_a_ready_consumer(channel, dying, by):
     assert depth(channel, dead) == 0
 
 
-@rule("RabbitMQ: ttl", "A time to live of 0 ends a message when the consumer's prefetch is used up")
+@rule("RabbitMQ: ttl", "A time to live of 0 ends a message when the consumer's prefetch is used up.")
 def test_a_ttl_of_zero_and_a_full_consumer(channel, dying):
     source, dead = dying(**{"x-message-ttl": 0})
     channel.basic_qos(prefetch_count=1)
@@ -113,7 +113,7 @@ def test_a_ttl_of_zero_and_a_full_consumer(channel, dying):
     assert reader.bodies == [b"taken"]
 
 
-@rule("RabbitMQ: ttl", "Equal times to live end messages in the order in which they were published")
+@rule("RabbitMQ: ttl", "Equal times to live end messages in the order in which they were published.")
 def test_messages_expire_in_order(channel, dying):
     source, dead = dying(**{"x-message-ttl": 50})
     sent = [f"{number}".encode() for number in range(20)]
@@ -122,7 +122,7 @@ def test_messages_expire_in_order(channel, dying):
     assert bodies(channel, dead, 20) == sent
 
 
-@rule("RabbitMQ: ttl", "A message with a short expiration at the head leaves, one behind it with a longer one stays")
+@rule("RabbitMQ: ttl", "A message with a short expiration at the head leaves, one behind it with a longer one stays.")
 def test_the_head_expires_alone(channel, dying):
     source, dead = dying()
     channel.basic_publish("", source, b"short", expiring(30))
@@ -133,7 +133,7 @@ def test_the_head_expires_alone(channel, dying):
 
 @rule(
     "RabbitMQ: ttl#per-message-ttl-in-publishers",
-    "A message with a short expiration behind a longer one leaves in time too",
+    "A message with a short expiration behind a longer one leaves in time too.",
 )
 @differs(on="rabbitmq", why=HEAD_ONLY)
 def test_a_message_behind_a_longer_one_expires(channel, dying):
@@ -147,7 +147,7 @@ def test_a_message_behind_a_longer_one_expires(channel, dying):
 
 @rule(
     "RabbitMQ: ttl#per-message-ttl-in-publishers",
-    "Messages leave in the order of their times, not of their publishing",
+    "Messages leave in the order of their times, not of their publishing.",
 )
 @differs(on="rabbitmq", why=HEAD_ONLY)
 def test_messages_leave_in_the_order_of_their_times(channel, dying):
@@ -157,7 +157,7 @@ def test_messages_leave_in_the_order_of_their_times(channel, dying):
     assert bodies(channel, dead, 3) == [b"100", b"500", b"900"]
 
 
-@rule("RabbitMQ: ttl", "A message that is overdue behind a longer one is never delivered")
+@rule("RabbitMQ: ttl", "A message that is overdue behind a longer one is never delivered.")
 def test_an_overdue_message_is_not_delivered(channel, dying):
     source, _ = dying()
     channel.basic_publish("", source, b"long", expiring(LONG_MS))
@@ -167,7 +167,7 @@ def test_an_overdue_message_is_not_delivered(channel, dying):
     assert bodies(channel, source, 2) == [b"long", b"last"]
 
 
-@rule("RabbitMQ: ttl", "A delivered message does not expire while its consumer has it")
+@rule("RabbitMQ: ttl", "A delivered message does not expire while its consumer has it.")
 def test_an_unacknowledged_message_does_not_expire(channel, dying):
     source, dead = dying(**{"x-message-ttl": 200})
     channel.basic_publish("", source, b"held")
@@ -179,7 +179,7 @@ def test_an_unacknowledged_message_does_not_expire(channel, dying):
     assert depth(channel, source) == 0
 
 
-@rule("RabbitMQ: ttl", "A requeued message keeps its original time: when that is over it expires at once")
+@rule("RabbitMQ: ttl", "A requeued message keeps its original time: when that is over it expires at once.")
 @pytest.mark.parametrize("by", ["queue", "message"])
 def test_a_requeued_message_keeps_its_time(channel, dying, by):
     source, dead = dying(**({"x-message-ttl": 200} if by == "queue" else {}))
@@ -193,7 +193,7 @@ def test_a_requeued_message_keeps_its_time(channel, dying, by):
     assert depth(channel, source) == 0
 
 
-@rule("RabbitMQ: ttl", "A message that is requeued before its time is over expires at its time, not later")
+@rule("RabbitMQ: ttl", "A message that is requeued before its time is over expires at its time, not later.")
 def test_requeueing_does_not_prolong(channel, dying):
     source, dead = dying(**{"x-message-ttl": 300})
     before = time.monotonic()
@@ -204,7 +204,7 @@ def test_requeueing_does_not_prolong(channel, dying):
     assert time.monotonic() - before >= 0.300
 
 
-@rule("RabbitMQ: ttl", "expiration is a whole number of milliseconds from 0 to ten years, as a string")
+@rule("RabbitMQ: ttl", "expiration is a whole number of milliseconds from 0 to ten years, as a string.")
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -225,7 +225,7 @@ def test_an_invalid_expiration_is_refused(connection, unique, value, reason):
     assert depth(connection.channel(), unique("q")) == 0
 
 
-@rule("RabbitMQ: ttl", "The expiration property reaches the consumer unchanged")
+@rule("RabbitMQ: ttl", "The expiration property reaches the consumer unchanged.")
 @pytest.mark.parametrize("value", [LONG_MS, "315360000000", "0600000"])
 def test_the_expiration_is_delivered(channel, unique, value):
     channel.queue_declare(unique("q"), exclusive=True)
@@ -233,7 +233,7 @@ def test_the_expiration_is_delivered(channel, unique, value):
     assert take(channel, unique("q")).properties.expiration == value
 
 
-@rule("RabbitMQ: ttl", "Expired messages do not count as ready")
+@rule("RabbitMQ: ttl", "Expired messages do not count as ready.")
 def test_expired_messages_are_not_counted(channel, unique):
     channel.queue_declare(unique("q"), exclusive=True)
     for _ in range(5):
@@ -243,7 +243,7 @@ def test_expired_messages_are_not_counted(channel, unique):
     assert take(channel, unique("q")).body == b"stays"
 
 
-@rule("RabbitMQ: ttl", "A quorum queue expires messages at its head too")
+@rule("RabbitMQ: ttl", "A quorum queue expires messages at its head too.")
 def test_a_quorum_queue_expires_messages(channel, unique):
     queue, dead = unique("quorum"), unique("dead")
     channel.queue_declare(dead, exclusive=True)

@@ -45,12 +45,12 @@ def nacked(channel, exchange: str) -> bool:
     return False
 
 
-@rule("RabbitMQ: publishers#unroutable", "Without a policy an unroutable message is confirmed and dropped")
+@rule("RabbitMQ: publishers#unroutable", "Without a policy an unroutable message is confirmed and dropped.")
 def test_an_unroutable_message_is_dropped(channel, exchange):
     assert not nacked(channel, exchange)
 
 
-@rule("RabbitMQ: publishers#unroutable", "unroutable nack: the publisher is told with basic.nack")
+@rule("RabbitMQ: publishers#unroutable", "unroutable nack: the publisher is told with basic.nack.")
 @OURS
 def test_unroutable_nack(channel, exchange, policy, unique):
     policy("nack")
@@ -61,7 +61,7 @@ def test_unroutable_nack(channel, exchange, policy, unique):
     assert take(channel, unique("q")).body == b"routable"
 
 
-@rule("RabbitMQ: publishers#unroutable", "unroutable with an exchange's name: that exchange takes the message")
+@rule("RabbitMQ: publishers#unroutable", "unroutable with an exchange's name: that exchange takes the message.")
 @OURS
 def test_unroutable_to_an_exchange(channel, exchange, policy, unique):
     channel.exchange_declare(unique("other"), "fanout")
@@ -79,7 +79,7 @@ def test_unroutable_to_an_exchange(channel, exchange, policy, unique):
 
 @rule(
     "RabbitMQ: publishers#unroutable",
-    "unroutable drop is what happens without a policy too; a change takes effect at once",
+    "unroutable drop is what happens without a policy too; a change takes effect at once.",
 )
 @OURS
 def test_unroutable_drop(channel, exchange, policy):
@@ -89,7 +89,7 @@ def test_unroutable_drop(channel, exchange, policy):
     wait_until(lambda: not nacked(channel, exchange))
 
 
-@rule("RabbitMQ: publishers#unroutable", "A mandatory message is returned before the nack")
+@rule("RabbitMQ: publishers#unroutable", "A mandatory message is returned before the nack.")
 @OURS
 def test_mandatory_and_nack(channel, exchange, policy):
     policy("nack")

@@ -163,16 +163,28 @@ def test_bindings_count_at_once(client: Wire, unique: Names, kind: str) -> None:
     assert bodies(client, queue) == [b"%d" % number for number in range(5)]
 
 
-@rule("AMQP 0-9-1 section 4.2.5.3", "Names and keys are UTF-8; a method with another closes the connection.")
-@pytest.mark.parametrize("method", ["bind", "publish"])
+KEY = b"\x03\xff\x00\xfe"
+
+
+def framed(kind: int, payload: bytes) -> bytes:
+    return bytes([kind]) + b"\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce"
+
+
+@rule("AMQP 0-9-1 section 4.2.5.3", "Names and the keys of bindings are UTF-8; others close the connection.")
 @differs(on="rabbitmq", why="501 FRAME_ERROR for what amqpd calls a syntax error", asserted=True)
-def test_keys_are_text(client: Wire, broker: Broker, method: str) -> None:
-    name, key = new_queue(client).encode(), b"\x03\xff\x00\xfe"
-    if method == "bind":
-        bound = b"\x00\x00" + bytes([len(name)]) + name + b"\x0aamq.direct" + key
-        payload = b"\x00\x32\x00\x14" + bound + b"\x00\x00\x00\x00\x00"
-    else:
-        payload = b"\x00\x3c\x00\x28\x00\x00\x0aamq.direct" + key + b"\x00"
-    client.send_bytes(b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce")
-    client.send_bytes(b"\x02\x00\x01\x00\x00\x00\x0e\x00\x3c\x00\x00" + bytes(10) + b"\xce")
+def test_keys_of_bindings_are_text(client: Wire, broker: Broker) -> None:
+    name = new_queue(client).encode()
+    bound = b"\x00\x00" + bytes([len(name)]) + name + b"\x0aamq.direct" + KEY
+    client.send_bytes(framed(1, b"\x00\x32\x00\x14" + bound + b"\x00\x00\x00\x00\x00"))
     check_close(client.closed("connection"), 501 if broker.name == "rabbitmq" else 502)
+
+
+@rule("AMQP 0-9-1 section 4.2.5.3", "The keys of publishes may be any octets, and are delivered as they are.")
+def test_keys_of_publishes_are_octets(client: Wire) -> None:
+    queue = new_queue(client)
+    ask(client, Queue.Bind(queue=queue, exchange="amq.fanout"))
+    client.send_bytes(framed(1, b"\x00\x3c\x00\x28\x00\x00\x0aamq.fanout" + KEY + b"\x00"))
+    client.send_bytes(framed(2, b"\x00\x3c\x00\x00" + bytes(10)))
+    client.send(Basic.Get(queue=queue, no_ack=True), channel=1)
+    assert KEY in client.read_frame()[2]
+    assert client.read_frame()[0] == 2

@@ -28,7 +28,7 @@ from amqpd.definitions.comparison import (
 )
 from amqpd.definitions.document import SECTIONS, Definitions
 from amqpd.definitions.pruning import Pruning
-from amqpd.exchanges import new_matcher
+from amqpd.exchanges import check_exchange, new_matcher
 from amqpd.limiting.keys import LIMITS, MAX_QUEUES, VHOST_LIMITS, limit_of
 from amqpd.queues.arguments import check_dead_letter_exchange, check_declaration
 from amqpd.topology.plans import create_vhost
@@ -219,7 +219,7 @@ class _Comparing:
         """Why it cannot be made here."""
         try:
             if isinstance(record, ExchangeRecord):
-                new_matcher(record)
+                check_exchange(record)
             else:
                 check_declaration(record)
                 check_dead_letter_exchange(record)

@@ -98,7 +98,13 @@ def arguments_key(arguments: Mapping[str, Any]) -> str:
 
 def field_type(value: Any) -> str:
     """RabbitMQ's name of the value's type."""
-    return "table" if isinstance(value, Mapping) else "array" if isinstance(value, list) else erlang_term(value)[0]
+    return (
+        "table"
+        if isinstance(value, Mapping)
+        else "array"
+        if isinstance(value, list | tuple)
+        else erlang_term(value)[0]
+    )
 
 
 def erlang_term(value: Any) -> tuple[str, str]:

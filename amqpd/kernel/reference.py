@@ -133,7 +133,9 @@ def scan_publishes(data: bytes, pos: int, end: int, payload_max: int) -> Run | N
         return None if first is None else INCOMPLETE
     stride, method_size, header_size, body_size, body_frames = first
     count = 1
-    if body_frames == 1:
+    if end - pos < 2 * stride:
+        pass  # no other of its size can be whole
+    elif body_frames == 1:
         count += _count_alike(data, pos, end, stride, method_size + header_size + 7)
     elif body_frames == 0:
         count += _count_alike(data, pos, end, stride, stride)

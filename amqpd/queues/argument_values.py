@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amqpd.exchanges.values import erlang_term
+from amqpd.exchanges.values import field_type
 from amqpd.queues.settings import CLASSIC, DROP_HEAD, PRIORITY_MAX, QUORUM, REJECT_PUBLISH, REJECT_PUBLISH_DLX
 from amqpd.topology.records import Arguments
 
@@ -27,13 +27,6 @@ _ESCAPED = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\
 
 Check = Callable[[Any, Arguments], str | None]
 """(value, all arguments) -> what is wrong with the value"""
-
-
-def field_type(value: Any) -> str:
-    """The type that the client sent, by RabbitMQ's name of it."""
-    if isinstance(value, Mapping):
-        return "table"
-    return "array" if isinstance(value, list | tuple) else erlang_term(value)[0]
 
 
 def is_text(value: Any) -> bool:

@@ -20,12 +20,12 @@ from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.exchanges.values import field_type
 from amqpd.queues.argument_values import (
     CONSUME_CHECKS,
     DECLARE_CHECKS,
     Check,
     check_queue_type,
-    field_type,
     is_text,
     says_no_type,
     text_of,

@@ -14,7 +14,7 @@ at the time (`node.py`).
 from __future__ import annotations
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.expiry import INSTANT, Bury, Expiring
@@ -23,7 +23,6 @@ from amqpd.queues.segment import Segment
 # How far ahead of the deliveries the journal's mark of what was delivered is set, while there are consumers: the mark
 # must be on disk before a delivery goes out that it should cover, and a commit takes some thousand deliveries' time.
 MARK_AHEAD_MESSAGES = 65_536
-
 Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
 
@@ -31,8 +30,6 @@ Piece = tuple[Run, int, int, int, bool]
 class Backlog(Expiring):
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
         super().__init__(queue_id, journal, durable, fifo_returns)
-        self.unacked = 0
-        self.unacked_bytes = 0
         self.redelivered_below = 0
         """what was recovered below this number had been delivered before the restart"""
         self.arrived_ms = 0
@@ -54,7 +51,7 @@ class Backlog(Expiring):
                 previous.absorb(segment)
             else:
                 self.segments.append(segment)
-                self._recovered(segment)
+                self.recovered(segment)
         self.next_seq = found.next_seq
         self.cursor = self.segments[0].first if self.segments else found.next_seq
         self.redelivered_below = found.delivered
@@ -72,7 +69,7 @@ class Backlog(Expiring):
                 segment.deadlines = Deadlines()
             segment.deadlines.add(deadline_ms, self.next_seq - run.count, self.next_seq - 1)
             if segment.due_ms is None or deadline_ms < segment.due_ms:
-                self._schedule_at(segment, deadline_ms)
+                self.schedule_at(segment, deadline_ms)
         return persistent
 
     def lanes(self) -> tuple[Backlog, ...]:
@@ -100,10 +97,16 @@ class Backlog(Expiring):
                 self.at += 1
                 self.cursor = segments[self.at].first
                 continue
+            seq = segment.first + low
+            if self.doomed and self.doomed[0][0] < segment.first + high:
+                # It lies in this segment, or the cursor has passed it.
+                if self.doomed[0][0] <= seq:
+                    self.cursor = max(seq, self.doomed.pop(0)[1] + 1)
+                    continue
+                high = self.doomed[0][0] - segment.first
             if segment.runs is None:
                 self.wanted = (segment.first, segment.last)
                 return None
-            seq = segment.first + low
             redelivered = seq < self.redelivered_below
             if redelivered:
                 high = min(high, self.redelivered_below - segment.first)
@@ -154,9 +157,13 @@ class Backlog(Expiring):
 
     def settle(self, first: int, last: int) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
-        count, nbytes = self.discard(first, last)
+        if self.doomed:
+            self.settle_doomed(first, last)
+        count, nbytes = self.discard(first, last, True)
         self.unacked -= count
         self.unacked_bytes -= nbytes
+        if self.miscounted_bytes:
+            self.count_again()
         return count
 
     def bury(self, first: int, last: int, bury: Bury) -> tuple[int, int]:
@@ -192,8 +199,10 @@ class Backlog(Expiring):
             self.unacked -= count
             self.ready_bytes += nbytes
             self.unacked_bytes -= nbytes
+            if segment.estimated:
+                segment.taken_bytes -= nbytes
             if segment.deadlines is not None and segment.deadlines.overdue:
-                self._schedule_at(segment, 0)
+                self.schedule_at(segment, 0)
             first = end + 1
             index += 1
 
@@ -204,12 +213,20 @@ class Backlog(Expiring):
             self.discard(first, last)
         self.returned.clear()
         if self.cursor < self.next_seq:
-            self.discard(self.cursor, self.next_seq - 1)
+            for first, last in self.not_doomed(self.cursor, self.next_seq - 1):
+                self.discard(first, last)
+        self.doomed = []
         self.cursor = self.next_seq
         # The last segment may still grow, so the cursor stays in it.
         self.at = max(0, len(self.segments) - 1)
         self.ready = self.ready_bytes = 0
-        self.wanted = None
+        self.unacked_bytes = sum(segment.body_bytes for segment in self.segments)
+        self.miscounted_bytes = 0
+        for segment in self.segments:
+            if segment.estimated:
+                segment.taken_bytes = segment.body_bytes
+        if not self.unacked:
+            self.wanted = None
         return count
 
     def mark_delivered(self, ahead: bool) -> None:
@@ -229,15 +246,10 @@ class Backlog(Expiring):
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
         self.journal.drop(self.queue_id)
-        self.segments, self.wanted, self.due = [], None, []
+        self.segments, self.wanted, self.due, self.doomed = [], None, [], []
         self.timetable.clear()
         self.returned.clear()
         self.memory_bytes = 0
-
-    def loaded(self, first: int, rows: list[Row]) -> int:
-        off = super().loaded(first, rows)
-        self.ready_bytes += off
-        return off
 
 
 def _ceil(nbytes: int, body_size: int) -> int:

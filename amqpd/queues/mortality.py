@@ -34,15 +34,24 @@ if TYPE_CHECKING:
 TTL_MS_MAX = 315_360_000_000
 
 
+# So many pieces die in one dispatch, some ten milliseconds of work; the others follow in the next: a policy may make
+# millions of messages too many at once, and the other queues must not wait for that.
+PIECES_MAX = 2_000
+
+
 class Mortality:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self.dying: deque[tuple[int, int, str]] = deque()
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
+        self._dying_count = 0
+        self._burying = False
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
         self.moulds: dict[str, Mould] = {}
         """the last dead letter for each reason"""
+        self._counted_below = 0
+        """messages that came back before the last restart have smaller numbers"""
         self.used_ms = queue.host.now_ms
         self.settings_changed()
 
@@ -62,6 +71,7 @@ class Mortality:
 
     def recover(self, found: RecoveredQueue) -> None:
         self.counts.update(found.counts)
+        self._counted_below = max(found.counts, default=-1) + 1
 
     # Deadlines
 
@@ -93,6 +103,7 @@ class Mortality:
         if queue.backlog.instants:
             queue.backlog.end_instants(now_ms)
             self._expire(now_ms)
+            self._bury_dying(now_ms)
         if self._expires and not queue.consumers and not queue.getters:
             expires_ms = queue.settings.expires_ms or 0
             if now_ms >= self.used_ms + expires_ms:
@@ -104,10 +115,16 @@ class Mortality:
     def _expire(self, now_ms: int) -> None:
         due_ms = self._queue.backlog.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
-            expired = self._queue.backlog.expire(now_ms, self._bury(EXPIRED))
-            self._queue.facts.expired += expired
-            if expired:
-                self.prune()
+            gone = self._queue.backlog.expire(now_ms, self._bury(EXPIRED), self._doomed)
+            self._queue.facts.expired += gone
+            self.prune()
+
+    def _doomed(self, first: int, last: int) -> None:
+        self._die(first, last, EXPIRED)
+
+    def _die(self, first: int, last: int, reason: str) -> None:
+        self.dying.append((first, last, reason))
+        self._dying_count += last - first + 1
 
     def _schedule(self) -> None:
         queue = self._queue
@@ -139,6 +156,9 @@ class Mortality:
         left = 1 << 62
         if settings.max_length is not None:
             left = settings.max_length - backlog.ready
+            if settings.at_least_once:
+                # As in RabbitMQ: dead letters that nobody takes must not pile up without a bound.
+                left -= self._dying_count
         if settings.max_length_bytes is not None and body_size:
             left = min(left, (settings.max_length_bytes - backlog.ready_bytes) // body_size)
         return left
@@ -153,7 +173,7 @@ class Mortality:
         """Drop from the head until the limits hold."""
         queue, backlog, settings = self._queue, self._queue.backlog, self._queue.settings
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
-        while backlog.ready:
+        for _ in range(PIECES_MAX):
             if length_max is not None and backlog.ready > length_max:
                 piece = backlog.take(backlog.ready - length_max)
             elif bytes_max is not None and backlog.ready_bytes > bytes_max:
@@ -167,6 +187,7 @@ class Mortality:
                 queue.facts.dead_lettered += queue.host.bury(queue, run, low, high, MAXLEN)
             self.forget(seq, seq + high - low - 1)
             queue.facts.dropped += backlog.settle(seq, seq + high - low - 1)
+        queue.host.wake(queue, queue.host.now_ms)
 
     # Rejected and returned
 
@@ -176,7 +197,7 @@ class Mortality:
         if queue.settings.dead_letter_exchange is None:
             queue.facts.rejected += queue.backlog.settle(first, last)
         else:
-            self.dying.append((first, last, REJECTED))
+            self._die(first, last, REJECTED)
 
     def come_back(self, first: int, last: int) -> None:
         """The unacked messages first..last are ready again; those of a quorum queue that came back too often die."""
@@ -192,7 +213,7 @@ class Mortality:
                 if queue.settings.dead_letter_exchange is None:
                     queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
                 else:
-                    self.dying.append((seq, seq, DELIVERY_LIMIT))
+                    self._die(seq, seq, DELIVERY_LIMIT)
             else:
                 self.counts[seq] = count
                 journal.count(queue.record.id, seq, count)
@@ -204,13 +225,20 @@ class Mortality:
         assert isinstance(backlog, Backlog)
         returned = backlog.returned
         if not returned:
-            return backlog.take(limit)
+            if backlog.cursor >= self._counted_below:
+                return backlog.take(limit)
+            # What came back before a restart stands in its place again.
+            return self._with_count(backlog.take(1))
         first, last = returned.first
         count = counts.get(first, 0)
         alike = 1
         while alike < limit and first + alike <= last and counts.get(first + alike, 0) == count:
             alike += 1
-        piece = backlog.take(alike)
+        return self._with_count(backlog.take(alike))
+
+    def _with_count(self, piece: Piece | None) -> Piece | None:
+        """All messages of the piece have come back equally often."""
+        count = 0 if piece is None else self.counts.get(piece[3], 0)
         if piece is None or not count:
             return piece
         run, low, high, seq, redelivered = piece
@@ -233,23 +261,44 @@ class Mortality:
             self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
 
     def _bury_dying(self, now_ms: int) -> None:
-        queue, backlog, dying = self._queue, self._queue.backlog, self.dying
-        while dying:
-            first, last, reason = dying.popleft()
-            bury = self._bury(reason)
-            if bury is None:
-                count, stopped = backlog.settle(first, last), last + 1
-            else:
-                count, stopped = backlog.bury(first, last, bury)
-            if reason == REJECTED:
-                queue.facts.rejected += count
-            else:
-                queue.facts.delivery_limit += count
-            if stopped <= last:
-                dying.appendleft((stopped, last, reason))
-                if all(lane.wanted is None for lane in backlog.lanes()):
-                    queue.host.wake(queue, now_ms + RETRY_MS)
-                return
+        if self._burying:
+            # A letter comes back to this very queue, which looked whether it has room: what is next can wait.
+            return
+        self._burying = True
+        left = PIECES_MAX
+        while self.dying and left > 0:
+            done = self._bury_next(left)
+            if not done:
+                if all(lane.wanted is None for lane in self._queue.backlog.lanes()):
+                    self._queue.host.wake(self._queue, now_ms + RETRY_MS)
+                break
+            left -= done
+        else:
+            if self.dying:
+                self._queue.host.wake(self._queue, now_ms)
+        self._burying = False
+
+    def _bury_next(self, messages_max: int) -> int:
+        """Of the first that are dying, at most so many messages. How many it were; 0 when they have to wait."""
+        queue = self._queue
+        first, last, reason = self.dying.popleft()
+        end = min(last, first + messages_max - 1)
+        bury = self._bury(reason)
+        if bury is None:
+            count, stopped = queue.backlog.settle(first, end), end + 1
+        else:
+            count, stopped = queue.backlog.bury(first, end, bury)
+        self._dying_count -= count
+        self.forget(first, stopped - 1)
+        if reason == REJECTED:
+            queue.facts.rejected += count
+        elif reason == EXPIRED:
+            queue.facts.expired += count
+        else:
+            queue.facts.delivery_limit += count
+        if stopped <= last:
+            self.dying.appendleft((stopped, last, reason))
+        return end - first + 1 if stopped > end else 0
 
     def _bury(self, reason: str) -> Bury | None:
         queue = self._queue

@@ -51,6 +51,7 @@ class Segment:
         "runs",
         "sealed",
         "stored",
+        "taken_bytes",
     )
 
     def __init__(self, first: int, persistent: bool) -> None:
@@ -76,6 +77,8 @@ class Segment:
         """bytes of the bodies that are not settled"""
         self.body_size = -1
         """of each body, -1 when they differ"""
+        self.taken_bytes = 0
+        """what of `body_bytes` counts as unacked, while it is on disk only and its bodies differ in size"""
         self.published_ms = 0
         """when its first message came, in ms since the epoch"""
         self.arrivals: Arrivals | None = None
@@ -149,6 +152,16 @@ class Segment:
         """When the message came, in ms since the epoch, to ARRIVAL_MS."""
         return self.published_ms if self.arrivals is None else self.arrivals.at(offset)
 
+    @property
+    def estimated(self) -> bool:
+        """How many bytes some of its bodies have is not known."""
+        return self.body_size < 0 and self.runs is None
+
+    @property
+    def scattered(self) -> bool:
+        """Its messages fall due in another order than they stand in the queue."""
+        return self.deadlines is not None and self.deadlines.scattered
+
     def bytes_in(self, first: int, last: int) -> int:
         """The bytes of the bodies of first..last, none of which is settled."""
         count = last - first + 1
@@ -163,9 +176,9 @@ class Segment:
             low += stop - start
         return nbytes
 
-    def load(self, runs: list[Run]) -> int:
-        """Take the bodies back from the journal. Returns by how much `body_bytes` was wrong until now. Raises
-        ValueError when there are not as many messages as there should be."""
+    def load(self, runs: list[Run]) -> None:
+        """Take the bodies back from the journal; `body_bytes` is right then. Raises ValueError when there are not as
+        many messages as there should be."""
         count = sum(run.count for run in runs)
         if count != self.last - self.first + 1:
             raise ValueError(f"{count} messages read where {self.last - self.first + 1} were written")
@@ -177,14 +190,12 @@ class Segment:
         self.held = count
         self.nbytes = sum(run.nbytes for run in runs)
         if self.body_size >= 0:
-            return 0
+            return
         if all(run.body_size == runs[0].body_size for run in runs):
             self.body_size = runs[0].body_size
-        before = self.body_bytes
         self.body_bytes = sum(
             self.bytes_in(self.first + low, self.first + high - 1) for low, high in self.live_ranges()
         )
-        return self.body_bytes - before
 
     def evict(self) -> None:
         self.runs, self.offsets, self.nbytes, self.held = None, [], 0, 0
@@ -222,10 +233,13 @@ class Segment:
         self.left -= count
         return count
 
-    def settle(self, first: int, last: int) -> tuple[int, int]:
-        """As `discard`, of messages that are all unsettled: (their number, the bytes of their bodies)."""
+    def settle(self, first: int, last: int, taken: bool = False) -> tuple[int, int]:
+        """As `discard`, of messages that are all unsettled, and unacked if `taken`: (their number, the bytes of their
+        bodies)."""
         nbytes = self.bytes_in(first, last)
         self.body_bytes -= nbytes
+        if taken and self.estimated:
+            self.taken_bytes -= nbytes
         return self.discard(first, last), nbytes
 
     def next_live(self, index: int, limit: int) -> tuple[int, int]:

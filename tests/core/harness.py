@@ -85,8 +85,9 @@ class Harness:
         return f"{self._count:022d}"
 
     def queue_id(self) -> int:
+        # The levels of a priority queue have the numbers behind its own.
         self._count += 1
-        return self._count
+        return self._count << 8
 
     def chance(self) -> float:
         """The same numbers in every run, spread over all."""
@@ -139,6 +140,7 @@ class Harness:
             kept = self.rows.get(r.queue_id, {})
             for first in [f for f, row in kept.items() if f >= r.first_seq and row.last_seq <= r.last_seq]:
                 del kept[first]
+            self.counts = [c for c in self.counts if not (c[0] == r.queue_id and r.first_seq <= c[1] <= r.last_seq)]
             self.settled = [
                 s for s in self.settled if not (s[0] == r.queue_id and r.first_seq <= s[1] and s[2] <= r.last_seq)
             ]
@@ -205,6 +207,7 @@ class Harness:
         self.node.recover(Recovered(index, found))
         changes: list[Change] = [Put(record) for record in old.vhost_records.values()]
         for vhost in old.vhosts.values():
+            changes += [Put(record) for record in vhost.policies.records()]
             records = (
                 [e.record for e in vhost.exchanges.values()] + list(vhost.queues.values()) + list(vhost.bindings())
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 from amqpd.kernel import scan_publishes
 from tests.core.harness import Client, Harness, publish_bytes
@@ -236,3 +236,38 @@ def test_a_delayed_message_comes_in_time_also_after_a_restart(harness: Harness, 
     later(harness, 1)
     assert get(client).body == b"later"
     assert harness.node.delayed["/"].backlog.ready == 0
+
+
+def test_a_policy_that_makes_many_too_many_does_not_hold_the_others_up(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amqpd.queues.mortality.PIECES_MAX", 10)
+    client.declare("q")
+    for n in range(35):
+        client.publish(bytes(n), "q")
+    queue = harness.node.queues["/", "q"]
+    queue.apply(queue.record, {"max-length": 0})
+    harness.node.dirty[queue] = None
+    left = []
+    for _ in range(4):
+        harness.node.tick()
+        left.append(queue.backlog.ready)
+    assert left == [25, 15, 5, 0]
+
+
+def test_many_that_were_rejected_are_dead_lettered_piece_by_piece(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amqpd.queues.mortality.PIECES_MAX", 10)
+    declare(client, "dead")
+    declare(client, dead_letter_exchange="", dead_letter_routing_key="dead")
+    client.consume("q")
+    for n in range(25):
+        client.publish(bytes(n), "q")
+    client.connection.receive(frame.marshal(commands.Basic.Nack(0, True, False), 1))
+    left = []
+    for _ in range(3):
+        harness.node.tick()
+        left.append(harness.node.queues["/", "q"].backlog.unacked)
+    assert left == [15, 5, 0]
+    assert [len(get(client, "dead").body) for _ in range(25)] == list(range(25))

@@ -1,0 +1,170 @@
+"""A harness whose node tells a model everything that happens in its queues, in the order in which it happens.
+
+What comes in: calls at the borders of a queue: what enters, what is delivered, what is buried, each dispatch. What
+goes out: the same, to the model.
+Rules: nothing is changed or hidden; what is told is what passes, not what the queue thinks of it.
+Not here: whether it is right (`broker.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import amqpd.methods.basic
+import amqpd.node
+from amqpd.connection import Connection
+from amqpd.consumers import Consumer
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.kernel import Run
+from amqpd.limits import Limits
+from amqpd.properties import Properties
+from amqpd.queues.backlog import Piece
+from amqpd.queues.queue import Queue
+from amqpd.topology.records import QueueRecord
+from tests.core.harness import Client, Harness
+from tests.core.model.broker import Model
+
+
+def numbers_of(run: Run, low: int, high: int) -> list[int]:
+    return [int(run.body(index)[:8]) for index in range(low, high)]
+
+
+class WatchedHarness(Harness):
+    def __init__(self, limits: Limits, model: Model) -> None:
+        self.model = model
+        self.clients: list[Client] = []
+        self.getter: Client | None = None
+        """who asks for a message now"""
+        self.deleting = ""
+        """the queue that a client deletes now"""
+        super().__init__(limits, automatic=False)
+
+    def _start(self, journal: JournalBuffer) -> None:
+        super()._start(journal)
+        node: Any = self.node
+        node.harness = self
+        bury, release, delay = node.bury, node._release, self.model
+
+        def watched_bury(queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+            numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
+            name = queue.record.name
+            return self.model.buried(name, numbers, reason, refused, lambda: bury(queue, run, low, high, reason))
+
+        def watched_release(vhost: str, run: Run) -> None:
+            for number in numbers_of(run, 0, run.count):
+                delay.released(number)
+            release(vhost, run)
+            delay.refuse_rest(by_client=False)
+
+        node.bury, node._release = watched_bury, watched_release
+
+    def step(self) -> None:
+        self.model.refuse_rest(by_client=True)
+        super().step()
+
+    def commit(self) -> None:
+        self.model.commit()
+        super().commit()
+
+    def channel_of(self, connection: Connection, number: int) -> tuple[int, int]:
+        return next(i for i, client in enumerate(self.clients) if client.connection is connection), number
+
+
+class WatchedQueue(Queue):
+    def __init__(self, record: QueueRecord, host: Any, policy: Mapping[str, Any]) -> None:
+        super().__init__(record, host, policy)
+        self.harness: WatchedHarness = host.harness
+        self.turning_away = False
+
+    @property
+    def model(self) -> Model:
+        return self.harness.model
+
+    def publish(self, run: Run, properties: Properties) -> bool:
+        self.model.entered(self.record.name, numbers_of(run, 0, run.count))
+        return super().publish(run, properties)
+
+    def turn_away(self, run: Run) -> None:
+        self.turning_away = True
+        try:
+            super().turn_away(run)
+        finally:
+            self.turning_away = False
+
+    def dispatch(self) -> None:
+        name = self.record.name
+        self.model.dispatch_begins(name)
+        super().dispatch()
+        self.model.dispatch_ends(name, self.facts.dropped)
+
+    def purge(self) -> int:
+        expected = self.model.queues[self.record.name].purge()
+        count = super().purge()
+        assert count == expected, f"{count} purged, {expected} were ready"
+        return count
+
+    def get(self, no_ack: bool, answer: Callable[[Piece | None], bool]) -> None:
+        client = self.harness.getter
+        assert client is not None
+        channel = client.connection.channels[3]
+        ours, queue = self.harness.channel_of(client.connection, 3), self.model.queues[self.record.name]
+        queue.used_ms = self.model.now_ms
+        queue.getters += 1
+
+        def watched(piece: Piece | None) -> bool:
+            queue.getters -= 1
+            tag = channel.next_tag
+            taken = answer(piece)
+            if piece is None:
+                assert self.deleted or not queue.ready, f"nothing for who asks {queue.name}, which has {queue.ready}"
+                return taken
+            run, low, high, _, redelivered = piece
+            self.model.delivered(queue.name, numbers_of(run, low, high), redelivered, ours, tag, None)
+            message, _ = queue.unacked[ours, tag]
+            if not taken:
+                # Nobody was there any more: it comes back at once.
+                del queue.unacked[ours, tag]
+                self.model.sent[ours].pop()
+                queue.come_back(message)
+            elif no_ack:
+                queue.ack(ours, tag)
+            return taken
+
+        super().get(no_ack, watched)
+
+    def delete(self) -> None:
+        name = self.record.name
+        if self.harness.deleting != name:
+            queue = self.model.queues[name]
+            expires_ms = queue.asked.number("expires")
+            assert expires_ms is not None and not queue.consumers, f"{name} is gone"
+            assert self.model.now_ms >= queue.used_ms + expires_ms, f"{name} is gone too early"
+            self.model.events["queue expired"] += 1
+        consumers = self.model.delete(name)
+        assert len(consumers) == len(self.consumers)
+        super().delete()
+
+
+class WatchedConsumer(Consumer):
+    __slots__ = ()
+
+    def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
+        harness: WatchedHarness = self.channel.node.harness  # type: ignore[attr-defined]
+        tag, numbers = self.channel.next_tag, numbers_of(run, low, high)
+        ours = harness.channel_of(self.channel.connection, self.channel.id)
+        super().deliver(run, low, high, seq, redelivered)
+        harness.model.delivered(self.queue.record.name, numbers, redelivered, ours, tag, self.tag)
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Meanwhile, queues and consumers that are made are watched."""
+    amqpd.node.Queue = WatchedQueue  # type: ignore[misc]
+    amqpd.methods.basic.Consumer = WatchedConsumer  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        amqpd.node.Queue = Queue  # type: ignore[misc]
+        amqpd.methods.basic.Consumer = Consumer  # type: ignore[misc]
