@@ -34,6 +34,7 @@ class World:
         self.rows: dict[tuple[int, int], Row] = {}
         self.buried: list[tuple[int, int]] = []
         """message, time"""
+        self.dying: list[tuple[int, int]] = []
         self.now_ms = 0
         self.deadlines = [1 + self.chance.randrange(SPAN_MS) for _ in range(MESSAGES)]
 
@@ -56,6 +57,15 @@ class World:
                     del self.rows[key]
         self.journal.committed(transaction.index)
 
+    def expire(self) -> None:
+        self.backlog.expire(self.now_ms, self.bury, lambda first, last: self.dying.append((first, last)))
+        while self.dying:
+            first, last = self.dying.pop(0)
+            _, stopped = self.backlog.bury(first, last, self.bury)
+            if stopped <= last:
+                self.dying.insert(0, (stopped, last))
+                return
+
     def bury(self, run: Run, low: int, high: int) -> int:
         self.buried += [(int(run.body(i)), self.now_ms) for i in range(low, high)]
         return high - low
@@ -65,12 +75,12 @@ class World:
             while (wish := lane.next_read(0) if lane is self.backlog else lane.next_read()) is not None:  # type: ignore[call-arg]
                 row = self.rows.get((lane.queue_id, wish[0]))
                 lane.loaded(wish[0], [] if row is None else [row])
-                self.backlog.expire(self.now_ms, self.bury)
+                self.expire()
 
     def until(self, now_ms: int, step_ms: int = 500) -> None:
         while self.now_ms < now_ms:
             self.now_ms = min(now_ms, self.now_ms + step_ms)
-            self.backlog.expire(self.now_ms, self.bury)
+            self.expire()
             self.read()
             self.backlog.shrink(2000)
             self.commit()
@@ -160,7 +170,7 @@ def test_a_copy_that_is_missing_is_damage(world: World) -> None:
     world.fill(False)
     world.until(min(copies.first_ms for _, _, copies in world.backlog.timetable._later) - AHEAD_MS - 1, 1)
     world.now_ms += 2
-    world.backlog.expire(world.now_ms, world.bury)
+    world.expire()
     wish = world.backlog.timetable.next_read()
     assert wish is not None
     with pytest.raises(JournalDamaged):

@@ -125,9 +125,7 @@ class ModelQueue:
         length, nbytes = self.asked.number("max-length"), self.asked.number("max-length-bytes")
         # Dead letters that nobody takes count, or they would pile up.
         held = len(self.ready) + (len(self.dying) if self.asked.at_least_once else 0)
-        return (length is not None and held + 1 > length) or (
-            nbytes is not None and self.ready_bytes + size > nbytes
-        )
+        return (length is not None and held + 1 > length) or (nbytes is not None and self.ready_bytes + size > nbytes)
 
     # Out, to clients
 
