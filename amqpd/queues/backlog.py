@@ -1,70 +1,40 @@
 """The messages of one queue, in the order in which they were published: which are ready, which are delivered.
 
 What comes in: runs of publishes, some with a deadline; ranges to settle or to requeue; the time. What goes out:
-pieces of runs to deliver, in order; what expires.
+pieces of runs to deliver, in order.
 Rules: 1. A message is a sequence number. It is *ready* (not yet delivered: at or behind `cursor`; or returned),
 *unacked* (taken, not settled), or settled. ready + unacked + settled = accepted, always. 2. Returned messages have
 smaller numbers than those at the cursor, so they go first: a requeue puts a message back to its place; or, with
 `fifo_returns`, to the end of those that came back, as quorum queues do. 3. A message that is unacked when its time is
 over expires when it comes back.
-Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when to look at the time (`node.py`).
+Not here: memory and disk (`segments.py`), what expires (`expiry.py`), who gets a message (`queue.py`), when to look
+at the time (`node.py`).
 """
 
 from __future__ import annotations
-
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
-from heapq import heappop, heappush
-from operator import itemgetter
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
-from amqpd.queues.returned import Returned
+from amqpd.queues.expiry import INSTANT, Bury, Expiring
 from amqpd.queues.segment import Segment
-from amqpd.queues.segments import Segments
 
 # How far ahead of the deliveries the journal's mark of what was delivered is set, while there are consumers: the mark
 # must be on disk before a delivery goes out that it should cover, and a commit takes some thousand deliveries' time.
 MARK_AHEAD_MESSAGES = 65_536
-# What could not be buried is tried again so much later.
-RETRY_MS = 1000
-
-# A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
-INSTANT = 0
-
-_last = itemgetter(1)
-
 Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
-Bury = Callable[[Run, int, int], int]
-"""takes care of messages low..high-1 of the run, which then leave the queue; how many of them, from the first on: the
-others have to stay"""
-Doomed = Callable[[int, int], object]
-"""is told of messages first..last that are over and must be buried"""
 
 
-class Backlog(Segments):
+class Backlog(Expiring):
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
-        super().__init__(queue_id, journal, durable)
-        self.returned = Returned(fifo_returns)
-        self.ready = 0
-        self.unacked = 0
-        self.ready_bytes = 0
-        self.unacked_bytes = 0
-        """of bodies; see `segment.py` rule 4"""
+        super().__init__(queue_id, journal, durable, fifo_returns)
         self.redelivered_below = 0
         """what was recovered below this number had been delivered before the restart"""
         self.arrived_ms = 0
         """when what `take` gave last had come"""
         self._marked = 0
-        self.instants: list[tuple[int, int]] = []
-        """(first, last) published with the deadline INSTANT since the last dispatch"""
-        self.doomed: list[tuple[int, int]] = []
-        """(first, last), ascending, at or behind the cursor: over, counted as unacked, and not buried yet"""
-        self.due: list[tuple[int, int, Segment]] = []
-        """when to look at which segment, a heap; what is not `Segment.due_ms` any more is passed over"""
 
     def recover(self, found: RecoveredQueue) -> None:
         """Take over what the journal found on disk. Called once, before anything else."""
@@ -81,7 +51,7 @@ class Backlog(Segments):
                 previous.absorb(segment)
             else:
                 self.segments.append(segment)
-                self._schedule(segment)
+                self.recovered(segment)
         self.next_seq = found.next_seq
         self.cursor = self.segments[0].first if self.segments else found.next_seq
         self.redelivered_below = found.delivered
@@ -99,7 +69,7 @@ class Backlog(Segments):
                 segment.deadlines = Deadlines()
             segment.deadlines.add(deadline_ms, self.next_seq - run.count, self.next_seq - 1)
             if segment.due_ms is None or deadline_ms < segment.due_ms:
-                self._schedule_at(segment, deadline_ms)
+                self.schedule_at(segment, deadline_ms)
         return persistent
 
     def lanes(self) -> tuple[Backlog, ...]:
@@ -188,13 +158,12 @@ class Backlog(Segments):
     def settle(self, first: int, last: int) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
         if self.doomed:
-            index = bisect_left(self.doomed, first, key=_last)
-            del self.doomed[index : bisect_right(self.doomed, last, lo=index, key=_last)]
+            self.settle_doomed(first, last)
         count, nbytes = self.discard(first, last, True)
         self.unacked -= count
         self.unacked_bytes -= nbytes
         if self.miscounted_bytes:
-            self._count_again()
+            self.count_again()
         return count
 
     def bury(self, first: int, last: int, bury: Bury) -> tuple[int, int]:
@@ -233,7 +202,7 @@ class Backlog(Segments):
             if segment.estimated:
                 segment.taken_bytes -= nbytes
             if segment.deadlines is not None and segment.deadlines.overdue:
-                self._schedule_at(segment, 0)
+                self.schedule_at(segment, 0)
             first = end + 1
             index += 1
 
@@ -244,7 +213,7 @@ class Backlog(Segments):
             self.discard(first, last)
         self.returned.clear()
         if self.cursor < self.next_seq:
-            for first, last in self._not_doomed(self.cursor, self.next_seq - 1):
+            for first, last in self.not_doomed(self.cursor, self.next_seq - 1):
                 self.discard(first, last)
         self.doomed = []
         self.cursor = self.next_seq
@@ -278,143 +247,9 @@ class Backlog(Segments):
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
         self.journal.drop(self.queue_id)
         self.segments, self.wanted, self.due, self.doomed = [], None, [], []
+        self.timetable.clear()
         self.returned.clear()
         self.memory_bytes = 0
-
-    def ready_bytes_in(self, segment: Segment) -> int:
-        nbytes = 0
-        for low, high in segment.live_ranges():
-            for part in self._ready_in(segment.first + low, segment.first + high - 1):
-                for first, last in self._not_doomed(*part) if self.doomed else (part,):
-                    nbytes += segment.bytes_in(first, last)
-        return nbytes
-
-    def recount(self, segment: Segment, body_bytes: int, rest: Segment | None) -> None:
-        ready_bytes, taken_bytes = self.ready_bytes_in(segment), segment.taken_bytes
-        self.ready_bytes += ready_bytes - (body_bytes - taken_bytes)
-        self.unacked_bytes += segment.body_bytes - ready_bytes - taken_bytes
-        segment.taken_bytes = 0
-        if rest is not None:
-            # Untouched, so all of it is ready.
-            rest.body_bytes -= segment.body_bytes - body_bytes
-            self.ready_bytes -= segment.body_bytes - body_bytes
-
-    def _count_again(self) -> None:
-        self.ready_bytes += self.miscounted_bytes
-        self.unacked_bytes -= self.miscounted_bytes
-        self.miscounted_bytes = 0
-
-    # What expires
-
-    @property
-    def next_due_ms(self) -> int | None:
-        """When `expire` has something to do next."""
-        due = self.due
-        while due and due[0][2].due_ms != due[0][0]:
-            heappop(due)
-        return due[0][0] if due else None
-
-    def end_instants(self, now_ms: int) -> None:
-        """A dispatch is over: the time of what was published with INSTANT is now."""
-        instants, self.instants = self.instants, []
-        for first, last in instants:
-            index = self.index_of(first)
-            if index < len(self.segments) and self.segments[index].first <= last:
-                segment = self.segments[index]
-                if segment.deadlines is None:
-                    segment.deadlines = Deadlines()
-                segment.deadlines.add(now_ms, max(first, segment.first), last)
-                self._schedule_at(segment, now_ms)
-
-    def expire(self, now_ms: int, doomed: Doomed | None) -> int:
-        """What is ready and whose deadline is `now_ms` or earlier is not ready any more. Without `doomed` it is gone:
-        the number of messages. With it they count as unacked from now on, and `doomed` is told of them: they may
-        have to be read, or to wait for somebody who takes them, and until then nobody else gets them."""
-        count = 0
-        while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
-            segment = heappop(self.due)[2]
-            segment.due_ms = None
-            deadlines = segment.deadlines
-            assert deadlines is not None
-            waiting: list[tuple[int, int]] = []
-            for first, last in deadlines.due(now_ms):
-                for low, high in segment.live_in(first, last) if segment.left else ():
-                    at = low
-                    for part in self._ready_in(low, high):
-                        if part[0] > at:
-                            waiting.append((at, part[0] - 1))
-                        at = part[1] + 1
-                        if doomed is None:
-                            count += self._expired(*part)
-                        else:
-                            self._doom(segment, *part)
-                            doomed(*part)
-                            if not segment.stored:
-                                deadlines.doomed.append(part)
-                    if at <= high:
-                        waiting.append((at, high))
-            if segment.left:
-                # What is unacked now expires when it comes back.
-                deadlines.overdue = waiting
-                self._schedule(segment)
-        return count
-
-    def _expired(self, first: int, last: int) -> int:
-        if first < self.cursor:
-            self.returned.cut(first, last)
-        count, nbytes = self.discard(first, last)
-        self.ready -= count
-        self.ready_bytes -= nbytes
-        if self.miscounted_bytes:
-            self._count_again()
-        return count
-
-    def _doom(self, segment: Segment, first: int, last: int) -> None:
-        """Ready messages count as unacked. What stands at the cursor is passed; what stands behind it will be."""
-        if first < self.cursor:
-            self.returned.cut(first, last)
-        elif segment is self.segments[self.at] and (
-            segment.first + segment.next_live(self.cursor - segment.first, 1)[0] == first
-        ):
-            self.cursor = last + 1
-        else:
-            insort(self.doomed, (first, last))
-        count, nbytes = last - first + 1, segment.bytes_in(first, last)
-        self.ready -= count
-        self.unacked += count
-        self.ready_bytes -= nbytes
-        self.unacked_bytes += nbytes
-        if segment.estimated:
-            segment.taken_bytes += nbytes
-
-    def _not_doomed(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Parts of first..last, at or behind the cursor."""
-        found: list[tuple[int, int]] = []
-        for low, high in self.doomed:
-            if first < low:
-                found.append((first, min(last, low - 1)))
-            first = max(first, high + 1)
-            if first > last:
-                return found
-        return [*found, (first, last)]
-
-    def _ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The ready ones among the unsettled messages first..last of one segment, in order."""
-        found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []
-        if last >= self.cursor:
-            found.append((max(first, self.cursor), last))
-        return found
-
-    def _schedule(self, segment: Segment) -> None:
-        if segment.deadlines is not None:
-            next_ms = segment.deadlines.next_ms()
-            if next_ms is not None:
-                self._schedule_at(segment, next_ms)
-
-    def _schedule_at(self, segment: Segment, due_ms: int) -> None:
-        if segment.due_ms is None or due_ms < segment.due_ms:
-            segment.due_ms = due_ms
-            heappush(self.due, (due_ms, segment.first, segment))
 
 
 def _ceil(nbytes: int, body_size: int) -> int:

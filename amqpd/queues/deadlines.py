@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from operator import gt
 
 # Beyond so many that are done with, the arrays are cut.
 WALKED_MAX = 1024
@@ -78,6 +79,23 @@ class Deadlines:
         for low, high in self.overdue:
             found.update(dict.fromkeys(range(max(first, low), min(last, high) + 1), 0))
         return found
+
+    @property
+    def scattered(self) -> bool:
+        """They fall due in another order than they came in."""
+        self._sort()
+        firsts = self._first[self._walked :]
+        return any(map(gt, firsts, firsts[1:]))
+
+    def by_deadline(self) -> list[tuple[int, int, int]]:
+        """(deadline, first, last) of what was not told yet, ascending."""
+        self._sort()
+        at = self._walked
+        return list(zip(self._at[at:], self._first[at:], self._last[at:], strict=True))
+
+    def by_message(self) -> list[tuple[int, int, int]]:
+        """(first, last, deadline) of what was not told yet, in the order in which they came."""
+        return sorted((first, last, at) for at, first, last in self.by_deadline())
 
     def pack(self) -> bytes:
         """Little-endian int64 triples (deadline, first, last), ascending by deadline. What is overdue or doomed has a

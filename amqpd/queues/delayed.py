@@ -29,6 +29,7 @@ class DelayedMessages(Queue):
     def __init__(self, vhost: str, host: QueueHost, release: Release) -> None:
         super().__init__(QueueRecord(vhost, "delayed messages", delayed_id(vhost)), host, {})
         self._release = release
+        self.backlog.buries = True
         self._falling: deque[tuple[int, int]] = deque()
         """(first, last) whose time has come, and that must be read first"""
 
@@ -43,7 +44,8 @@ class DelayedMessages(Queue):
     def dispatch(self) -> None:
         backlog, falling = self.backlog, self._falling
         assert isinstance(backlog, Backlog)
-        backlog.expire(self.host.now_ms, lambda first, last: falling.append((first, last)))
+        gone = backlog.expire(self.host.now_ms, self._fall_due, lambda first, last: falling.append((first, last)))
+        self.facts.expired += gone
         while falling:
             first, last = falling[0]
             count, stopped = backlog.bury(first, last, self._fall_due)

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
-from amqpd.queues.backlog import INSTANT, RETRY_MS, Backlog, Bury, Piece
+from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from amqpd.queues.expiry import INSTANT, RETRY_MS, Bury
+from amqpd.queues.moulds import Mould
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from amqpd.rewriting import with_headers
 
@@ -46,6 +48,8 @@ class Mortality:
         self._burying = False
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
+        self.moulds: dict[str, Mould] = {}
+        """the last dead letter for each reason"""
         self._counted_below = 0
         """messages that came back before the last restart have smaller numbers"""
         self.used_ms = queue.host.now_ms
@@ -58,6 +62,7 @@ class Mortality:
         self._drops = limited and drops
         self.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
+        self._queue.backlog.buries = settings.dead_letter_exchange is not None
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
         self.used_ms = self._queue.host.now_ms
@@ -110,8 +115,8 @@ class Mortality:
     def _expire(self, now_ms: int) -> None:
         due_ms = self._queue.backlog.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
-            lost = self._queue.settings.dead_letter_exchange is None
-            self._queue.facts.expired += self._queue.backlog.expire(now_ms, None if lost else self._doomed)
+            gone = self._queue.backlog.expire(now_ms, self._bury(EXPIRED), self._doomed)
+            self._queue.facts.expired += gone
             self.prune()
 
     def _doomed(self, first: int, last: int) -> None:

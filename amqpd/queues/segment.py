@@ -12,10 +12,14 @@ Not here: the order of segments (`segments.py`) and which message is ready (`bac
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
 from amqpd.queues.arrivals import ARRIVAL_MS, Arrivals
 from amqpd.queues.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from amqpd.queues.timetable import Batch
 
 # Survivors are copied out of a segment when fewer than one in this many of the messages that it holds in memory is
 # left: what an old message pins is then at most so many times its own size. Less eagerly while messages are settled
@@ -28,6 +32,7 @@ COMPACT_BYTES_MIN = 4096
 class Segment:
     __slots__ = (
         "arrivals",
+        "batch",
         "body_bytes",
         "body_size",
         "deadlines",
@@ -80,7 +85,9 @@ class Segment:
         """of the later ones, if they came later"""
         self.deadlines: Deadlines | None = None
         self.due_ms: int | None = None
-        """when `expiry.py` will look at it; None when it has no deadline, or is not there any more"""
+        """when `expire` will look at it; None when it has no deadline, or is not there any more"""
+        self.batch: Batch | None = None
+        """of the timetable that keeps its deadlines, if one does"""
 
     @classmethod
     def on_disk(cls, first: int, last: int, body_bytes: int = 0, published_ms: int = 0) -> Segment:
@@ -149,6 +156,11 @@ class Segment:
     def estimated(self) -> bool:
         """How many bytes some of its bodies have is not known."""
         return self.body_size < 0 and self.runs is None
+
+    @property
+    def scattered(self) -> bool:
+        """Its messages fall due in another order than they stand in the queue."""
+        return self.deadlines is not None and self.deadlines.scattered
 
     def bytes_in(self, first: int, last: int) -> int:
         """The bytes of the bodies of first..last, none of which is settled."""
@@ -329,6 +341,8 @@ class Segment:
             and self.last + 1 == behind.first
             and self.deadlines is None
             and behind.deadlines is None
+            and self.batch is None
+            and behind.batch is None
         )
 
     def raw(self) -> bytes:

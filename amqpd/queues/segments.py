@@ -94,7 +94,7 @@ class Segments:
                     finished_from = index
                 finished_to = index + 1
             else:
-                if segment.stored:
+                if segment.stored and segment.persistent:
                     # What was settled before is not told again: the journal's ranges never overlap.
                     for part in fresh:
                         journal.settle(self.queue_id, segment, *part)
@@ -127,7 +127,7 @@ class Segments:
         segment.head += count
         segment.left -= count
         if segment.left:
-            if segment.stored:
+            if segment.stored and segment.persistent:
                 self.journal.settle(self.queue_id, segment, first, last)
             if segment.stored or segment.index == 0:
                 freed = segment.compact()
@@ -186,6 +186,7 @@ class Segments:
                     self.memory_bytes -= segment.nbytes
                     if segment.body_size < 0:
                         segment.taken_bytes = segment.body_bytes - self.ready_bytes_in(segment)
+                    self.leaves(segment)
                     segment.evict()
                     self._merge(index)
                     self._merge(index - 1)
@@ -193,6 +194,9 @@ class Segments:
                     segment.sealed = True
                     journal.append(self.queue_id, segment)
             index -= 1
+
+    def leaves(self, segment: Segment) -> None:
+        """Its bodies are about to leave memory."""
 
     def _merge(self, index: int) -> None:
         """Make the segment and the one behind it one, if nothing of them was delivered."""
