@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
 from amqpd.properties import PropertiesReader
-from amqpd.queues.browsing import ready_in, runs_in
+from amqpd.queues.browsing import available, runs_in
 from amqpd.queues.segment import Segment
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take:
         return 0
     segment = lane.segments[at]
     for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
-        for low, high in ready_in(lane, *part):
+        for low, high in available(lane, *part):
             while low <= high:
                 taken = wanted = high - low + 1
                 if take is not None:

@@ -20,6 +20,7 @@ from amqpd.journal.records import JournalDamaged, Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.backlog import Backlog
+from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.levels import LEVEL_BITS
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
@@ -70,7 +71,7 @@ def ready(queue: Queue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
             if found is None:
                 seq = segment.last + 1
                 continue
-            for first, last in ready_in(lane, *found):
+            for first, last in available(lane, *found):
                 yield from _chosen(lane, first, last, position, start, wanted)
                 position += last - first + 1
             seq = found[1] + 1
@@ -106,13 +107,13 @@ def still(stretch: Stretch, first: int, last: int) -> list[tuple[int, int]]:
         if index == len(lane.segments) or (segment := lane.segments[index]).first > last:
             break
         for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
-            in_line = ready_in(lane, *part)
+            in_line = available(lane, *part)
             found += in_line if stretch.state == READY else _without(*part, in_line)
         first = segment.last + 1
     return found
 
 
-def ready_in(lane: Backlog, first: int, last: int) -> list[tuple[int, int]]:
+def available(lane: Backlog, first: int, last: int) -> list[tuple[int, int]]:
     """Which of the unsettled messages first..last of one segment somebody could get, in order."""
     parts = lane.ready_in(first, last)
     return [each for part in parts for each in lane.not_doomed(*part)] if lane.doomed else parts
@@ -127,6 +128,8 @@ def body_segment(row: Row) -> Segment:
     segment = Segment.on_disk(row.first_seq, row.last_seq, row.body_bytes, row.published_ms)
     try:
         segment.load(parse_row(row.data))
+        if row.deadlines:
+            segment.deadlines = Deadlines.unpack(row.deadlines)
     except ValueError as error:
         raise JournalDamaged(f"row {row.first_seq} of queue {row.queue_id}: {error}") from error
     return segment

@@ -96,7 +96,7 @@ def rows_of(
     body."""
     lane = stretch.lane
     segment = lane.segments[lane.index_of(first)]
-    due = {} if segment.deadlines is None else segment.deadlines.within(first, last)
+    due = {} if bodies.deadlines is None else bodies.deadlines.within(first, last)
     counts, rows = queue.mortality.counts, []
     for run, start, stop, at in runs_in(bodies, first, last):
         common = {**names(run), "properties": properties_of(run.properties)}
