@@ -311,5 +311,8 @@ class Channel:
 
     def wake_consumers(self) -> None:
         """Their credit may have grown: let their queues look."""
+        dirty = self.node.dirty
         for consumer in self.consumers.values():
-            self.node.dirty[consumer.queue] = None
+            if self.prefetch_shared:
+                dirty.pop(consumer.queue, None)  # who was served last comes last (see Consumer.deliver)
+            dirty[consumer.queue] = None

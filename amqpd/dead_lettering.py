@@ -12,11 +12,14 @@ Source: https://www.rabbitmq.com/docs/dlx, https://www.rabbitmq.com/docs/quorum-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
+from amqpd.properties import Properties
 from amqpd.queues.deadletters import dead_letter, is_cycle
-from amqpd.routing import route_again
+from amqpd.queues.moulds import State, mould_of
+from amqpd.routing import route_again, run_names
 
 if TYPE_CHECKING:
     from amqpd.node import Node
@@ -29,21 +32,54 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
     count = high - low
     if settings.dead_letter_exchange is None:
         return count
+    moulds = queue.mortality.moulds
+    state = State(node.now_ms // 1000, node.topology.version, settings)
+    mould = moulds.get(reason) if count == 1 else None
+    if mould is not None:
+        copied = mould.copy(run, low, state)
+        if copied is not None:
+            return _post(node, queue, copied, mould.properties, mould.targets, mould.targets)
     part = run if count == run.count else run.part(low, high)
     properties = node.properties.read(part.properties)
     letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms)
-    vhost = queue.record.vhost
-    found = route_again(node, vhost, letter.run, letter.routing_keys)
+    found = route_again(node, queue.record.vhost, letter.run, letter.routing_keys)
     targets = [target for target in found if not is_cycle(target.record.name, letter.deaths)]
-    taken = count
-    if settings.at_least_once:
-        taken = min((target.room(letter.run) for target in targets), default=count)
+    new_properties = node.properties.read(letter.run.properties)
+    if count == 1 and properties.expiration is not None:
+        route = node.routes.find(node, queue.record.vhost, *run_names(letter.run))
+        if found and len(letter.routing_keys) == 1 and found is route.queues:
+            made = mould_of(
+                *(state, part, new_properties, targets),
+                lambda like: (
+                    dead_letter(
+                        *(
+                            like,
+                            node.properties.read(like.properties),
+                            queue.record.name,
+                            reason,
+                            settings,
+                            node.now_ms,
+                        )
+                    ).run
+                ),
+            )
+            if made is not None:
+                moulds[reason] = made
+    return _post(node, queue, letter.run, new_properties, found, targets)
+
+
+def _post(
+    node: Node, queue: Queue, letter: Run, properties: Properties, found: Sequence[Queue], targets: Sequence[Queue]
+) -> int:
+    """Into those of the queues that it may go back into."""
+    taken = letter.count
+    if queue.settings.at_least_once:
+        taken = min((target.room(letter) for target in targets), default=taken)
         if not found or taken <= 0:
             return 0
-    new_properties = node.properties.read(letter.run.properties)
     for target in targets:
-        room = min(taken, target.room(letter.run)) if target.refuses else taken
+        room = min(taken, target.room(letter)) if target.refuses else taken
         if room > 0:
-            target.publish(letter.run if room == count else letter.run.part(0, room), new_properties)
+            target.publish(letter if room == letter.count else letter.part(0, room), properties)
             node.dirty[target] = None
     return taken

@@ -28,6 +28,7 @@ from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.delayed import DelayedMessages, delayed_id
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
+from amqpd.queues.timetable import Timetable
 from amqpd.replies import Replies
 from amqpd.security.access import Access
 from amqpd.states import State
@@ -51,7 +52,7 @@ class Read(NamedTuple):
     """A wish to read the journal's rows first..last of one of the queue's backlogs."""
 
     queue: Queue
-    lane: Backlog
+    lane: Backlog | Timetable
     first: int
     last: int
 
@@ -294,7 +295,7 @@ class Node:
         while self._durable_waiters and self._durable_waiters[0][0] <= index:
             self._durable_waiters.pop(0)[1]()
 
-    def loaded(self, queue: Queue, lane: Backlog, first: int, rows: list[Row]) -> None:
+    def loaded(self, queue: Queue, lane: Backlog | Timetable, first: int, rows: list[Row]) -> None:
         """Rows that were read for the queue, from the message `first` of `lane` on. Raises JournalDamaged."""
         queue.reading = False
         if not queue.deleted:

@@ -97,3 +97,24 @@ def consume(client: Wire, queue: str, tag: str = "c", **options: Any) -> str:
 def new_queue(client: Wire, **options: Any) -> str:
     """An exclusive queue with a name from the broker, gone with the connection."""
     return str(ask(client, Queue.Declare(queue="", exclusive=True, **options)).queue)
+
+
+def filled(client: Wire, count: int) -> str:
+    """A new exclusive queue with messages 0, 1, 2..."""
+    queue = new_queue(client)
+    for number in range(count):
+        publish(client, "", queue, b"%d" % number)
+    return queue
+
+
+def read(client: Wire, count: int) -> list[tuple[bytes, bool]]:
+    """Body and redelivered of the next deliveries."""
+    messages = [client.read_message()[1] for _ in range(count)]
+    return [(message.body, message.method.redelivered) for message in messages]
+
+
+def nothing_more(client: Wire) -> bool:
+    """No delivery is on its way: the answer to the next method is the next thing that comes. (Not qos: that would
+    change what is tested.)"""
+    ask(client, Basic.Cancel(consumer_tag="nobody"))
+    return True

@@ -1,62 +1,40 @@
 """The messages of one queue, in the order in which they were published: which are ready, which are delivered.
 
 What comes in: runs of publishes, some with a deadline; ranges to settle or to requeue; the time. What goes out:
-pieces of runs to deliver, in order; what expires.
+pieces of runs to deliver, in order.
 Rules: 1. A message is a sequence number. It is *ready* (not yet delivered: at or behind `cursor`; or returned),
 *unacked* (taken, not settled), or settled. ready + unacked + settled = accepted, always. 2. Returned messages have
 smaller numbers than those at the cursor, so they go first: a requeue puts a message back to its place; or, with
 `fifo_returns`, to the end of those that came back, as quorum queues do. 3. A message that is unacked when its time is
 over expires when it comes back.
-Not here: memory and disk (`segments.py`), who gets a message (`queue.py`), when to look at the time (`node.py`).
+Not here: memory and disk (`segments.py`), what expires (`expiry.py`), who gets a message (`queue.py`), when to look
+at the time (`node.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heappop, heappush
-
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
-from amqpd.queues.returned import Returned
+from amqpd.queues.expiry import INSTANT, Bury, Expiring
 from amqpd.queues.segment import Segment
-from amqpd.queues.segments import Segments
 
 # How far ahead of the deliveries the journal's mark of what was delivered is set, while there are consumers: the mark
 # must be on disk before a delivery goes out that it should cover, and a commit takes some thousand deliveries' time.
 MARK_AHEAD_MESSAGES = 65_536
-# What could not be buried is tried again so much later.
-RETRY_MS = 1000
-
-# A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
-INSTANT = 0
-
 Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
-Bury = Callable[[Run, int, int], int]
-"""takes care of messages low..high-1 of the run, which then leave the queue; how many of them, from the first on: the
-others have to stay"""
 
 
-class Backlog(Segments):
+class Backlog(Expiring):
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
-        super().__init__(queue_id, journal, durable)
-        self.returned = Returned(fifo_returns)
-        self.ready = 0
-        self.unacked = 0
-        self.ready_bytes = 0
-        self.unacked_bytes = 0
-        """of bodies; see `segment.py` rule 4"""
+        super().__init__(queue_id, journal, durable, fifo_returns)
         self.redelivered_below = 0
         """what was recovered below this number had been delivered before the restart"""
         self.arrived_ms = 0
         """when what `take` gave last had come"""
         self._marked = 0
-        self.instants: list[tuple[int, int]] = []
-        """(first, last) published with the deadline INSTANT since the last dispatch"""
-        self.due: list[tuple[int, int, Segment]] = []
-        """when to look at which segment, a heap; what is not `Segment.due_ms` any more is passed over"""
 
     def recover(self, found: RecoveredQueue) -> None:
         """Take over what the journal found on disk. Called once, before anything else."""
@@ -73,7 +51,8 @@ class Backlog(Segments):
                 previous.absorb(segment)
             else:
                 self.segments.append(segment)
-                self._schedule(segment)
+                self.recovered(segment)
+        self.journalled = True
         self.next_seq = found.next_seq
         self.cursor = self.segments[0].first if self.segments else found.next_seq
         self.redelivered_below = found.delivered
@@ -91,7 +70,7 @@ class Backlog(Segments):
                 segment.deadlines = Deadlines()
             segment.deadlines.add(deadline_ms, self.next_seq - run.count, self.next_seq - 1)
             if segment.due_ms is None or deadline_ms < segment.due_ms:
-                self._schedule_at(segment, deadline_ms)
+                self.schedule_at(segment, deadline_ms)
         return persistent
 
     def lanes(self) -> tuple[Backlog, ...]:
@@ -119,10 +98,16 @@ class Backlog(Segments):
                 self.at += 1
                 self.cursor = segments[self.at].first
                 continue
+            seq = segment.first + low
+            if self.doomed and self.doomed[0][0] < segment.first + high:
+                # It lies in this segment, or the cursor has passed it.
+                if self.doomed[0][0] <= seq:
+                    self.cursor = max(seq, self.doomed.pop(0)[1] + 1)
+                    continue
+                high = self.doomed[0][0] - segment.first
             if segment.runs is None:
                 self.wanted = (segment.first, segment.last)
                 return None
-            seq = segment.first + low
             redelivered = seq < self.redelivered_below
             if redelivered:
                 high = min(high, self.redelivered_below - segment.first)
@@ -173,9 +158,13 @@ class Backlog(Segments):
 
     def settle(self, first: int, last: int) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
-        count, nbytes = self.discard(first, last)
+        if self.doomed:
+            self.settle_doomed(first, last)
+        count, nbytes = self.discard(first, last, True)
         self.unacked -= count
         self.unacked_bytes -= nbytes
+        if self.miscounted_bytes:
+            self.count_again()
         return count
 
     def bury(self, first: int, last: int, bury: Bury) -> tuple[int, int]:
@@ -211,8 +200,10 @@ class Backlog(Segments):
             self.unacked -= count
             self.ready_bytes += nbytes
             self.unacked_bytes -= nbytes
+            if segment.estimated:
+                segment.taken_bytes -= nbytes
             if segment.deadlines is not None and segment.deadlines.overdue:
-                self._schedule_at(segment, 0)
+                self.schedule_at(segment, 0)
             first = end + 1
             index += 1
 
@@ -223,19 +214,27 @@ class Backlog(Segments):
             self.discard(first, last)
         self.returned.clear()
         if self.cursor < self.next_seq:
-            self.discard(self.cursor, self.next_seq - 1)
+            for first, last in self.not_doomed(self.cursor, self.next_seq - 1):
+                self.discard(first, last)
+        self.doomed = []
         self.cursor = self.next_seq
         # The last segment may still grow, so the cursor stays in it.
         self.at = max(0, len(self.segments) - 1)
         self.ready = self.ready_bytes = 0
-        self.wanted = None
+        self.unacked_bytes = sum(segment.body_bytes for segment in self.segments)
+        self.miscounted_bytes = 0
+        for segment in self.segments:
+            if segment.estimated:
+                segment.taken_bytes = segment.body_bytes
+        if not self.unacked:
+            self.wanted = None
         return count
 
     def mark_delivered(self, ahead: bool) -> None:
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. With
         `ahead`, while there are consumers, the mark runs ahead; without, also at a shutdown, it goes back to what is
         true, never below what an earlier run had delivered."""
-        if not self.segments or not self.journalled:
+        if not self.journalled:
             return
         cursor = self.cursor
         distance = MARK_AHEAD_MESSAGES if ahead else 0
@@ -248,115 +247,10 @@ class Backlog(Segments):
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
         self.journal.drop(self.queue_id)
-        self.segments, self.wanted, self.due = [], None, []
+        self.segments, self.wanted, self.due, self.doomed = [], None, [], []
+        self.timetable.clear()
         self.returned.clear()
         self.memory_bytes = 0
-
-    def loaded(self, first: int, rows: list[Row]) -> int:
-        off = super().loaded(first, rows)
-        self.ready_bytes += off
-        return off
-
-    # What expires
-
-    @property
-    def next_due_ms(self) -> int | None:
-        """When `expire` has something to do next."""
-        due = self.due
-        while due and due[0][2].due_ms != due[0][0]:
-            heappop(due)
-        return due[0][0] if due else None
-
-    def end_instants(self, now_ms: int) -> None:
-        """A dispatch is over: the time of what was published with INSTANT is now."""
-        instants, self.instants = self.instants, []
-        for first, last in instants:
-            index = self.index_of(first)
-            if index < len(self.segments) and self.segments[index].first <= last:
-                segment = self.segments[index]
-                if segment.deadlines is None:
-                    segment.deadlines = Deadlines()
-                segment.deadlines.add(now_ms, max(first, segment.first), last)
-                self._schedule_at(segment, now_ms)
-
-    def expire(self, now_ms: int, bury: Bury | None) -> int:
-        """What is ready and whose deadline is `now_ms` or earlier leaves the queue, by way of `bury` if there is one.
-        The number of messages. What is on disk only and has to be buried is `wanted`, and the rest waits for it."""
-        count = 0
-        retry: list[Segment] = []
-        while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
-            segment = self.due[0][2]
-            if bury is not None and segment.runs is None:
-                if self.wanted is None:
-                    self.wanted = (segment.first, segment.last)
-                break
-            heappop(self.due)
-            segment.due_ms = None
-            assert segment.deadlines is not None
-            waiting: list[tuple[int, int]] = []
-            for first, last in segment.deadlines.due(now_ms):
-                for part in segment.live_in(first, last) if segment.left else ():
-                    count += self._expire_part(segment, *part, bury, waiting)
-            if segment.left:
-                segment.deadlines.overdue = waiting
-                if waiting and bury is not None and any(self._ready_in(*part) for part in waiting):
-                    retry.append(segment)
-                self._schedule(segment)
-        for segment in retry:
-            if segment.left:
-                self._schedule_at(segment, now_ms + RETRY_MS)
-        return count
-
-    def _expire_part(
-        self, segment: Segment, first: int, last: int, bury: Bury | None, waiting: list[tuple[int, int]]
-    ) -> int:
-        """Unsettled messages whose time is over: what is unacked or has to stay goes to `waiting`."""
-        count, at = 0, first
-        for low, high in self._ready_in(first, last):
-            if low > at:
-                waiting.append((at, low - 1))
-            at = high + 1
-            while low <= high:
-                end = high
-                if bury is not None:
-                    run, start, stop = segment.piece(low - segment.first, high - segment.first + 1)
-                    buried = bury(run, start, stop)
-                    if buried < stop - start:
-                        waiting.append((low + buried, high))
-                        high = low + buried - 1
-                    end = low + buried - 1
-                if low <= end:
-                    count += self._expired(low, end)
-                low = end + 1
-        if at <= last:
-            waiting.append((at, last))
-        return count
-
-    def _expired(self, first: int, last: int) -> int:
-        if first < self.cursor:
-            self.returned.cut(first, last)
-        count, nbytes = self.discard(first, last)
-        self.ready -= count
-        self.ready_bytes -= nbytes
-        return count
-
-    def _ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The ready ones among the unsettled messages first..last of one segment, in order."""
-        found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []
-        if last >= self.cursor:
-            found.append((max(first, self.cursor), last))
-        return found
-
-    def _schedule(self, segment: Segment) -> None:
-        if segment.deadlines is not None:
-            next_ms = segment.deadlines.next_ms()
-            if next_ms is not None:
-                self._schedule_at(segment, next_ms)
-
-    def _schedule_at(self, segment: Segment, due_ms: int) -> None:
-        if segment.due_ms is None or due_ms < segment.due_ms:
-            segment.due_ms = due_ms
-            heappush(self.due, (due_ms, segment.first, segment))
 
 
 def _ceil(nbytes: int, body_size: int) -> int:

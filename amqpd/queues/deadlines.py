@@ -4,7 +4,7 @@ What comes in: a deadline for each stretch of messages that came together. What 
 stretches that are due; all of them as bytes, for the journal.
 Rules: 1. 24 bytes for a stretch with a deadline of its own, nothing for messages without one. 2. Sorted only when
 somebody asks, and then walked: with one TTL for all, deadlines come in order and nothing is ever sorted. 3. Who is
-due is told once; what cannot go yet (delivered, waiting for its body) is given back as `overdue`.
+due is told once; what cannot go yet (it is delivered) is given back as `overdue`.
 Not here: whether a message is still there, and whether it is ready (`backlog.py`), the clock (`node.py`).
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
+from operator import gt
 
 # Beyond so many that are done with, the arrays are cut.
 WALKED_MAX = 1024
@@ -21,7 +22,7 @@ WALKED_MAX = 1024
 class Deadlines:
     """Times in milliseconds since the epoch, sequence numbers of the backlog."""
 
-    __slots__ = ("_at", "_first", "_last", "_sorted", "_walked", "overdue")
+    __slots__ = ("_at", "_first", "_last", "_sorted", "_walked", "doomed", "overdue")
 
     def __init__(self) -> None:
         self._at = array("q")
@@ -32,6 +33,8 @@ class Deadlines:
         self._sorted = True
         self.overdue: list[tuple[int, int]] = []
         """(first, last) whose time is over, and that could not go"""
+        self.doomed: list[tuple[int, int]] = []
+        """(first, last) whose time is over, for the journal: they may stay some time on their way"""
 
     def __len__(self) -> int:
         return len(self._at) - self._walked
@@ -66,12 +69,29 @@ class Deadlines:
                 self._cut()
         return found
 
+    @property
+    def scattered(self) -> bool:
+        """They fall due in another order than they came in."""
+        self._sort()
+        firsts = self._first[self._walked :]
+        return any(map(gt, firsts, firsts[1:]))
+
+    def by_deadline(self) -> list[tuple[int, int, int]]:
+        """(deadline, first, last) of what was not told yet, ascending."""
+        self._sort()
+        at = self._walked
+        return list(zip(self._at[at:], self._first[at:], self._last[at:], strict=True))
+
+    def by_message(self) -> list[tuple[int, int, int]]:
+        """(first, last, deadline) of what was not told yet, in the order in which they came."""
+        return sorted((first, last, at) for at, first, last in self.by_deadline())
+
     def pack(self) -> bytes:
-        """Little-endian int64 triples (deadline, first, last), ascending by deadline. What is overdue has a deadline
-        in the past, whichever."""
+        """Little-endian int64 triples (deadline, first, last), ascending by deadline. What is overdue or doomed has a
+        deadline in the past, whichever."""
         self._sort()
         packed = array("q")
-        for first, last in self.overdue:
+        for first, last in self.overdue + self.doomed:
             packed.extend((0, first, last))
         for index in range(self._walked, len(self._at)):
             packed.extend((self._at[index], self._first[index], self._last[index]))

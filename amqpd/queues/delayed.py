@@ -9,6 +9,7 @@ Not here: what delays a message (`amqpd/delays.py`), where it goes then (`amqpd/
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
 
@@ -28,6 +29,9 @@ class DelayedMessages(Queue):
     def __init__(self, vhost: str, host: QueueHost, release: Release) -> None:
         super().__init__(QueueRecord(vhost, "delayed messages", delayed_id(vhost)), host, {})
         self._release = release
+        self.backlog.buries = True
+        self._falling: deque[tuple[int, int]] = deque()
+        """(first, last) whose time has come, and that must be read first"""
 
     def delay(self, run: Run, delay_ms: int) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""
@@ -38,7 +42,22 @@ class DelayedMessages(Queue):
         return self.backlog.publish(run, True, now_ms, now_ms + delay_ms + 1)
 
     def dispatch(self) -> None:
-        self.facts.expired += self.backlog.expire(self.host.now_ms, self._fall_due)
+        backlog, falling = self.backlog, self._falling
+        assert isinstance(backlog, Backlog)
+        while (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms:
+            # In the order of their times, also after a pause.
+            gone = backlog.expire(due_ms, self._fall_due, lambda first, last: falling.append((first, last)))
+            self.facts.expired += gone
+            if backlog.next_due_ms == due_ms:
+                break  # something must be read first
+        while falling:
+            first, last = falling[0]
+            count, stopped = backlog.bury(first, last, self._fall_due)
+            self.facts.expired += count
+            if stopped <= last:
+                falling[0] = stopped, last
+                break
+            falling.popleft()
         due_ms = self.backlog.next_due_ms
         if due_ms is not None:
             self.host.wake(self, due_ms)

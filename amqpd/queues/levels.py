@@ -13,11 +13,13 @@ Source: https://www.rabbitmq.com/docs/priority.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.queues.backlog import Backlog, Bury, Piece
+from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.expiry import Bury, Doomed
 
 # Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.
 LEVEL_BITS = 55
@@ -34,6 +36,18 @@ class Levels:
         self._order: list[tuple[int, Backlog]] = []
         """highest priority first"""
         self.arrived_ms = 0
+        self._buries = False
+
+    @property
+    def buries(self) -> bool:
+        """See `Expiring`."""
+        return self._buries
+
+    @buries.setter
+    def buries(self, buries: bool) -> None:
+        self._buries = buries
+        for level in self.lanes():
+            level.buries = buries
 
     def recover(self, priority: int, found: RecoveredQueue) -> None:
         """Take over what the journal has of one level."""
@@ -46,6 +60,7 @@ class Levels:
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = Backlog(self.queue_id + priority, self._journal, self._durable)
+            level.buries = self._buries
             self._order = sorted(self._levels.items(), reverse=True)
         return level
 
@@ -78,8 +93,11 @@ class Levels:
     def purge(self) -> int:
         return sum(level.purge() for level in self.lanes())
 
-    def expire(self, now_ms: int, bury: Bury | None) -> int:
-        return sum(level.expire(now_ms, bury) for level in self.lanes())
+    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed) -> int:
+        return sum(
+            level.expire(now_ms, bury, partial(_doomed_in, doomed, priority))
+            for priority, level in self._levels.items()
+        )
 
     @property
     def due(self) -> bool:
@@ -142,3 +160,7 @@ class Levels:
     @property
     def released_bytes(self) -> int:
         return sum(level.released_bytes for level in self.lanes())
+
+
+def _doomed_in(doomed: Doomed, priority: int, first: int, last: int) -> None:
+    doomed(priority << LEVEL_BITS | first, priority << LEVEL_BITS | last)

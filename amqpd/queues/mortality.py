@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
-from amqpd.queues.backlog import INSTANT, RETRY_MS, Backlog, Bury, Piece
+from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from amqpd.queues.expiry import INSTANT, RETRY_MS, Bury
+from amqpd.queues.moulds import Mould
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from amqpd.rewriting import with_headers
 
@@ -42,8 +44,14 @@ class Mortality:
         self._queue = queue
         self.dying: deque[tuple[int, int, str]] = deque()
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
+        self._dying_count = 0
+        self._burying = False
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
+        self.moulds: dict[str, Mould] = {}
+        """the last dead letter for each reason"""
+        self._counted_below = 0
+        """messages that came back before the last restart have smaller numbers"""
         self.used_ms = queue.host.now_ms
         self.settings_changed()
 
@@ -54,6 +62,7 @@ class Mortality:
         self._drops = limited and drops
         self.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
+        self._queue.backlog.buries = settings.dead_letter_exchange is not None
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
         self.used_ms = self._queue.host.now_ms
@@ -61,7 +70,14 @@ class Mortality:
             self._schedule()
 
     def recover(self, found: RecoveredQueue) -> None:
-        self.counts.update(found.counts)
+        limit, backlog = self._queue.settings.delivery_limit, self._queue.backlog
+        for seq, count in found.counts.items():
+            if limit is not None and count > limit and isinstance(backlog, Backlog) and backlog.holds(seq):
+                backlog.doom(seq)
+                self._die(seq, seq, DELIVERY_LIMIT)
+            else:
+                self.counts[seq] = count
+        self._counted_below = max(found.counts, default=-1) + 1
 
     # Deadlines
 
@@ -93,6 +109,7 @@ class Mortality:
         if queue.backlog.instants:
             queue.backlog.end_instants(now_ms)
             self._expire(now_ms)
+            self._bury_dying(now_ms)
         if self._expires and not queue.consumers and not queue.getters:
             expires_ms = queue.settings.expires_ms or 0
             if now_ms >= self.used_ms + expires_ms:
@@ -104,10 +121,17 @@ class Mortality:
     def _expire(self, now_ms: int) -> None:
         due_ms = self._queue.backlog.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
-            expired = self._queue.backlog.expire(now_ms, self._bury(EXPIRED))
-            self._queue.facts.expired += expired
-            if expired:
-                self.prune()
+            lost = self._queue.settings.dead_letter_exchange is None
+            gone = self._queue.backlog.expire(now_ms, None if lost else self._bury_expired, self._doomed)
+            self._queue.facts.expired += gone
+            self.prune()
+
+    def _doomed(self, first: int, last: int) -> None:
+        self._die(first, last, EXPIRED)
+
+    def _die(self, first: int, last: int, reason: str) -> None:
+        self.dying.append((first, last, reason))
+        self._dying_count += last - first + 1
 
     def _schedule(self) -> None:
         queue = self._queue
@@ -139,6 +163,9 @@ class Mortality:
         left = 1 << 62
         if settings.max_length is not None:
             left = settings.max_length - backlog.ready
+            if settings.at_least_once:
+                # As in RabbitMQ: dead letters that nobody takes must not pile up without a bound.
+                left -= self._dying_count
         if settings.max_length_bytes is not None and body_size:
             left = min(left, (settings.max_length_bytes - backlog.ready_bytes) // body_size)
         return left
@@ -177,7 +204,7 @@ class Mortality:
         if queue.settings.dead_letter_exchange is None:
             queue.facts.rejected += queue.backlog.settle(first, last)
         else:
-            self.dying.append((first, last, REJECTED))
+            self._die(first, last, REJECTED)
 
     def come_back(self, first: int, last: int) -> None:
         """The unacked messages first..last are ready again; those of a quorum queue that came back too often die."""
@@ -190,10 +217,12 @@ class Mortality:
             count = self.counts.get(seq, 0) + 1
             if limit is not None and count > limit:
                 self.counts.pop(seq, None)
+                # It may have to wait for somebody who takes it, and must not be delivered after a restart either.
+                journal.count(queue.record.id, seq, count)
                 if queue.settings.dead_letter_exchange is None:
                     queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
                 else:
-                    self.dying.append((seq, seq, DELIVERY_LIMIT))
+                    self._die(seq, seq, DELIVERY_LIMIT)
             else:
                 self.counts[seq] = count
                 journal.count(queue.record.id, seq, count)
@@ -205,13 +234,20 @@ class Mortality:
         assert isinstance(backlog, Backlog)
         returned = backlog.returned
         if not returned:
-            return backlog.take(limit)
+            if backlog.cursor >= self._counted_below:
+                return backlog.take(limit)
+            # What came back before a restart stands in its place again.
+            return self._with_count(backlog.take(1))
         first, last = returned.first
         count = counts.get(first, 0)
         alike = 1
         while alike < limit and first + alike <= last and counts.get(first + alike, 0) == count:
             alike += 1
-        piece = backlog.take(alike)
+        return self._with_count(backlog.take(alike))
+
+    def _with_count(self, piece: Piece | None) -> Piece | None:
+        """All messages of the piece have come back equally often."""
+        count = 0 if piece is None else self.counts.get(piece[3], 0)
         if piece is None or not count:
             return piece
         run, low, high, seq, redelivered = piece
@@ -234,36 +270,56 @@ class Mortality:
             self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
 
     def _bury_dying(self, now_ms: int) -> None:
-        queue, backlog, dying, left = self._queue, self._queue.backlog, self.dying, PIECES_MAX
-        while dying and left:
-            first, last, reason = dying.popleft()
-            end = min(last, first + left - 1)
-            bury = self._bury(reason)
-            if bury is None:
-                count, stopped = backlog.settle(first, end), end + 1
-            else:
-                count, stopped = backlog.bury(first, end, bury)
-            if reason == REJECTED:
-                queue.facts.rejected += count
-            else:
-                queue.facts.delivery_limit += count
-            if stopped <= last:
-                dying.appendleft((stopped, last, reason))
-            if stopped <= end:
-                if all(lane.wanted is None for lane in backlog.lanes()):
-                    queue.host.wake(queue, now_ms + RETRY_MS)
-                return
-            left -= end - first + 1
-        if dying:
-            queue.host.wake(queue, now_ms)
+        if self._burying:
+            # A letter comes back to this very queue, which looked whether it has room: what is next can wait.
+            return
+        self._burying = True
+        left = PIECES_MAX
+        while self.dying and left > 0:
+            done = self._bury_next(left)
+            if not done:
+                if all(lane.wanted is None for lane in self._queue.backlog.lanes()):
+                    self._queue.host.wake(self._queue, now_ms + RETRY_MS)
+                break
+            left -= done
+        else:
+            if self.dying:
+                self._queue.host.wake(self._queue, now_ms)
+        self._burying = False
+
+    def _bury_next(self, messages_max: int) -> int:
+        """Of the first that are dying, at most so many messages. How many it were; 0 when they have to wait."""
+        queue = self._queue
+        first, last, reason = self.dying.popleft()
+        end = min(last, first + messages_max - 1)
+        bury = self._bury(reason)
+        if bury is None:
+            count, stopped = queue.backlog.settle(first, end), end + 1
+            self._dying_count -= count
+        else:
+            count, stopped = queue.backlog.bury(first, end, bury)
+        self.forget(first, stopped - 1)
+        if reason == REJECTED:
+            queue.facts.rejected += count
+        elif reason == EXPIRED:
+            queue.facts.expired += count
+        else:
+            queue.facts.delivery_limit += count
+        if stopped <= last:
+            self.dying.appendleft((stopped, last, reason))
+        return end - first + 1 if stopped > end else 0
 
     def _bury(self, reason: str) -> Bury | None:
-        queue = self._queue
-        if queue.settings.dead_letter_exchange is None:
-            return None
-        return partial(self._bury_as, reason)
+        return None if self._queue.settings.dead_letter_exchange is None else partial(self._bury_as, reason)
+
+    def _bury_expired(self, run: Run, low: int, high: int) -> int:
+        """At once, without its having been among the dying."""
+        buried = self._queue.host.bury(self._queue, run, low, high, EXPIRED)
+        self._queue.facts.dead_lettered += buried
+        return buried
 
     def _bury_as(self, reason: str, run: Run, low: int, high: int) -> int:
         buried = self._queue.host.bury(self._queue, run, low, high, reason)
         self._queue.facts.dead_lettered += buried
+        self._dying_count -= buried
         return buried

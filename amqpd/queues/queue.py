@@ -26,6 +26,7 @@ from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import Levels
 from amqpd.queues.mortality import Mortality
 from amqpd.queues.settings import settings_of
+from amqpd.queues.timetable import Timetable
 from amqpd.queues.turns import Turns
 from amqpd.topology.records import QueueRecord
 
@@ -177,7 +178,7 @@ class Queue:
         """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms
-        mortal = mortality.always or mortality.dying or backlog.due or backlog.instants
+        mortal = bool(mortality.always or mortality.dying or backlog.due or backlog.instants)
         if mortal:
             mortality.before()
         if self.getters:
@@ -256,7 +257,7 @@ class Queue:
 
     # Between memory and disk
 
-    def next_read(self, room: bool) -> tuple[Backlog, int, int] | None:
+    def next_read(self, room: bool) -> tuple[Backlog | Timetable, int, int] | None:
         """What has to be read now, if anything and if no read is under way: whose rows, and the first and last
         sequence number. Without `room` in memory nothing is read ahead: it would have to leave again at once."""
         if self.reading or self.deleted:
@@ -264,6 +265,10 @@ class Queue:
         backlog = self.backlog
         if isinstance(backlog, Backlog) and not backlog.segments:
             return None
+        for lane in backlog.lanes():
+            copies = lane.timetable.next_read()
+            if copies is not None:
+                return lane.timetable, *copies
         ahead = READ_AHEAD_SEGMENTS if room and (self.consumers or self.getters) else 0
         for lane in backlog.lanes():
             if ahead or lane.wanted is not None:

@@ -12,10 +12,14 @@ Not here: the order of segments (`segments.py`) and which message is ready (`bac
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
 from amqpd.queues.arrivals import ARRIVAL_MS, Arrivals
 from amqpd.queues.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from amqpd.queues.timetable import Batch
 
 # Survivors are copied out of a segment when fewer than one in this many of the messages that it holds in memory is
 # left: what an old message pins is then at most so many times its own size. Less eagerly while messages are settled
@@ -28,6 +32,7 @@ COMPACT_BYTES_MIN = 4096
 class Segment:
     __slots__ = (
         "arrivals",
+        "batch",
         "body_bytes",
         "body_size",
         "deadlines",
@@ -46,6 +51,7 @@ class Segment:
         "runs",
         "sealed",
         "stored",
+        "taken_bytes",
     )
 
     def __init__(self, first: int, persistent: bool) -> None:
@@ -71,13 +77,17 @@ class Segment:
         """bytes of the bodies that are not settled"""
         self.body_size = -1
         """of each body, -1 when they differ"""
+        self.taken_bytes = 0
+        """what of `body_bytes` counts as unacked, while it is on disk only and its bodies differ in size"""
         self.published_ms = 0
         """when its first message came, in ms since the epoch"""
         self.arrivals: Arrivals | None = None
         """of the later ones, if they came later"""
         self.deadlines: Deadlines | None = None
         self.due_ms: int | None = None
-        """when `expiry.py` will look at it; None when it has no deadline, or is not there any more"""
+        """when `expire` will look at it; None when it has no deadline, or is not there any more"""
+        self.batch: Batch | None = None
+        """of the timetable that keeps its deadlines, if one does"""
 
     @classmethod
     def on_disk(cls, first: int, last: int, body_bytes: int = 0, published_ms: int = 0) -> Segment:
@@ -142,6 +152,16 @@ class Segment:
         """When the message came, in ms since the epoch, to ARRIVAL_MS."""
         return self.published_ms if self.arrivals is None else self.arrivals.at(offset)
 
+    @property
+    def estimated(self) -> bool:
+        """How many bytes some of its bodies have is not known."""
+        return self.body_size < 0 and self.runs is None
+
+    @property
+    def scattered(self) -> bool:
+        """Its messages fall due in another order than they stand in the queue."""
+        return self.deadlines is not None and self.deadlines.scattered
+
     def bytes_in(self, first: int, last: int) -> int:
         """The bytes of the bodies of first..last, none of which is settled."""
         count = last - first + 1
@@ -156,9 +176,9 @@ class Segment:
             low += stop - start
         return nbytes
 
-    def load(self, runs: list[Run]) -> int:
-        """Take the bodies back from the journal. Returns by how much `body_bytes` was wrong until now. Raises
-        ValueError when there are not as many messages as there should be."""
+    def load(self, runs: list[Run]) -> None:
+        """Take the bodies back from the journal; `body_bytes` is right then. Raises ValueError when there are not as
+        many messages as there should be."""
         count = sum(run.count for run in runs)
         if count != self.last - self.first + 1:
             raise ValueError(f"{count} messages read where {self.last - self.first + 1} were written")
@@ -170,14 +190,12 @@ class Segment:
         self.held = count
         self.nbytes = sum(run.nbytes for run in runs)
         if self.body_size >= 0:
-            return 0
+            return
         if all(run.body_size == runs[0].body_size for run in runs):
             self.body_size = runs[0].body_size
-        before = self.body_bytes
         self.body_bytes = sum(
             self.bytes_in(self.first + low, self.first + high - 1) for low, high in self.live_ranges()
         )
-        return self.body_bytes - before
 
     def evict(self) -> None:
         self.runs, self.offsets, self.nbytes, self.held = None, [], 0, 0
@@ -215,10 +233,13 @@ class Segment:
         self.left -= count
         return count
 
-    def settle(self, first: int, last: int) -> tuple[int, int]:
-        """As `discard`, of messages that are all unsettled: (their number, the bytes of their bodies)."""
+    def settle(self, first: int, last: int, taken: bool = False) -> tuple[int, int]:
+        """As `discard`, of messages that are all unsettled, and unacked if `taken`: (their number, the bytes of their
+        bodies)."""
         nbytes = self.bytes_in(first, last)
         self.body_bytes -= nbytes
+        if taken and self.estimated:
+            self.taken_bytes -= nbytes
         return self.discard(first, last), nbytes
 
     def next_live(self, index: int, limit: int) -> tuple[int, int]:
@@ -320,6 +341,8 @@ class Segment:
             and self.last + 1 == behind.first
             and self.deadlines is None
             and behind.deadlines is None
+            and self.batch is None
+            and behind.batch is None
         )
 
     def raw(self) -> bytes:

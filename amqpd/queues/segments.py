@@ -38,6 +38,10 @@ class Segments:
         self.memory_bytes = 0
         self.released_bytes = 0
         """what left memory since the start because it was settled"""
+        self.journalled = False
+        """some of the messages are, or were, on disk to stay"""
+        self.miscounted_bytes = 0
+        """counted as unacked and not as ready by mistake: see `segment.py` rule 4"""
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before anything can go on"""
 
@@ -56,6 +60,7 @@ class Segments:
             segment = Segment(self.next_seq, persistent)
             segments.append(segment)
             if persistent:
+                self.journalled = True
                 self.journal.append(self.queue_id, segment)
         segment.add(run, now_ms)
         self.next_seq += run.count
@@ -65,13 +70,14 @@ class Segments:
             self.journal.gathered_bytes += nbytes
         return segment
 
-    def discard(self, first: int, last: int) -> tuple[int, int]:
-        """Settle what is not settled yet of first..last: (number of messages, bytes of their bodies)."""
+    def discard(self, first: int, last: int, taken: bool = False) -> tuple[int, int]:
+        """Settle what is not settled yet of first..last, and unacked if `taken`: (number of messages, bytes of their
+        bodies)."""
         segments, journal, count, nbytes = self.segments, self.journal, 0, 0
         if segments:
             segment = segments[0]
             if segment.gone is None and first == segment.first + segment.head and last <= segment.last:
-                return self._discard_in_order(segment, first, last)
+                return self._discard_in_order(segment, first, last, taken)
         index = self.index_of(first)
         # What is finished is one stretch nearly always: removed together, so a purge is linear.
         finished_from = finished_to = index
@@ -82,7 +88,7 @@ class Segments:
                 break
             fresh = segment.live_in(low, high)
             for part in fresh:
-                settled = segment.settle(*part)
+                settled = segment.settle(*part, taken)
                 count += settled[0]
                 nbytes += settled[1]
             if segment.left == 0:
@@ -91,7 +97,7 @@ class Segments:
                     finished_from = index
                 finished_to = index + 1
             else:
-                if segment.stored:
+                if segment.stored and segment.persistent:
                     # What was settled before is not told again: the journal's ranges never overlap.
                     for part in fresh:
                         journal.settle(self.queue_id, segment, *part)
@@ -111,15 +117,20 @@ class Segments:
                     self.cursor = max(self.cursor, segments[self.at].first)
         return count, nbytes
 
-    def _discard_in_order(self, segment: Segment, first: int, last: int) -> tuple[int, int]:
+    def _discard_in_order(self, segment: Segment, first: int, last: int, taken: bool) -> tuple[int, int]:
         """The next messages of the first segment: what consumers do who acknowledge in order, or not at all."""
         count = last - first + 1
-        nbytes = count * segment.body_size if segment.body_size >= 0 else segment.bytes_in(first, last)
+        if segment.body_size >= 0:
+            nbytes = count * segment.body_size
+        else:
+            nbytes = segment.bytes_in(first, last)
+            if taken and segment.runs is None:
+                segment.taken_bytes -= nbytes
         segment.body_bytes -= nbytes
         segment.head += count
         segment.left -= count
         if segment.left:
-            if segment.stored:
+            if segment.stored and segment.persistent:
                 self.journal.settle(self.queue_id, segment, first, last)
             if segment.stored or segment.index == 0:
                 freed = segment.compact()
@@ -139,6 +150,7 @@ class Segments:
         self.released_bytes += segment.nbytes
         segment.sealed = True
         segment.due_ms = None
+        self.miscounted_bytes += segment.taken_bytes
         if segment.stored:
             self.journal.retire(self.queue_id, segment.first, segment.last)
 
@@ -156,12 +168,6 @@ class Segments:
             return False
         return bool(self.segments[index].live_in(seq, seq))
 
-    @property
-    def journalled(self) -> bool:
-        """Some of the messages are on disk, or will be. Looks at the ends only: enough for a hint."""
-        segments = self.segments
-        return bool(segments) and (segments[0].persistent or segments[-1].persistent)
-
     # Between memory and disk
 
     def shrink(self, bytes_max: int) -> None:
@@ -175,6 +181,9 @@ class Segments:
             if segment.runs is not None and segment.left and index != self.at:
                 if segment.stored and segment.index <= journal.durable:
                     self.memory_bytes -= segment.nbytes
+                    if segment.body_size < 0:
+                        segment.taken_bytes = segment.body_bytes - self.ready_bytes_in(segment)
+                    self.leaves(segment)
                     segment.evict()
                     self._merge(index)
                     self._merge(index - 1)
@@ -182,6 +191,9 @@ class Segments:
                     segment.sealed = True
                     journal.append(self.queue_id, segment)
             index -= 1
+
+    def leaves(self, segment: Segment) -> None:
+        """Its bodies are about to leave memory."""
 
     def _merge(self, index: int) -> None:
         """Make the segment and the one behind it one, if nothing of them was delivered."""
@@ -203,28 +215,38 @@ class Segments:
                 return segment.first, segment.last
         return None
 
-    def loaded(self, first: int, rows: list[Row]) -> int:
+    def ready_bytes_in(self, segment: Segment) -> int:
+        """Of the bodies of its messages that are ready, while they are in memory."""
+        raise NotImplementedError
+
+    def recount(self, segment: Segment, body_bytes: int, rest: Segment | None) -> None:
+        """The segment came back, its bodies made up so many bytes until now; in the sum with `rest` it was right."""
+        raise NotImplementedError
+
+    def loaded(self, first: int, rows: list[Row]) -> None:
         """Rows that were read back, from the segment on that began at `first` when they were asked for. Those whose
-        messages are settled or in memory by now are passed over. Returns by how much the bytes of bodies were counted
-        wrong until now. Raises JournalDamaged when a row is missing, or does not hold what it should."""
+        messages are settled or in memory by now are passed over. Raises JournalDamaged when a row is missing, or does
+        not hold what it should."""
         if self._on_disk_at(first) is not None and not (rows and rows[0].first_seq <= first <= rows[0].last_seq):
             raise JournalDamaged(f"the row with message {first} of queue {self.queue_id} is missing")
-        off = 0
         for row in rows:
             segment = self._on_disk_at(row.first_seq)
             if segment is None:
                 continue
+            rest = None
             if segment.first < row.first_seq:
                 # While the read was on its way, what stands before the row was evicted too and became one with it.
-                segment = self._split(segment, row.first_seq)
+                rest, segment = segment, self._split(segment, row.first_seq)
             if segment.last > row.last_seq:
-                self._split(segment, row.last_seq + 1)
+                rest = self._split(segment, row.last_seq + 1)
+            estimated, body_bytes = segment.estimated, segment.body_bytes
             try:
-                off += segment.load(parse_row(row.data))
+                segment.load(parse_row(row.data))
             except ValueError as error:
                 raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
             self.memory_bytes += segment.nbytes
-        return off
+            if estimated:
+                self.recount(segment, body_bytes, rest)
 
     def _on_disk_at(self, seq: int) -> Segment | None:
         """The segment on disk only that holds `seq`, if there is one."""

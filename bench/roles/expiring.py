@@ -55,7 +55,7 @@ def expiring_publish(
     link: Link, *, url: str, queue: str, messages: int, lead_s: float, span_s: float, persistent: bool
 ) -> dict[str, Any]:
     """Fill the queue. The first deadline is `lead_s` after the start, the last one `span_s` later."""
-    properties = commands.Basic.Properties(expiration="%06d" % 0, delivery_mode=2 if persistent else 1)
+    properties = commands.Basic.Properties(expiration="000000", delivery_mode=2 if persistent else 1)
     before, after = _publish_head(queue, properties).split(b"\x06000000")
     before += b"\x06"
     after_body = bytes(BODY_BYTES - _BODY.size) + b"\xce"

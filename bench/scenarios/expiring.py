@@ -91,7 +91,7 @@ class Expiring:
 SCENARIOS = [
     Scenario(
         "ttl-million",
-        "1,000,000 messages expire in any order over 100 s while 20,000 a second flow through their queue (amqpd only)",
+        "1,000,000 messages expire in any order over 100 s, 20,000 a second flow through their queue (amqpd only)",
         Expiring(1_000_000, 100.0, 20_000),
         needs_fresh=True,
         only="amqpd",

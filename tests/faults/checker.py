@@ -11,7 +11,8 @@ never attempted for this queue, or refused (nack), or returned as unroutable. 3.
 after a settlement that was proven to be on disk. 4. misordered: first deliveries of one publisher's
 messages are in the order of its publishes. 5. unflagged: delivered a second time in one life without
 `redelivered`; after a kill the outcome of what was in flight is unknown, so such duplicates are only
-counted.
+counted. 6. A message that may be dead-lettered is lost when it is settled neither in its queue nor among the dead
+letters, and moved twice when it is settled for sure in both.
 Not here: collecting (`workload.py`, `drain.py`).
 """
 
@@ -19,8 +20,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from .history import CONFIRMED, REFUSED, UNKNOWN, History, QueueHistory, ranges
+from .history import CONFIRMED, REFUSED, UNKNOWN, History, PublisherHistory, QueueHistory, ranges
 
 Found = dict[tuple[str, str], list[int]]
 """(queue, publisher) -> sequences"""
@@ -33,17 +35,18 @@ class Verdict:
     resurrected: Found = field(default_factory=dict)
     misordered: Found = field(default_factory=dict)
     unflagged: Found = field(default_factory=dict)
+    moved_twice: Found = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def valid(self) -> bool:
-        found = (self.lost, self.unexpected, self.resurrected, self.misordered, self.unflagged)
+        found = (self.lost, self.unexpected, self.resurrected, self.misordered, self.unflagged, self.moved_twice)
         return not any(found) and not self.violations
 
     def text(self) -> str:
         lines = [", ".join(f"{name} {count}" for name, count in self.counts.items())]
-        for name in ("lost", "unexpected", "resurrected", "misordered", "unflagged"):
+        for name in ("lost", "unexpected", "resurrected", "misordered", "unflagged", "moved_twice"):
             found: Found = getattr(self, name)
             lines.append(f"{name} = {sum(map(len, found.values()))}")
             lines += [f"  {queue} from {pub}: {ranges(seqs)}" for (queue, pub), seqs in found.items()]
@@ -61,21 +64,35 @@ def check(history: History, *, acks_are_durable: bool = True) -> Verdict:
         verdict.counts["refused"] += publisher.outcomes.count(REFUSED)
         verdict.counts["unknown"] += publisher.outcomes.count(UNKNOWN)
         verdict.counts["returned"] += len(publisher.returned)
+    seen: dict[str, Seen] = {}
     for queue in history.queues.values():
         verdict.violations += queue.violations
         verdict.counts["settled_for_sure"] += len(queue.settle_sure)
-        _check_queue(history, queue, verdict)
+        seen[queue.name] = _check_queue(history, queue, verdict)
+        if queue.counted_as:
+            verdict.counts[queue.counted_as] += len(seen[queue.name].delivered)
+    for publisher in history.publishers.values():
+        for name in publisher.queues:
+            _check_publisher(publisher, name, seen, verdict)
     if not acks_are_durable:
         verdict.counts["resurrected"] = sum(map(len, verdict.resurrected.values()))
         verdict.resurrected = {}
     return verdict
 
 
-def _check_queue(history: History, queue: QueueHistory, verdict: Verdict) -> None:
+class Seen(NamedTuple):
+    """(publisher, sequence) of what a queue gave, of what was settled in it, and of what was so for sure."""
+
+    delivered: set[tuple[str, int]]
+    settled: set[tuple[str, int]]
+    sure: set[tuple[str, int]]
+
+
+def _check_queue(history: History, queue: QueueHistory, verdict: Verdict) -> Seen:
     seen: dict[tuple[str, int], int] = {}  # -> the life of its latest delivery
     settled: set[tuple[str, int]] = set()
     sure: set[tuple[str, int]] = set()
-    newest: dict[str, int] = {}
+    newest: dict[tuple[str, int], int] = {}
     for index, (name, sequence, redelivered, life) in enumerate(queue.deliveries):
         message = (name, sequence)
         verdict.counts["delivered"] += 1
@@ -89,32 +106,42 @@ def _check_queue(history: History, queue: QueueHistory, verdict: Verdict) -> Non
                 _note(verdict.unflagged, queue.name, name, sequence)
             elif not redelivered:
                 verdict.counts["duplicated_unflagged_after_kill"] += 1
-        else:
-            if sequence < newest.get(name, -1):
+        elif queue.lane_of is not None:
+            lane = name, queue.lane_of(sequence)
+            if sequence < newest.get(lane, -1):
                 _note(verdict.misordered, queue.name, name, sequence)
-            newest[name] = max(newest.get(name, -1), sequence)
+            newest[lane] = max(newest.get(lane, -1), sequence)
         seen[message] = life
         if index in queue.settle_sent or index in queue.settle_sure:
             settled.add(message)
         if index in queue.settle_sure:
             sure.add(message)
-    for publisher in history.publishers.values():
-        if queue.name not in publisher.queues:
+    return Seen(set(seen), settled, sure)
+
+
+def _check_publisher(publisher: PublisherHistory, queue: str, seen: dict[str, Seen], verdict: Verdict) -> None:
+    """What came out of the queue, or as a dead letter instead."""
+    here, letters = seen[queue], seen.get(publisher.dead, Seen(set(), set(), set()))
+    for sequence, outcome in enumerate(publisher.outcomes):
+        message = (publisher.name, sequence)
+        if sequence in publisher.unroutable:
             continue
-        for sequence, outcome in enumerate(publisher.outcomes):
-            if sequence in publisher.unroutable:
-                continue
-            if outcome == CONFIRMED and (publisher.name, sequence) not in settled:
-                _note(verdict.lost, queue.name, publisher.name, sequence)
-            if outcome == UNKNOWN and (publisher.name, sequence) in seen:
-                verdict.counts["recovered"] += 1
+        if outcome == CONFIRMED and message not in here.settled and message not in letters.settled:
+            if publisher.may_vanish(sequence):
+                verdict.counts["expired into nothing"] += 1
+            else:
+                _note(verdict.lost, queue, publisher.name, sequence)
+        if outcome == UNKNOWN and (message in here.delivered or message in letters.delivered):
+            verdict.counts["recovered"] += 1
+        if message in here.sure and message in letters.sure:
+            _note(verdict.moved_twice, queue, publisher.name, sequence)
 
 
 def _expected(history: History, queue: str, name: str, sequence: int) -> bool:
     publisher = history.publishers.get(name)
     return (
         publisher is not None
-        and queue in publisher.queues
+        and (queue in publisher.queues or queue == publisher.dead)
         and 0 <= sequence < publisher.attempted
         and sequence not in publisher.unroutable
         and publisher.outcomes[sequence] != REFUSED

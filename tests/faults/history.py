@@ -12,7 +12,8 @@ Not here: the judgement (`checker.py`), the sockets (`workload.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,10 +29,15 @@ class Delivery(NamedTuple):
 
 @dataclass
 class PublisherHistory:
-    """`outcomes[sequence]` is UNKNOWN until a confirm (ack) or a refusal (nack) has come for it."""
+    """`outcomes[sequence]` is UNKNOWN until a confirm (ack) or a refusal (nack) has come for it. `dead` is where
+    messages may come out instead; `may_vanish` says which may come out nowhere; `sent_ms` when each was sent, in
+    milliseconds since the epoch."""
 
     name: str
     queues: tuple[str, ...]
+    dead: str = ""
+    may_vanish: Callable[[int], bool] = lambda sequence: False
+    sent_ms: array[int] = field(default_factory=lambda: array("q"))
     outcomes: bytearray = field(default_factory=bytearray)
     unroutable: set[int] = field(default_factory=set)
     returned: set[int] = field(default_factory=set)
@@ -41,9 +47,10 @@ class PublisherHistory:
     def attempted(self) -> int:
         return len(self.outcomes)
 
-    def attempt(self, count: int) -> int:
+    def attempt(self, count: int, now_ms: int = 0) -> int:
         """Note `count` further publishes; the sequence of the first."""
         first = len(self.outcomes)
+        self.sent_ms.extend([now_ms] * count)
         self.outcomes += bytes(count)
         return first
 
@@ -64,9 +71,18 @@ class PublisherHistory:
 @dataclass
 class QueueHistory:
     """`settle_sent` and `settle_sure` are indexes into `deliveries`: an acknowledgement was sent for it,
-    and a later answer proves that it is on disk. A delivery in neither went back to the queue."""
+    and a later answer proves that it is on disk. A delivery in neither went back to the queue. `lane_of` says of
+    sequence numbers which of them are in order among each other (None: no order); `rank_of` what must not rise while
+    the queue is emptied; `earliest_ms` before when a message must not come. A dead letter queue says of which queue,
+    and for which reason; `counted_as` is the name under which its messages are counted."""
 
     name: str
+    letters_of: str = ""
+    reason: str = ""
+    lane_of: Callable[[int], int] | None = lambda sequence: 0
+    rank_of: Callable[[int], int] | None = None
+    earliest_ms: Callable[[int], int] | None = None
+    counted_as: str = ""
     deliveries: list[Delivery] = field(default_factory=list)
     settle_sent: set[int] = field(default_factory=set)
     settle_sure: set[int] = field(default_factory=set)

@@ -1,6 +1,8 @@
 """SIGKILL at a random moment, again and again: nothing confirmed is lost, nothing settled comes back.
 
-Five durable queues, a publisher at full speed to each and one to all of them, consumers on two. The moment is
+Five durable queues, a publisher at full speed to each and one to all of them, consumers on two; and beside them the
+queues of `fates.py`: messages that expire, are too many, are rejected, come back too often, wait, or have a priority.
+Whatever may become of a confirmed message, it comes out of one place, once. The moment is
 drawn from a seed, as a number of confirms. Run it again with the seed that a failure prints:
 `AMQPD_FAULT_SEED=... AMQPD_FAULT_ROUNDS=... pytest tests/faults/test_kill.py`.
 """
@@ -11,7 +13,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pika
@@ -19,7 +21,8 @@ import pytest
 
 from ..clients.broker_process import BrokerProcess
 from .checker import check
-from .drain import drain, look
+from .drain import CLOCK, drain, look, wait_for_rest
+from .fates import FATES, Fate, add_fates
 from .history import History, PublisherHistory, QueueHistory
 from .workload import RECEIPTS, start_workers
 
@@ -34,6 +37,16 @@ ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyon
 
 def fault_seed() -> int:
     return int(os.environ.get("AMQPD_FAULT_SEED") or random.SystemRandom().randrange(2**32))
+
+
+def declare_fates(broker: BrokerProcess) -> None:
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare(CLOCK, durable=True)
+        for fate in FATES:
+            channel.queue_declare(fate.queue, durable=True, arguments=fate.declared())
+            if fate.dead:
+                channel.queue_declare(fate.dead, durable=True)
 
 
 def declare_topology(broker: BrokerProcess) -> None:
@@ -55,9 +68,9 @@ def new_history() -> History:
     )
 
 
-def publish_and_kill(broker: BrokerProcess, history: History, confirms: int) -> None:
+def publish_and_kill(broker: BrokerProcess, history: History, confirms: int, fates: Sequence[Fate] = ()) -> None:
     """Everyone at full speed until that many confirms have come, then SIGKILL."""
-    progress, workers = start_workers(broker.port, history, ROUTES, CONSUMED)
+    progress, workers = start_workers(broker.port, history, ROUTES, CONSUMED, fates)
     try:
         progress.wait(confirms)
         assert broker.running, "it went down by itself"
@@ -89,12 +102,19 @@ def run_rounds(broker: BrokerProcess, seed: int, rounds: int) -> None:
     broker.start()
     start_s = time.monotonic() - began
     declare_topology(broker)
+    # Not RabbitMQ: it has no delayed messages of its own, and its dead letters are not confirmed.
+    fates = FATES if broker.product == "amqpd" else []
+    if fates:
+        declare_fates(broker)
+        add_fates(history)
     try:
         for number in range(rounds):
-            publish_and_kill(broker, history, moments.randint(1, CONFIRMS_MAX))
+            publish_and_kill(broker, history, moments.randint(1, CONFIRMS_MAX), fates)
             if number % 2:
                 kill_while_it_starts(broker, history, moments, start_s)
             broker.start()
+        if fates:
+            wait_for_rest(broker.port)
         drain(broker.port, history)
         # RabbitMQ 3.10 keeps no promise about acknowledgements over a crash: they may be in a buffer.
         verdict = check(history, acks_are_durable=broker.product == "amqpd")
@@ -102,7 +122,7 @@ def run_rounds(broker: BrokerProcess, seed: int, rounds: int) -> None:
         assert verdict.valid, verdict.text()
         assert broker.terminate() == 0
         broker.start()
-        left = look(broker.port, QUEUES)
+        left = look(broker.port, list(history.queues))
         assert not any(left.values()), f"came back after the drain and a clean stop: {left}"
     except BaseException:
         print(history.text())

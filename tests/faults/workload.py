@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pamqp import commands
+from pamqp import commands, frame
 
 from ..clients.wire import BODY, HEADER, METHOD, ClosedByBroker, Wire, decode_method, publish_bytes
+from .fates import Fate
 from .history import CONFIRMED, REFUSED, Delivery, History, PublisherHistory, QueueHistory
 
 FRAME_MAX = 8192
@@ -29,9 +32,12 @@ REQUEUE_EVERY = 97
 ACK_EVERY = 50
 PREFETCH = 400
 RECEIPTS = "receipts"
+PERSISTENT = commands.Basic.Properties(delivery_mode=2)
 NAME_BYTES, DIGITS = 16, 10
 METHOD_ID = struct.Struct(">HH")
 ACK, NACK, RETURN, DELIVER = (60, 80), (60, 120), (60, 50), (60, 60)
+Judge = Callable[[int, bool], str]
+"""see `Fate.verdict`"""
 
 
 @dataclass
@@ -100,10 +106,10 @@ class Publisher(Worker):
     ) -> None:
         super().__init__(port, progress, history.violations)
         self.history, self.name = history, f"publisher {history.name}"
-        self.plain = _encode(exchange, routing_key, content_of(history.name, 1))
         self.route = exchange, routing_key
+        self.plain = self.encode(1)
         # Through the default exchange, to a queue that does not exist.
-        self.nowhere = _encode("", "nobody.has.this.queue", content_of(history.name, 1))
+        self.nowhere = _encode("", "nobody.has.this.queue", content_of(history.name, 1), PERSISTENT)
 
     def work(self, wire: Wire) -> None:
         history = self.history
@@ -113,7 +119,7 @@ class Publisher(Worker):
         single: set[int] = set()  # resolved above it
         while True:
             while sent - lowest - len(single) + 1 + BATCH_MESSAGES <= WINDOW_MESSAGES:
-                first = history.attempt(BATCH_MESSAGES)
+                first = history.attempt(BATCH_MESSAGES, time.time_ns() // 1_000_000)
                 wire.send_bytes(self._batch(first))
                 sent += BATCH_MESSAGES
             kind, _, payload = wire.read_frame()
@@ -143,18 +149,30 @@ class Publisher(Worker):
                 lowest += 1
             self.progress.add(lowest + len(single) - before)
 
+    def properties(self, sequence: int) -> commands.Basic.Properties:
+        return PERSISTENT
+
+    def encode(self, sequence: int, like: int | None = None) -> bytes:
+        """With the properties of another message, `like`, if one is named."""
+        properties = self.properties(sequence if like is None else like)
+        return _encode(*self.route, content_of(self.history.name, sequence), properties)
+
+    def template(self, sequence: int) -> bytes:
+        """A publish of sequence 1, else as the message's."""
+        return self.plain
+
     def _batch(self, first: int) -> bytes:
         parts: list[bytes] = []
         for sequence in range(first, first + BATCH_MESSAGES):
             digits = b"%010d" % sequence
             if sequence % BIG_EVERY == 0:
                 # Not from a template: its frames cut the digits at any place.
-                parts.append(_encode(*self.route, content_of(self.history.name, sequence)))
+                parts.append(self.encode(sequence))
             elif sequence % UNROUTABLE_EVERY == 0:
                 self.history.unroutable.add(sequence)
                 parts.append(self.nowhere.replace(b"0000000001", digits))
             else:
-                parts.append(self.plain.replace(b"0000000001", digits))
+                parts.append(self.template(sequence).replace(b"0000000001", digits))
         return b"".join(parts)
 
     def _note_return(self, wire: Wire) -> None:
@@ -165,12 +183,34 @@ class Publisher(Worker):
         self.history.returned.add(sequence)
 
 
+class FatedPublisher(Publisher):
+    """Each message as its fate wants it."""
+
+    def __init__(self, port: int, progress: Progress, history: PublisherHistory, fate: Fate) -> None:
+        self.fate = fate
+        self.templates: dict[str, bytes] = {}
+        super().__init__(port, progress, history, "", fate.queue)
+
+    def properties(self, sequence: int) -> commands.Basic.Properties:
+        return self.fate.properties(sequence)
+
+    def template(self, sequence: int) -> bytes:
+        said = self.properties(sequence)
+        key = f"{said.expiration} {said.priority} {said.headers}"
+        if key not in self.templates:
+            self.templates[key] = self.encode(1, like=sequence)
+        return self.templates[key]
+
+
 class Consumer(Worker):
     """Acknowledges in runs, requeues a few, and proves its acknowledgements: after each run it publishes a
     persistent receipt on the same channel, whose confirm says that what came before is on disk too."""
 
-    def __init__(self, port: int, progress: Progress, history: QueueHistory, life: int) -> None:
+    def __init__(
+        self, port: int, progress: Progress, history: QueueHistory, life: int, verdict: Judge | None = None
+    ) -> None:
         super().__init__(port, progress, history.violations)
+        self.verdict = verdict or _requeue_few
         self.history, self.life, self.name = history, life, f"consumer of {history.name}"
 
     def work(self, wire: Wire) -> None:
@@ -198,8 +238,9 @@ class Consumer(Worker):
                 raise AssertionError(f"not due to a consumer: {decode_method(payload)}")
             tag, index = take_delivery(wire, payload, self.history, self.life)
             delivery = self.history.deliveries[index]
-            if delivery.sequence % REQUEUE_EVERY == 5 and not delivery.redelivered:
-                wire.send(commands.Basic.Nack(tag, False, True), channel=1)
+            verdict = self.verdict(delivery.sequence, delivery.redelivered)
+            if verdict != "ack":
+                wire.send(commands.Basic.Nack(tag, False, verdict == "requeue"), channel=1)
                 continue
             run.append(index)
             if len(run) == ACK_EVERY:
@@ -214,16 +255,32 @@ def take_delivery(wire: Wire, payload: bytes, history: QueueHistory, life: int) 
     """Read the content that belongs to a deliver method, and note it: its tag, its index in the history."""
     at = 5 + payload[4]  # class and method, then the consumer tag
     tag, redelivered = struct.unpack_from(">QB", payload, at)
-    publisher, sequence = parse_content(read_content(wire))
+    head, content = read_content(wire)
+    publisher, sequence = parse_content(content)
+    note_arrival(history, publisher, sequence, head)
     history.deliveries.append(Delivery(publisher, sequence, bool(redelivered), life))
     return tag, len(history.deliveries) - 1
 
 
-def read_content(wire: Wire) -> bytes:
-    """The body whose method frame was just read."""
+def note_arrival(history: QueueHistory, publisher: str, sequence: int, head: bytes) -> None:
+    """Write down what is wrong with a delivery by itself: too early, or not a dead letter as it should be."""
+    now_ms = time.time_ns() // 1_000_000
+    if history.earliest_ms is not None and now_ms < (earliest_ms := history.earliest_ms(sequence)):
+        history.violations.append(f"{publisher} {sequence} in {history.name}: {earliest_ms - now_ms} ms too early")
+    if history.letters_of:
+        content = frame.unmarshal(struct.pack(">BHI", HEADER, 1, len(head)) + head + b"\xce")[2]
+        headers = content.properties.headers or {}
+        deaths = [(death["queue"], death["reason"], death["count"]) for death in headers.get("x-death", ())]
+        expiration = content.properties.expiration
+        if deaths != [(history.letters_of, history.reason, 1)] or expiration is not None:
+            history.violations.append(f"{publisher} {sequence} in {history.name}: {deaths}, {expiration}")
+
+
+def read_content(wire: Wire) -> tuple[bytes, bytes]:
+    """Content header and body whose method frame was just read."""
     kind, _, payload = wire.read_frame()
     assert kind == HEADER
-    size = struct.unpack_from(">Q", payload, 4)[0]
+    head, size = payload, struct.unpack_from(">Q", payload, 4)[0]
     parts: list[bytes] = []
     while size > 0:
         kind, _, payload = wire.read_frame()
@@ -231,26 +288,40 @@ def read_content(wire: Wire) -> bytes:
         parts.append(payload)
         size -= len(payload)
     assert size == 0, "more body than announced"
-    return b"".join(parts)
+    return head, b"".join(parts)
 
 
 def start_workers(
-    port: int, history: History, routes: dict[str, tuple[str, str]], consumed: list[str]
+    port: int,
+    history: History,
+    routes: dict[str, tuple[str, str]],
+    consumed: list[str],
+    fates: Sequence[Fate] = (),
 ) -> tuple[Progress, list[Worker]]:
-    """One publisher thread per route (publisher -> exchange, routing key), one consumer per queue named."""
+    """One publisher thread per route (publisher -> exchange, routing key), one consumer per queue named; and those of
+    the fates."""
     progress = Progress()
     workers: list[Worker] = [
         Publisher(port, progress, history.publishers[name], *route) for name, route in routes.items()
     ]
     workers += [Consumer(port, progress, history.queues[queue], history.life) for queue in consumed]
+    workers += [FatedPublisher(port, progress, history.publishers[fate.publisher], fate) for fate in fates]
+    workers += [
+        Consumer(port, progress, history.queues[fate.queue], history.life, fate.verdict)
+        for fate in fates
+        if fate.verdict is not None
+    ]
     for worker in workers:
         worker.start()
     return progress, workers
 
 
-def _encode(exchange: str, routing_key: str, content: bytes) -> bytes:
-    persistent = commands.Basic.Properties(delivery_mode=2)
-    return publish_bytes(1, exchange, routing_key, content, persistent, mandatory=True, frame_max=FRAME_MAX)
+def _requeue_few(sequence: int, redelivered: bool) -> str:
+    return "requeue" if sequence % REQUEUE_EVERY == 5 and not redelivered else "ack"
+
+
+def _encode(exchange: str, routing_key: str, content: bytes, properties: commands.Basic.Properties) -> bytes:
+    return publish_bytes(1, exchange, routing_key, content, properties, mandatory=True, frame_max=FRAME_MAX)
 
 
 def _gaps(low: int, high: int, taken: set[int]) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from tests.core.model.messages import EXPIRED, Message, goes_round, letter
+from tests.core.model.messages import EXPIRED, MAXLEN, Message, goes_round, letter
 from tests.core.model.queues import ClientChannel, Consumer, ModelQueue
 
 FAN = "fan"
@@ -68,16 +68,17 @@ class Model:
             queue.enter(message, self.now_ms)
         del expected[: len(numbers)]
 
-    def refuse_rest(self, by_client: bool) -> None:
-        """Everything has been published: what has not come in by now was refused."""
+    def refuse_rest(self, by_client: bool, counted: bool = True) -> None:
+        """Everything has been published: what has not come in by now was refused; `counted` in the queue's facts."""
         for name, left in self.incoming.items():
             queue = self.queues[name]
             for message in left:
                 assert queue.asked.refuses, f"{name} did not take {message}"
-                assert queue.full_for(message.size) or queue.expired_now, f"{name} refused {message}, and has room"
+                may = queue.full_for(message.size) or queue.expired_now or queue.bytes_guessed
+                assert may, f"{name} refused {message}, and has room"
                 self.events["refused"] += 1
+                queue.facts["refused"] += counted
                 if by_client:
-                    queue.facts["refused"] += 1
                     self.refused.add(message.number)
         self.incoming = {}
 
@@ -95,8 +96,12 @@ class Model:
             self.sent.setdefault(channel, []).append(Sent(tag, copy(message), redelivered, tag_name, message.returns))
             tag += 1
 
-    def dispatch_begins(self, name: str) -> None:
-        self.queues[name].expire(self.now_ms - 1)
+    def dispatch_begins(self, name: str, bytes_guessed: bool) -> None:
+        queue = self.queues[name]
+        queue.bytes_guessed = bytes_guessed
+        queue.expire(self.now_ms)
+        if queue.ready:
+            queue.choose()
 
     def dispatch_ends(self, name: str, dropped: int) -> None:
         """`dropped` is what the real queue has counted by now."""
@@ -105,6 +110,7 @@ class Model:
             while queue.facts["dropped"] < dropped:
                 queue.drop()
                 self.events["dropped"] += 1
+            queue.end_instants(self.now_ms)
             queue.expire(self.now_ms)
 
     def buried(self, name: str, numbers: list[int], reason: str, refused: bool, bury: Callable[[], int]) -> int:
@@ -124,7 +130,7 @@ class Model:
             self._check_at_least_once(queue, letters, before, taken)
         else:
             assert taken == len(numbers), "who does not wait for a place lets everything go"
-            self.refuse_rest(by_client=False)
+            self.refuse_rest(by_client=False, counted=False)
         self.incoming = outer
         if not refused:
             for number in numbers[:taken]:
@@ -136,11 +142,12 @@ class Model:
     ) -> Message:
         if refused:
             return next(each for each in outer[queue.name] if each.number == number)
-        if reason == EXPIRED:
-            found = [each for each in queue.overdue(self.now_ms) if each.number == number]
-            assert found, f"{number} expires in {queue.name} at {self.now_ms}, and may not: {queue.ready}"
-            return found[0]
-        held = queue.ready if reason == "maxlen" else [message for message, _ in queue.dying]
+        dies = any((each.number, why) == (number, reason) for each, why in queue.dying)
+        if reason == EXPIRED and not dies:
+            # In the middle of a dispatch, when consumers have been served.
+            queue.end_instants(self.now_ms)
+            queue.expire(self.now_ms)
+        held = queue.ready if reason == MAXLEN else [message for message, _ in queue.dying]
         found = [each for each in held if each.number == number]
         assert found, f"{number} dies in {queue.name} ({reason}), and may not"
         return found[0]
@@ -157,7 +164,9 @@ class Model:
             full = [
                 self.queues[name]
                 for name in targets
-                if self.queues[name].full_for(each.size) or self.queues[name].expired_now
+                if self.queues[name].full_for(each.size)
+                or self.queues[name].expired_now
+                or self.queues[name].bytes_guessed
             ]
             assert not targets or full, f"{each} could have been buried in {targets}"
             self.events["not buried"] += 1
@@ -211,7 +220,8 @@ class Model:
         self.commit()
 
     def delete(self, name: str) -> list[Any]:
-        """The queue is gone: the consumers that it had."""
+        """The queue is gone, also for the disk: the consumers that it had."""
+        self.disk.pop(name, None)
         self.fan.discard(name)
         return self.queues.pop(name).consumers
 

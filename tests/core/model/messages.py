@@ -42,6 +42,8 @@ class Message:
     turn: tuple[int, int, int] = (0, 0, 0)
     """what is ready is delivered in this order"""
     deadline_ms: int | None = None
+    instant: bool = False
+    """its time is over after the first dispatch (a TTL of 0)"""
     delivered: bool | None = False
     """None: perhaps, it stood in the journal before a crash"""
     returns: int = 0

@@ -99,6 +99,8 @@ class ModelQueue:
         self.used_ms = now_ms
         self.next_place = 0
         self.next_return = 0
+        self.bytes_guessed = False
+        """after a restart nobody knows how the bytes of a row are shared by its messages, until it is read"""
         self.expired_now = 0
         """in this step"""
 
@@ -107,11 +109,14 @@ class ModelQueue:
     def enter(self, message: Message, now_ms: int) -> None:
         ttls = [ttl for ttl in (self.asked.number("message-ttl"), message.expiration) if ttl is not None]
         # The clock is rounded down: one more, so that nothing goes too early.
-        deadline = None if not ttls else now_ms + min(ttls) + (min(ttls) > 0)
+        instant, deadline = bool(ttls) and min(ttls) == 0, None
+        if ttls and not instant:
+            deadline = now_ms + min(ttls) + 1
         self.next_place += 1
         priority = min(message.priority or 0, self.asked.number("max-priority") or 0)
         turn = (-priority, 1, self.next_place)
-        self._wait(replace(message, place=self.next_place, turn=turn, deadline_ms=deadline, delivered=False))
+        changes: dict[str, Any] = {"place": self.next_place, "turn": turn, "delivered": False}
+        self._wait(replace(message, **changes, deadline_ms=deadline, instant=instant))
         self.facts["accepted"] += 1
 
     def _wait(self, message: Message) -> None:
@@ -120,7 +125,9 @@ class ModelQueue:
 
     def full_for(self, size: int) -> bool:
         length, nbytes = self.asked.number("max-length"), self.asked.number("max-length-bytes")
-        return (length is not None and len(self.ready) + 1 > length) or (
+        # Dead letters that nobody takes count, or they would pile up.
+        held = len(self.ready) + (len(self.dying) if self.asked.at_least_once else 0)
+        return (length is not None and held + 1 > length) or (
             nbytes is not None and self.ready_bytes + size > nbytes
         )
 
@@ -132,7 +139,7 @@ class ModelQueue:
         assert self.ready, f"{number} is delivered by {self.name}, where nothing is ready"
         message = self.ready.pop(0)
         assert message.number == number, f"{number} is delivered by {self.name}, but {message} is first"
-        assert message.deadline_ms is None or message.deadline_ms >= now_ms, f"{message} is over at {now_ms}"
+        assert message.deadline_ms is None or message.deadline_ms > now_ms, f"{message} is over at {now_ms}"
         if message.delivered is not None:
             assert redelivered == message.delivered, f"redelivered is {redelivered} for {message}"
         if consumer is not None:
@@ -145,6 +152,7 @@ class ModelQueue:
         return message
 
     def _check_turn(self, consumer: Consumer) -> None:
+        self.choose()
         assert consumer in self.served(), f"{consumer} is not active"
         assert self.credit(consumer) > 0, f"{consumer} has no credit"
         better = [other for other in self.served() if other.priority > consumer.priority and self.credit(other) > 0]
@@ -153,7 +161,9 @@ class ModelQueue:
     def served(self) -> list[Consumer]:
         if not self.asked.arguments.get("single-active-consumer"):
             return self.consumers
-        return [self.active] if self.active is not None else []
+        if self.active is None or (self.asked.quorum and self._best().priority > self.active.priority):
+            return []
+        return [self.active]
 
     def credit(self, consumer: Consumer) -> int:
         if not consumer.prefetch or consumer.no_ack:
@@ -162,19 +172,30 @@ class ModelQueue:
 
     def consume(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
-        self._choose()
+        self.choose()
 
     def cancel(self, consumer: Consumer, now_ms: int) -> None:
         self.consumers.remove(consumer)
         self.used_ms = now_ms
         if consumer is self.active:
             self.active = None
-        self._choose()
+        self.choose()
 
-    def _choose(self) -> None:
-        if self.active is None:
-            # The first that came among those with the highest priority.
-            self.active = max(self.consumers, key=lambda each: each.priority, default=None)
+    def _best(self) -> Consumer:
+        """The first that came among those with the highest priority."""
+        return max(self.consumers, key=lambda each: each.priority)
+
+    def choose(self) -> None:
+        """The single active consumer stays; that of a quorum queue goes when it has nothing, and a better one waits."""
+        if self.consumers and (
+            self.active is None
+            or (
+                self.asked.quorum
+                and self._best().priority > self.active.priority
+                and not any(holder is self.active for _, holder in self.unacked.values())
+            )
+        ):
+            self.active = self._best()
 
     # Back from clients
 
@@ -219,13 +240,19 @@ class ModelQueue:
     def overdue(self, now_ms: int) -> list[Message]:
         return [each for each in self.ready if each.deadline_ms is not None and each.deadline_ms <= now_ms]
 
+    def end_instants(self, now_ms: int) -> None:
+        """Whoever did not get them by now never will."""
+        for message in self.held:
+            if message.instant:
+                message.instant, message.deadline_ms = False, now_ms
+
     def expire(self, now_ms: int) -> None:
-        """Where nobody wants what dies, it is gone at once."""
+        """What is over is not ready any more. It waits to be buried; where nobody wants what dies, it is gone."""
+        for message in self.overdue(now_ms):
+            self.ready.remove(message)
+            self.expired_now += 1
+            self.dying.append((message, EXPIRED))
         if self.asked.dead_letter_exchange is None:
-            for message in self.overdue(now_ms):
-                self.ready.remove(message)
-                self.facts["expired"] += 1
-                self.expired_now += 1
             for _, reason in self.dying:
                 self.facts[reason] += 1
             self.dying = []
@@ -239,7 +266,7 @@ class ModelQueue:
 
     def drop(self) -> Message:
         assert self.asked.drops, f"{self.name} may not drop anything"
-        assert self.over_limit, f"{self.name} is not over its limit"
+        assert self.over_limit or self.bytes_guessed, f"{self.name} is not over its limit"
         self.facts["dropped"] += 1
         return self.ready.pop(0)
 
@@ -249,16 +276,20 @@ class ModelQueue:
         if reason == MAXLEN:
             message = self.drop()
             assert message.number == number, f"{number} is dropped, but {message} is first"
-        elif reason == EXPIRED:
-            message = next(each for each in self.overdue(now_ms) if each.number == number)
-            self.ready.remove(message)
-            self.facts["expired"] += 1
-            self.expired_now += 1
         else:
-            message, why = self.dying.pop(0)
-            assert (message.number, why) == (number, reason), f"{number} is buried before {message}"
+            message, _ = entry = self._first_dying(number, reason)
+            self.dying.remove(entry)
             self.facts[reason] += 1
         return message
+
+    def _first_dying(self, number: int, reason: str) -> tuple[Message, str]:
+        found = next((each for each in self.dying if (each[0].number, each[1]) == (number, reason)), None)
+        assert found is not None, f"{number} is buried ({reason}), and is not among {self.dying}"
+        if reason != EXPIRED:
+            # What expires, expires in the order of deadlines; between equal ones the queue may choose.
+            before = self.dying[: self.dying.index(found)]
+            assert all(other == EXPIRED for _, other in before), f"{number} is buried before {before}"
+        return found
 
     def purge(self) -> int:
         count = len(self.ready)

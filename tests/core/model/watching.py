@@ -95,7 +95,9 @@ class WatchedQueue(Queue):
 
     def dispatch(self) -> None:
         name = self.record.name
-        self.model.dispatch_begins(name)
+        segments = [segment for lane in self.backlog.lanes() for segment in lane.segments]
+        guessed = any(segment.estimated and (not segment.whole or segment.taken_bytes) for segment in segments)
+        self.model.dispatch_begins(name, guessed)
         super().dispatch()
         self.model.dispatch_ends(name, self.facts.dropped)
 
@@ -126,6 +128,7 @@ class WatchedQueue(Queue):
             if not taken:
                 # Nobody was there any more: it comes back at once.
                 del queue.unacked[ours, tag]
+                self.model.sent[ours].pop()
                 queue.come_back(message)
             elif no_ack:
                 queue.ack(ours, tag)

@@ -1,0 +1,277 @@
+"""What expires in a backlog: when to look at which segment, and what leaves then.
+
+What comes in: the time; somebody who buries what expires, if it goes somewhere. What goes out: the ready messages
+whose time is over; wishes to read.
+Rules: 1. Only what is ready expires. A message that is unacked when its time is over expires when it comes back. 2.
+Without somebody to bury them, messages expire without their bodies: nothing is read. 3. What has to be buried and
+cannot be at once is *doomed*: it is not ready any more, and nobody gets it. 4. Segments that leave memory with
+deadlines in any order leave them, and a copy of the bodies, to the timetable.
+Not here: deadlines of one segment (`deadlines.py`), bodies in the order of deadlines (`timetable.py`), what a
+message's deadline is, and when the doomed are buried (`mortality.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from heapq import heappop, heappush
+from operator import itemgetter
+
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.kernel import Run
+from amqpd.queues.deadlines import Deadlines
+from amqpd.queues.returned import Returned
+from amqpd.queues.segment import Segment
+from amqpd.queues.segments import Segments
+from amqpd.queues.timetable import Timetable
+
+# A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
+INSTANT = 0
+# What could not be buried is tried again so much later.
+RETRY_MS = 1000
+# What expires one by one in any order is read so long before its time after a restart.
+PREPARE_MS = 60_000
+
+Bury = Callable[[Run, int, int], int]
+"""takes care of messages low..high-1 of the run, which then leave the queue; how many of them, from the first on: the
+others have to stay"""
+Doomed = Callable[[int, int], object]
+"""is told of messages first..last that are over and must be buried"""
+
+_last = itemgetter(1)
+
+
+class Expiring(Segments):
+    def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool) -> None:
+        super().__init__(queue_id, journal, durable)
+        self.returned = Returned(fifo_returns)
+        self.ready = 0
+        self.unacked = 0
+        self.ready_bytes = 0
+        self.unacked_bytes = 0
+        """of bodies; see `segment.py` rule 4"""
+        self.instants: list[tuple[int, int]] = []
+        """(first, last) published with the deadline INSTANT since the last dispatch"""
+        self.doomed: list[tuple[int, int]] = []
+        """(first, last), ascending, at or behind the cursor: over, counted as unacked, and not buried yet"""
+        self.due: list[tuple[int, int, Segment | Timetable]] = []
+        """when to look at which segment, a heap; what is not its `due_ms` any more is passed over"""
+        self.buries = False
+        """what expires goes somewhere, so its body is needed"""
+        self.timetable = Timetable(queue_id, journal, self._timetable_changed)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `expire` has something to do next."""
+        due = self.due
+        while due and due[0][2].due_ms != due[0][0]:
+            heappop(due)
+        return due[0][0] if due else None
+
+    def end_instants(self, now_ms: int) -> None:
+        """A dispatch is over: the time of what was published with INSTANT is now."""
+        instants, self.instants = self.instants, []
+        for first, last in instants:
+            index = self.index_of(first)
+            if index < len(self.segments) and self.segments[index].first <= last:
+                segment = self.segments[index]
+                if segment.deadlines is None:
+                    segment.deadlines = Deadlines()
+                segment.deadlines.add(now_ms, max(first, segment.first), last)
+                self.schedule_at(segment, now_ms)
+
+    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed) -> int:
+        """What is ready and whose deadline is `now_ms` or earlier is not ready any more. Without `bury` it is gone.
+        With it, what has its body at hand goes that way; the rest counts as unacked from now on, and `doomed` is told
+        of it: it may have to be read, or to wait for somebody who takes it, and until then nobody else gets it.
+        The number of messages that are gone."""
+        count = 0
+        while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
+            segment = self.due[0][2]
+            if isinstance(segment, Timetable):
+                heappop(self.due)
+                segment.due_ms = None
+                count += self._expire_copies(now_ms, bury, doomed)
+                self._timetable_changed()
+                if segment.due_ms is not None and segment.due_ms <= now_ms:
+                    break
+                continue
+            if bury is not None and segment.runs is None and segment.scattered:
+                # Read now, before its time, so that its messages are in the timetable when it leaves memory again.
+                if self.wanted is None:
+                    self.wanted = (segment.first, segment.last)
+                break
+            heappop(self.due)
+            segment.due_ms = None
+            count += self._expire_in(segment, now_ms, None if bury is None else doomed)
+        return count
+
+    def _expire_in(self, segment: Segment, now_ms: int, doomed: Doomed | None) -> int:
+        count = 0
+        deadlines = segment.deadlines
+        assert deadlines is not None
+        waiting: list[tuple[int, int]] = []
+        for first, last in deadlines.due(now_ms):
+            for low, high in segment.live_in(first, last) if segment.left else ():
+                for part in self._ready_or(waiting, low, high):
+                    if doomed is None:
+                        count += self._expired(*part)
+                    else:
+                        self._doom(segment, *part)
+                        doomed(*part)
+                        if not segment.stored:
+                            deadlines.doomed.append(part)
+        if segment.left:
+            # What is unacked now expires when it comes back.
+            deadlines.overdue = waiting
+            self._schedule(segment)
+        return count
+
+    def _expire_copies(self, now_ms: int, bury: Bury | None, doomed: Doomed) -> int:
+        """What is due in the timetable; its segment need not be in memory."""
+        count = 0
+        for first, last, run, low in self.timetable.due(now_ms):
+            index = self.index_of(first)
+            segment = self.segments[index] if index < len(self.segments) else None
+            if segment is None or segment.first > first:
+                continue
+            waiting: list[tuple[int, int]] = []
+            for live in segment.live_in(first, last):
+                for begin, end in self._ready_or(waiting, *live):
+                    at = low + begin - first
+                    buried = end - begin + 1 if bury is None else bury(run, at, at + end - begin + 1)
+                    if buried:
+                        count += self._expired(begin, begin + buried - 1)
+                    if begin + buried <= end:
+                        self._doom(segment, begin + buried, end)
+                        doomed(begin + buried, end)
+            if waiting:
+                if segment.deadlines is None:
+                    segment.deadlines = Deadlines()
+                segment.deadlines.overdue += waiting
+        return count
+
+    def _ready_or(self, waiting: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
+        """The ready ones among the unsettled messages first..last; the others go to `waiting`."""
+        found = self.ready_in(first, last)
+        at = first
+        for low, high in found:
+            if low > at:
+                waiting.append((at, low - 1))
+            at = high + 1
+        if at <= last:
+            waiting.append((at, last))
+        return found
+
+    def _timetable_changed(self) -> None:
+        next_ms = self.timetable.next_ms()
+        if next_ms is not None:
+            self.schedule_at(self.timetable, next_ms)
+
+    def leaves(self, segment: Segment) -> None:
+        if self.buries and segment.scattered:
+            self.timetable.take_over(segment)
+
+    def _finish(self, segment: Segment) -> None:
+        super()._finish(segment)
+        if segment.batch is not None:
+            self.timetable.forget(segment.batch)
+
+    def _expired(self, first: int, last: int) -> int:
+        if first < self.cursor:
+            self.returned.cut(first, last)
+        count, nbytes = self.discard(first, last)
+        self.ready -= count
+        self.ready_bytes -= nbytes
+        if self.miscounted_bytes:
+            self.count_again()
+        return count
+
+    def doom(self, seq: int) -> None:
+        """This message, which is ready, counts as unacked from now on: it will be buried."""
+        self._doom(self.segments[self.index_of(seq)], seq, seq)
+
+    def _doom(self, segment: Segment, first: int, last: int) -> None:
+        """Ready messages count as unacked. What stands at the cursor is passed; what stands behind it will be."""
+        if first < self.cursor:
+            self.returned.cut(first, last)
+        elif segment is self.segments[self.at] and (
+            segment.first + segment.next_live(self.cursor - segment.first, 1)[0] == first
+        ):
+            self.cursor = last + 1
+        else:
+            insort(self.doomed, (first, last))
+        count, nbytes = last - first + 1, segment.bytes_in(first, last)
+        self.ready -= count
+        self.unacked += count
+        self.ready_bytes -= nbytes
+        self.unacked_bytes += nbytes
+        if segment.estimated:
+            segment.taken_bytes += nbytes
+
+    def settle_doomed(self, first: int, last: int) -> None:
+        """Doomed messages first..last are buried."""
+        index = bisect_left(self.doomed, first, key=_last)
+        del self.doomed[index : bisect_right(self.doomed, last, lo=index, key=_last)]
+
+    def not_doomed(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Parts of first..last, at or behind the cursor."""
+        found: list[tuple[int, int]] = []
+        for low, high in self.doomed:
+            if first < low:
+                found.append((first, min(last, low - 1)))
+            first = max(first, high + 1)
+            if first > last:
+                return found
+        return [*found, (first, last)]
+
+    def ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The ready ones among the unsettled messages first..last of one segment, in order."""
+        found = self.returned.within(first, min(last, self.cursor - 1)) if first < self.cursor else []
+        if last >= self.cursor:
+            found.append((max(first, self.cursor), last))
+        return found
+
+    def recovered(self, segment: Segment) -> None:
+        """The segment, which is on disk only, was there at the start."""
+        if segment.scattered:
+            assert segment.deadlines is not None
+            self.schedule_at(segment, (segment.deadlines.next_ms() or 0) - PREPARE_MS)
+        else:
+            self._schedule(segment)
+
+    def _schedule(self, segment: Segment) -> None:
+        if segment.deadlines is not None:
+            next_ms = segment.deadlines.next_ms()
+            if next_ms is not None:
+                self.schedule_at(segment, next_ms)
+
+    def schedule_at(self, segment: Segment | Timetable, due_ms: int) -> None:
+        if segment.due_ms is None or due_ms < segment.due_ms:
+            segment.due_ms = due_ms
+            heappush(self.due, (due_ms, segment.first, segment))
+
+    # Bytes of bodies
+
+    def ready_bytes_in(self, segment: Segment) -> int:
+        nbytes = 0
+        for low, high in segment.live_ranges():
+            for part in self.ready_in(segment.first + low, segment.first + high - 1):
+                for first, last in self.not_doomed(*part) if self.doomed else (part,):
+                    nbytes += segment.bytes_in(first, last)
+        return nbytes
+
+    def recount(self, segment: Segment, body_bytes: int, rest: Segment | None) -> None:
+        ready_bytes, taken_bytes = self.ready_bytes_in(segment), segment.taken_bytes
+        self.ready_bytes += ready_bytes - (body_bytes - taken_bytes)
+        self.unacked_bytes += segment.body_bytes - ready_bytes - taken_bytes
+        segment.taken_bytes = 0
+        if rest is not None:
+            # Untouched, so all of it is ready.
+            rest.body_bytes -= segment.body_bytes - body_bytes
+            self.ready_bytes -= segment.body_bytes - body_bytes
+
+    def count_again(self) -> None:
+        self.ready_bytes += self.miscounted_bytes
+        self.unacked_bytes -= self.miscounted_bytes
+        self.miscounted_bytes = 0

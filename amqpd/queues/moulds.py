@@ -1,0 +1,104 @@
+"""Dead letters of messages that differ in nothing but their expiration: made once, then copied.
+
+What comes in: a message and the letter that was made of it; further messages. What goes out: their letters, if they
+are alike.
+Rules: 1. Alike is byte for byte: method frame, properties but for the digits of the expiration, which have the same
+number. So the letter is the first one's, but for these digits and the body. 2. A mould is good for the second that
+stands in the letter, for one settings, and for one state of the topology. 3. Where the digits cannot be found in the
+letter beyond doubt, there is no mould.
+Not here: what a letter says (`deadletters.py`), where it goes (`amqpd/dead_lettering.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from amqpd.kernel import Run
+from amqpd.properties import Properties
+from amqpd.propertylist import EXPIRATION, FLAGS, PropertyList
+from amqpd.queues.settings import QueueSettings
+from amqpd.rewriting import with_properties
+
+if TYPE_CHECKING:
+    from amqpd.queues.queue import Queue
+
+# Stands for a digit; no number has it.
+_BLANK = b"\x7f"
+
+
+class State(NamedTuple):
+    """What a mould is good for."""
+
+    second: int
+    topology_version: int
+    settings: QueueSettings
+
+
+class Mould:
+    __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "properties", "targets")
+
+    def __init__(
+        self,
+        state: State,
+        run: Run,
+        ends: tuple[bytes, bytes],
+        letter: tuple[Run, bytes, bytes],
+        properties: Properties,
+        targets: Sequence[Queue],
+    ) -> None:
+        """`ends` are the raw properties before and behind the digits; `letter` the letter's frames before the body,
+        before and behind the digits, and a letter."""
+        self._state = state
+        self._method = run.data[run.start : run.start + run.method_size]
+        self._ends = ends
+        self._size = run.header_size
+        self._letter = letter
+        self.properties = properties
+        """the letter's"""
+        self.targets = targets
+
+    def copy(self, run: Run, low: int, state: State) -> Run | None:
+        """The letter of message `low` of the run, if it is alike."""
+        data, start, stride = run.data, run.start, run.stride
+        header_at = start + run.method_size
+        before, behind = self._ends
+        low_at, high_at = header_at + 19, header_at + run.header_size - 1
+        digits_at, digits_end = low_at + len(before), high_at - len(behind)
+        if (
+            run.header_size != self._size
+            or state != self._state
+            or not data.startswith(self._method, start)
+            or not data.startswith(before, low_at)
+            or not data.startswith(behind, digits_end)
+        ):
+            return None
+        made, head, tail = self._letter
+        at = start + low * stride
+        body = data[at + run.method_size + run.header_size : at + stride]
+        size = run.body_size
+        if size != made.body_size:
+            # The size stands eleven bytes into the content header frame.
+            size_at = made.method_size + 11
+            head = head[:size_at] + size.to_bytes(8, "big") + head[size_at + 8 :]
+        joined = b"".join((head, data[digits_at:digits_end], tail, body))
+        return Run(joined, 0, len(joined), 1, made.method_size, made.header_size, size, run.body_frames)
+
+
+def mould_of(
+    state: State, run: Run, properties: Properties, targets: Sequence[Queue], letter_of: Callable[[Run], Run]
+) -> Mould | None:
+    """The mould for messages like the run's. `properties` are the letter's, `letter_of` makes a run's letter."""
+    raw = run.properties
+    fields = PropertyList(raw).fields
+    if EXPIRATION not in fields:
+        return None
+    at = 3 + sum(len(fields[flag]) for flag in FLAGS if flag > EXPIRATION and flag in fields)
+    size = len(fields[EXPIRATION]) - 1
+    blanks = _BLANK * size
+    letter = letter_of(with_properties(run.part(0, 1), raw[:at] + blanks + raw[at + size :]))
+    frames = letter.data[: letter.method_size + letter.header_size]
+    if frames.count(blanks) != 1:
+        return None
+    head, _, tail = frames.partition(blanks)
+    return Mould(state, run, (raw[:at], raw[at + size :]), (letter, head, tail), properties, targets)

@@ -1,0 +1,259 @@
+"""Messages that wait on disk for their time, a second time and in the order of their times.
+
+What comes in: segments that leave memory, whose messages expire in another order than they stand in the queue, and
+whose bodies will be needed then (dead letters, delayed messages). What goes out: those messages, when their time has
+come.
+Rules: 1. Without this, each of a million messages would need the row that it stands in read again, for one message
+out of a thousand. So their frames are written once more: some megabytes are gathered, sorted by deadline, and
+written as rows of their own, a batch. 2. Of each batch only the row that falls due next is in memory, so memory is a
+thirtieth of what is on disk, at most. A row is read some seconds before its time. 3. A copy is transient whatever
+the message is: deadlines and bodies are recovered from the message's own row, and copied again. 4. What is in here
+may be settled, delivered or expired by now: whoever takes it asks the backlog. 5. A batch goes when all its rows
+are over, or all segments it was made of.
+Not here: which messages are ready (`backlog.py`), messages that fall due in order, whose own rows are as good.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from heapq import heappop, heappush
+
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import JournalDamaged, Row
+from amqpd.kernel import Run
+from amqpd.kernel.rows import parse_row
+from amqpd.queues.deadlines import Deadlines
+from amqpd.queues.segment import Segment
+
+# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 30 batches.
+BATCH_BYTES = 8 * 1024 * 1024
+ROW_BYTES = 256 * 1024
+# How long before its time a row is read: many times what a read takes on a busy node.
+AHEAD_MS = 3000
+
+Entry = tuple[int, int, Run, int, int]
+"""deadline, sequence number of the first message, the run, where in it, how many messages"""
+Due = tuple[int, int, Run, int]
+"""the messages first..last are the run's, from so many on"""
+
+
+class Batch:
+    """Of how many segments that still have messages; its rows."""
+
+    __slots__ = ("rows", "sources")
+
+    def __init__(self) -> None:
+        self.sources = 0
+        self.rows: list[_Copies] = []
+
+
+class _Copies:
+    """A row, and what is in memory of it."""
+
+    __slots__ = ("at", "entries", "first_ms", "segment")
+
+    def __init__(self, segment: Segment, first_ms: int) -> None:
+        self.segment = segment
+        self.first_ms = first_ms
+        self.entries: list[Entry] | None = None
+        self.at = 0
+        """entries before it are done with"""
+
+
+class Timetable:
+    """Stands among a backlog's segments where it is looked up what is due next: hence `first` and `due_ms`."""
+
+    first = -1
+
+    def __init__(self, queue_id: int, journal: JournalBuffer, changed: Callable[[], None]) -> None:
+        """`changed` is told when there may be something to do earlier than was said."""
+        self.due_ms: int | None = None
+        self.queue_id = 0
+        """of the copies, in the journal"""
+        self._of = queue_id
+        self._journal = journal
+        self._changed = changed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._next = 0
+        self._gathered: list[Entry] = []
+        """a heap"""
+        self._gathered_bytes = 0
+        self._batch = Batch()
+        self._unwritten: deque[_Copies] = deque()
+        """in memory until the journal has them"""
+        self._later: list[tuple[int, int, _Copies]] = []
+        self._soon: list[tuple[int, int, _Copies]] = []
+        """heaps: rows that are on disk or need not be read yet, rows with entries; by deadline"""
+        self._coming: _Copies | None = None
+        """wanted, or being read"""
+
+    def clear(self) -> None:
+        """Nothing waits any more."""
+        if self._next:
+            self._journal.drop(self.queue_id)
+        self._begin()
+        self.due_ms = None
+
+    def take_over(self, segment: Segment) -> None:
+        """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, but for what
+        is overdue."""
+        assert segment.deadlines is not None
+        deadlines = segment.deadlines.by_message()
+        overdue, segment.deadlines.overdue = segment.deadlines.overdue, []
+        for first, last, deadline_ms in deadlines:
+            for low, high in segment.live_in(first, last):
+                at = low
+                while at <= high:
+                    run, start, stop = segment.piece(at - segment.first, high - segment.first + 1)
+                    heappush(self._gathered, (deadline_ms, at, run, start, stop - start))
+                    self._gathered_bytes += run.stride * (stop - start)
+                    at += stop - start
+        segment.batch = self._batch
+        self._batch.sources += 1
+        segment.deadlines = None
+        if overdue:
+            segment.deadlines = Deadlines()
+            segment.deadlines.overdue = overdue
+        else:
+            segment.due_ms = None
+        if self._gathered_bytes >= BATCH_BYTES:
+            self._write()
+        self._changed()
+
+    def forget(self, batch: Batch) -> None:
+        """One of the segments has no messages any more."""
+        batch.sources -= 1
+        if batch.sources:
+            return
+        if batch is self._batch:
+            self._gathered, self._gathered_bytes = [], 0
+        for copies in batch.rows:
+            self._over(copies)
+        batch.rows = []
+
+    def next_ms(self) -> int | None:
+        """When there is something to do: messages are due, or a row has to be read."""
+        times = [heap[0][0] for heap in (self._gathered, self._live(self._soon)) if heap]
+        if self._coming is None and self._live(self._later):
+            times.append(self._later[0][0] - AHEAD_MS)
+        return min(times, default=None)
+
+    def due(self, now_ms: int) -> Iterator[Due]:
+        """What is due, in the order of the deadlines as far as it is in memory. Nothing is told twice."""
+        self._release()
+        later = self._live(self._later)
+        while later and later[0][0] - AHEAD_MS <= now_ms and self._coming is None:
+            copies = heappop(later)[2]
+            if copies.segment.runs is None:
+                self._coming = copies
+            else:
+                assert copies.segment.deadlines is not None
+                self._ready(copies, copies.segment.runs, copies.segment.deadlines)
+        soon = self._live(self._soon)
+        while soon and soon[0][0] <= now_ms:
+            copies = soon[0][2]
+            assert copies.entries is not None
+            _, first, run, low, count = copies.entries[copies.at]
+            copies.at += 1
+            heappop(soon)
+            if copies.at < len(copies.entries):
+                heappush(soon, (copies.entries[copies.at][0], copies.segment.first, copies))
+            else:
+                self._over(copies)
+            yield first, first + count - 1, run, low
+            soon = self._live(self._soon)
+        while self._gathered and self._gathered[0][0] <= now_ms:
+            _, first, run, low, count = heappop(self._gathered)
+            self._gathered_bytes -= run.stride * count
+            yield first, first + count - 1, run, low
+
+    def next_read(self) -> tuple[int, int] | None:
+        """See `Segments.next_read`."""
+        copies = self._coming
+        if copies is not None and not copies.segment.left:
+            copies = self._coming = None
+            self._changed()
+        return None if copies is None else (copies.segment.first, copies.segment.last)
+
+    def loaded(self, first: int, rows: list[Row]) -> int:
+        """See `Segments.loaded`."""
+        copies, self._coming = self._coming, None
+        if copies is not None and copies.segment.left:
+            if not rows or rows[0].first_seq != first or copies.segment.first != first:
+                raise JournalDamaged(f"the copies from {first} on of queue {self._of} are missing")
+            try:
+                self._ready(copies, parse_row(rows[0].data), Deadlines.unpack(rows[0].deadlines))
+            except (ValueError, IndexError) as error:
+                raise JournalDamaged(f"copies {first} of queue {self._of}: {error}") from error
+        self._changed()
+        return 0
+
+    def _ready(self, copies: _Copies, runs: list[Run], deadlines: Deadlines) -> None:
+        copies.entries = list(_entries(runs, deadlines.by_deadline()))
+        heappush(self._soon, (copies.entries[0][0], copies.segment.first, copies))
+
+    def _write(self) -> None:
+        """What was gathered becomes a batch."""
+        if not self._next:
+            # New each time: a number that was dropped must not come again in the transaction that drops it.
+            said = b"copies of %d at %d" % (self._of, self._journal.index)
+            self.queue_id = int.from_bytes(sha256(said).digest()[:8], "big") >> 1
+        batch, segment = self._batch, None
+        for deadline_ms, first, run, low, count in sorted(self._gathered):
+            if segment is None or segment.nbytes >= ROW_BYTES:
+                segment = Segment(self._next, False)
+                segment.deadlines = Deadlines()
+                copies = _Copies(segment, deadline_ms)
+                batch.rows.append(copies)
+            part = run if count == run.count else run.part(low, low + count)
+            segment.add(part, 0)
+            assert segment.deadlines is not None
+            segment.deadlines.add(deadline_ms, first, first + count - 1)
+            self._next = segment.last + 1
+        for copies in batch.rows:
+            self._journal.append(self.queue_id, copies.segment)
+            self._unwritten.append(copies)
+            heappush(self._later, (copies.first_ms, copies.segment.first, copies))
+        self._gathered, self._gathered_bytes, self._batch = [], 0, Batch()
+
+    def _release(self) -> None:
+        """What the journal has by now needs no memory until its time comes near."""
+        unwritten = self._unwritten
+        while unwritten and unwritten[0].segment.index <= self._journal.durable:
+            segment = unwritten.popleft().segment
+            segment.evict()
+            segment.deadlines = None
+
+    def _over(self, copies: _Copies) -> None:
+        """The row is not needed any more."""
+        segment = copies.segment
+        if segment.left:
+            segment.left = 0
+            copies.entries = None
+            if segment.stored:
+                self._journal.retire(self.queue_id, segment.first, segment.last)
+
+    def _live(self, heap: list[tuple[int, int, _Copies]]) -> list[tuple[int, int, _Copies]]:
+        """The heap, with a row on top that is not over."""
+        while heap and not heap[0][2].segment.left:
+            heappop(heap)
+        return heap
+
+
+def _entries(runs: list[Run], deadlines: Iterable[tuple[int, int, int]]) -> Iterator[Entry]:
+    """The messages of the runs, to which the stretches (deadline, first, last) belong in this order. Raises
+    IndexError when there are fewer messages."""
+    index = low = 0
+    for deadline_ms, first, last in deadlines:
+        while first <= last:
+            run = runs[index]
+            count = min(run.count - low, last - first + 1)
+            yield deadline_ms, first, run, low, count
+            first += count
+            low += count
+            if low == run.count:
+                index, low = index + 1, 0
