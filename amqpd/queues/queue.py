@@ -60,8 +60,8 @@ class Queue:
         self.facts = Facts(host.now_ms)
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         self.getters: deque[tuple[bool, Getter]] = deque()
-        self.mortality = Mortality(self)
         self.deleted = False
+        self.mortality = Mortality(self)
         self.reading = False
         """a read of this queue is under way"""
 
