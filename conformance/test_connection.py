@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 from typing import Any
 
 import pika
@@ -16,7 +15,7 @@ from conformance.conftest import Names, OpenWire
 from conformance.rules import differs, rule
 from conformance.talk import alive, ask, bodies, check_close, consume, publish
 from tests.clients.brokers import Connect
-from tests.clients.wire import HEARTBEAT, METHOD, Wire, decode_method, described, publish_bytes
+from tests.clients.wire import HEARTBEAT, METHOD, Wire, decode_method, described, frame_bytes, publish_bytes
 
 Basic, Channel, Connection, Queue = commands.Basic, commands.Channel, commands.Connection, commands.Queue
 
@@ -170,7 +169,7 @@ def test_a_heartbeat_that_was_not_asked_for(client: Wire) -> None:
 
 @rule("AMQP 0-9-1 section 4.2.7", "A heartbeat frame on another channel than 0 is an error.")
 def test_a_heartbeat_on_a_channel(client: Wire) -> None:
-    client.send_bytes(struct.pack(">BHI", HEARTBEAT, 1, 0) + b"\xce")
+    client.send_bytes(frame_bytes(HEARTBEAT, b""))
     check_close(client.closed("connection"), 505)
 
 
