@@ -88,7 +88,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
     [
         (1, 1, True),
         (1, 2**40, False),
-        (1, 1.0, False),
+        (1, 1.0, True),
         (1, True, False),
         (0, False, False),
         (True, True, True),
@@ -110,7 +110,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
         ({"a": 1}, {"a": 1.0}, False),
     ],
 )
-def test_values_are_compared_with_their_types(wanted: Any, header: Any, equal: bool) -> None:
+def test_values_are_compared_as_rabbitmq_compares_them(wanted: Any, header: Any, equal: bool) -> None:
     assert matches({"h": wanted}, {"h": header}) is equal
     assert matches({"h": header}, {"h": wanted}) is equal
     assert matches({"x-match": "any", "h": wanted}, {"h": header}) is equal
