@@ -199,7 +199,7 @@ def shortest(commands: list[Command], seconds_left: Callable[[], float]) -> list
         at, fewer = 0, False
         while at < len(commands) and seconds_left() > 0:
             shorter = commands[:at] + commands[at + size :]
-            if fails(shorter):
+            if failure(shorter) is not None:
                 commands, fewer = shorter, True
             else:
                 at += size
@@ -208,9 +208,9 @@ def shortest(commands: list[Command], seconds_left: Callable[[], float]) -> list
     return commands
 
 
-def fails(commands: list[Command]) -> bool:
+def failure(commands: list[Command]) -> Exception | None:
     try:
         run(commands)
-    except Exception:  # noqa: BLE001  # a failure is whatever the node or the model raises
-        return True
-    return False
+    except Exception as error:  # noqa: BLE001  # whatever the node or the model raises
+        return error
+    return None
