@@ -19,6 +19,8 @@ from tests.core.model.machine import CLIENTS, FAN, NAMES, Machine
 from tests.core.model.watching import watched
 
 Command = tuple[str, dict[str, Any]]
+SMALL_BOUNDS: Command = ("small_bounds", {})
+"""as the first command: what takes many messages elsewhere takes a few"""
 Draw = Callable[[random.Random], Any]
 
 MISSING, NOBODY = "missing", "nobody"
@@ -124,10 +126,11 @@ class Theme:
     kinds: tuple[str, ...] = ("classic", "quorum")
     often: tuple[str, ...] = ()
     weights: dict[str, int] = field(default_factory=dict)
+    small_bounds: bool = True
 
 
 THEMES = (
-    Theme("anything"),
+    Theme("anything", small_bounds=False),
     Theme("classic", ("classic",), ("message-ttl", "max-length", "dead-letter-exchange", "dead-letter-routing-key")),
     Theme("quorum", ("quorum",), ("delivery-limit", "dead-letter-routing-key", "max-length", "message-ttl")),
     Theme(
@@ -154,7 +157,8 @@ def draw(theme: Theme, rng: random.Random, length: int) -> list[Command]:
         ("declare", {**_queue(theme, rng), "name": name, "instead": True, "fanned": rng.random() < 0.5})
         for name in NAMES
     ]
-    return first + [(name, _arguments(theme, name, rng)) for name in names]
+    bounds = [SMALL_BOUNDS] if theme.small_bounds else []
+    return bounds + first + [(name, _arguments(theme, name, rng)) for name in names]
 
 
 def _arguments(theme: Theme, name: str, rng: random.Random) -> dict[str, Any]:
@@ -183,7 +187,7 @@ def _queue(theme: Theme, rng: random.Random) -> dict[str, Any]:
 
 def run(commands: list[Command]) -> Counter[str]:
     """Raises AssertionError. What was made, and what came of it."""
-    with watched():
+    with watched(commands[:1] == [SMALL_BOUNDS]):
         machine = Machine()
         for name, arguments in commands:
             getattr(machine, name)(**arguments)
