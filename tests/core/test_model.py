@@ -41,7 +41,7 @@ WANTED = {
     *("restart with deadline_ms", "restart with returns"),
     *("confirm ack", "confirm nack", "refused", "dropped"),
     *("buried expired", "buried maxlen", "buried rejected", "buried delivery_limit", "not buried"),
-    "dead letter waits for its body",
+    *("dead letter waits for its body", "copies written", "small bounds"),
     *(f"policy {name}" for name in OF_POLICIES),
     *(f"classic {name}" for name in ARGUMENTS if name not in OF_QUORUM),
     *(f"quorum {name}" for name in ARGUMENTS if name not in OF_CLASSIC),

@@ -19,8 +19,6 @@ from tests.core.model.machine import CLIENTS, FAN, NAMES, Machine
 from tests.core.model.watching import watched
 
 Command = tuple[str, dict[str, Any]]
-SMALL_BOUNDS: Command = ("small_bounds", {})
-"""as the first command: what takes many messages elsewhere takes a few"""
 Draw = Callable[[random.Random], Any]
 
 MISSING, NOBODY = "missing", "nobody"
@@ -127,6 +125,8 @@ class Theme:
     often: tuple[str, ...] = ()
     weights: dict[str, int] = field(default_factory=dict)
     small_bounds: bool = True
+    copies: bool = False
+    """what expires in any order is copied to disk early; never with a slow disk"""
 
 
 THEMES = (
@@ -146,6 +146,13 @@ THEMES = (
         ("dead-letter-routing-key", "max-length-bytes", "message-ttl"),
         {"page_out": 40, "commit": 40, "disk": 12, "until_the_next_deadline": 15},
     ),
+    Theme(
+        "copies",
+        ("classic", "quorum"),
+        ("dead-letter-routing-key", "dead-letter-exchange", "max-priority", "message-ttl"),
+        {"page_out": 40, "commit": 40, "disk": 0, "until_the_next_deadline": 25, "later": 15, "publish": 50},
+        copies=True,
+    ),
     Theme("refusing", ("classic",), ("overflow", "max-length", "dead-letter-routing-key"), {"consume": 16}),
 )
 
@@ -157,7 +164,8 @@ def draw(theme: Theme, rng: random.Random, length: int) -> list[Command]:
         ("declare", {**_queue(theme, rng), "name": name, "instead": True, "fanned": rng.random() < 0.5})
         for name in NAMES
     ]
-    bounds = [SMALL_BOUNDS] if theme.small_bounds else []
+    # As the first command: what takes many messages elsewhere takes a few.
+    bounds: list[Command] = [("small_bounds", {"copies": theme.copies})] if theme.small_bounds else []
     return bounds + first + [(name, _arguments(theme, name, rng)) for name in names]
 
 
@@ -187,7 +195,9 @@ def _queue(theme: Theme, rng: random.Random) -> dict[str, Any]:
 
 def run(commands: list[Command]) -> Counter[str]:
     """Raises AssertionError. What was made, and what came of it."""
-    with watched(commands[:1] == [SMALL_BOUNDS]):
+    first, arguments = commands[0] if commands else ("", {})
+    small_bounds = first == "small_bounds"
+    with watched(small_bounds, small_bounds and arguments["copies"]):
         machine = Machine()
         for name, arguments in commands:
             getattr(machine, name)(**arguments)

@@ -53,8 +53,9 @@ class Machine:
     def count(self, event: str) -> None:
         self.model.events[event] += 1
 
-    def small_bounds(self) -> None:
+    def small_bounds(self, copies: bool) -> None:
         """See `watching.BOUNDS`."""
+        self.count("copies on disk" if copies else "small bounds")
 
     # The node
 
@@ -84,7 +85,8 @@ class Machine:
             if not self.slow_disk:
                 self.harness.read()
             self.harness.answer()
-            if not node.dirty and (node.wakes.next_ms is None or node.wakes.next_ms > node.now_ms):
+            waits = self.harness.reads and not self.slow_disk
+            if not waits and not node.dirty and (node.wakes.next_ms is None or node.wakes.next_ms > node.now_ms):
                 break
             assert turn < 199, "it never ends"
         for bug in self.harness.bugs:

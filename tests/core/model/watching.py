@@ -22,7 +22,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.limits import Limits
 from amqpd.properties import Properties
-from amqpd.queues import deadlines, mortality, returned, segment, segments, timetable
+from amqpd.queues import deadlines, expiry, mortality, returned, segment, segments, timetable
 from amqpd.queues.backlog import Piece
 from amqpd.queues.queue import Queue
 from amqpd.topology.records import QueueRecord
@@ -104,6 +104,8 @@ class WatchedQueue(Queue):
         super().dispatch()
         if self.mortality.dying and any(lane.wanted is not None for lane in self.backlog.lanes()):
             self.model.events["dead letter waits for its body"] += 1
+        if any(lane.timetable.queue_id for lane in self.backlog.lanes()):
+            self.model.events["copies written"] += 1
         self.model.dispatch_ends(name, self.facts.dropped)
 
     def purge(self) -> int:
@@ -170,20 +172,26 @@ class WatchedConsumer(Consumer):
 BOUNDS: tuple[tuple[ModuleType, str, int], ...] = (
     (segment, "COMPACT_BYTES_MIN", 100),
     (segments, "SEGMENT_BYTES_MAX", 500),
-    (timetable, "BATCH_BYTES", 400),
-    (timetable, "ROW_BYTES", 150),
     (mortality, "PIECES_MAX", 3),
     (returned, "SERVED_MAX", 2),
     (deadlines, "WALKED_MAX", 2),
 )
+COPIES: tuple[tuple[ModuleType, str, int], ...] = (
+    (timetable, "BATCH_BYTES", 400),
+    (timetable, "ROW_BYTES", 150),
+    (timetable, "AHEAD_MS", 10),
+    (expiry, "PREPARE_MS", 10),
+)
+"""with them, what expires must be read first: a slow disk makes it late"""
 
 
 @contextmanager
-def watched(small_bounds: bool) -> Iterator[None]:
+def watched(small_bounds: bool = False, copies: bool = False) -> Iterator[None]:
     """Meanwhile, queues and consumers that are made are watched."""
+    bounds = (*(BOUNDS if small_bounds else ()), *(COPIES if copies else ()))
     with ExitStack() as stack:
         stack.enter_context(patch.object(amqpd.node, "Queue", WatchedQueue))
         stack.enter_context(patch.object(amqpd.methods.basic, "Consumer", WatchedConsumer))
-        for module, name, value in BOUNDS if small_bounds else ():
+        for module, name, value in bounds:
             stack.enter_context(patch.object(module, name, value))
         yield
