@@ -44,6 +44,7 @@ COMMANDS = {
     "channel": ("amqpd.commands.connections", "channel", "List channels."),
     "consumer": ("amqpd.commands.connections", "consumer", "List consumers."),
     "queue": ("amqpd.commands.queues", "queue", "List queues: what is in them, who consumes."),
+    "message": ("amqpd.commands.messages", "message", "Look at messages in queues, delete and move them."),
     "exchange": ("amqpd.commands.queues", "exchange", "List exchanges."),
     "binding": ("amqpd.commands.queues", "binding", "List bindings."),
     "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),

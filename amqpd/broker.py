@@ -37,6 +37,7 @@ from amqpd.journal.sqlite import SqliteDisk
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.limits import Limits
 from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
+from amqpd.messages import Messages
 from amqpd.methods import METHODS
 from amqpd.node import Node, Read
 from amqpd.notify import notify_ready, notify_stopping
@@ -143,10 +144,12 @@ class Broker:
         """Accept and serve until `stop`, then drain."""
         operations = Operations(self.node, self.pump.settle, self._board)
         transients = Transients(self.node)
+        messages = Messages(self.node, self._reader, self.pump.settle)
         control = ControlServer(
             self._settings.data_dir,
             {"refresh": self._refresh, "status": self._status, **operations.handlers, **transients.handlers},
             {**operations.listings, **transients.listings},
+            messages.streams,
         )
         alarms = Alarms(self._settings, self._alarm)
         async with trio.open_nursery() as nursery:

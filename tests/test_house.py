@@ -24,6 +24,7 @@ PURE = (
     "amqpd.channels",
     "amqpd.publishing",
     "amqpd.dead_lettering",
+    "amqpd.repair",
     "amqpd.wakes",
     "amqpd.memory_shares",
     "amqpd.world",

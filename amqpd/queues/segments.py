@@ -233,12 +233,7 @@ class Segments:
             segment = self._on_disk_at(row.first_seq)
             if segment is None:
                 continue
-            rest = None
-            if segment.first < row.first_seq:
-                # While the read was on its way, what stands before the row was evicted too and became one with it.
-                rest, segment = segment, self._split(segment, row.first_seq)
-            if segment.last > row.last_seq:
-                rest = self._split(segment, row.last_seq + 1)
+            segment, rest = self._cut_out(segment, row.first_seq, row.last_seq)
             estimated, body_bytes = segment.estimated, segment.body_bytes
             try:
                 segment.load(parse_row(row.data))
@@ -247,6 +242,29 @@ class Segments:
             self.memory_bytes += segment.nbytes
             if estimated:
                 self.recount(segment, body_bytes, rest)
+
+    def cut_at(self, first: int, last: int) -> None:
+        """first..last is one row of the journal: so it is a segment of its own now, if it is on disk only. What is
+        settled of it afterwards is then told to the journal by rows, as it has to be."""
+        segment = self._on_disk_at(first)
+        if segment is not None:
+            self._cut_out(segment, first, last)
+
+    def on_disk_only(self, seq: int) -> bool:
+        """The message is not settled, and its body must be read."""
+        segment = self._on_disk_at(seq)
+        return segment is not None and bool(segment.live_in(seq, seq))
+
+    def _cut_out(self, segment: Segment, first: int, last: int) -> tuple[Segment, Segment | None]:
+        """The segment on disk, which holds the row first..last, without what stands before and behind the row; and
+        one of the other parts, if there is one."""
+        rest = None
+        if segment.first < first:
+            # What stands before the row was evicted too and became one with it, maybe while a read was on its way.
+            rest, segment = segment, self._split(segment, first)
+        if segment.last > last:
+            rest = self._split(segment, last + 1)
+        return segment, rest
 
     def _on_disk_at(self, seq: int) -> Segment | None:
         """The segment on disk only that holds `seq`, if there is one."""

@@ -102,6 +102,7 @@ class Timetable:
         """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, but for what
         is overdue."""
         assert segment.deadlines is not None
+        self._release()
         deadlines = segment.deadlines.by_message()
         overdue, segment.deadlines.overdue = segment.deadlines.overdue, []
         for first, last, deadline_ms in deadlines:

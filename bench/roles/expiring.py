@@ -70,6 +70,8 @@ def expiring_publish(
         while confirms.settled < messages:
             if sent < messages and sent - confirms.settled + BATCH <= WINDOW:
                 moment, parts = now(), []
+                if moment >= first_s:
+                    raise BenchError(f"filling is too slow: {sent} of {messages} in {lead_s:g} s")
                 for number in range(sent, min(sent + BATCH, messages)):
                     ttl_ms = int((first_s + number * step % messages * each_s - moment) * 1000)
                     body = pack(number, moment + ttl_ms / 1000)

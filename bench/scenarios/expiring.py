@@ -21,9 +21,9 @@ from bench.scenarios.cost import look, per_second, result_of
 from bench.topology import Topology
 
 MESSAGES_MIN = 1_000
-LEAD_SECONDS = 60.0
+LEAD_SECONDS = 120.0
 """From the beginning of the fill to the first deadline; enough for a million on a busy machine."""
-LEAD_SECONDS_MIN = 5.0
+LEAD_SECONDS_MIN = 10.0
 SPAN_SECONDS_MIN = 10.0
 MARGIN_SECONDS = 5.0
 DONE_SECONDS_MAX = 600.0
