@@ -41,7 +41,7 @@ WANTED = {
     *("restart with deadline_ms", "restart with returns"),
     *("confirm ack", "confirm nack", "refused", "dropped"),
     *("buried expired", "buried maxlen", "buried rejected", "buried delivery_limit", "not buried"),
-    "dead letter waits for its body",
+    *("dead letter waits for its body", "copies written", "small bounds"),
     *(f"policy {name}" for name in OF_POLICIES),
     *(f"classic {name}" for name in ARGUMENTS if name not in OF_QUORUM),
     *(f"quorum {name}" for name in ARGUMENTS if name not in OF_CLASSIC),
@@ -75,4 +75,4 @@ def test_the_generator_makes_everything_that_it_should() -> None:
 def test_each_command_has_a_method_and_a_weight() -> None:
     rng = random.Random(1)
     names = {name for theme in THEMES for name, _ in draw(theme, rng, 1000)}
-    assert names == set(COMMANDS)
+    assert names == {*COMMANDS, "small_bounds"}

@@ -184,7 +184,7 @@ class ModelQueue:
         return max(self.consumers, key=lambda each: each.priority)
 
     def choose(self) -> None:
-        """The single active consumer stays; that of a quorum queue goes when it has nothing and a better one waits."""
+        """The single active one stays; that of a quorum queue goes when it has nothing and a better one waits."""
         if self.consumers and (
             self.active is None
             or (
