@@ -89,6 +89,7 @@ def consumers(node: Node, filters: Filters) -> Iterator[Row]:
                     "connection": connection.name,
                     "connection_id": connection.id,
                     "channel": channel.id,
+                    "user": connection.user,
                     "consumer_tag": consumer.tag,
                     "ack_required": not consumer.no_ack,
                     "exclusive": consumer.exclusive,

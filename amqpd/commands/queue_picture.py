@@ -71,10 +71,11 @@ def histogram(counts: Mapping[str, int]) -> list[str]:
     most, total = max(counts.values()), sum(counts.values())
     names = [f"up to {_time(int(bound))}" if bound.isdigit() else "longer" for bound, _ in buckets]
     width, digits = max(map(len, names)), len(f"{most:,}")
-    return [
-        f"{name:{width}}  {count:>{digits},}  {count / total:>4.0%}  {'#' * -(-count * BAR_CHARACTERS // most)}".rstrip()
-        for name, (_, count) in zip(names, buckets, strict=True)
-    ]
+    lines = []
+    for name, (_, count) in zip(names, buckets, strict=True):
+        bar = "#" * -(-count * BAR_CHARACTERS // most)
+        lines.append(f"{name:{width}}  {count:>{digits},}  {count / total:>4.0%}  {bar}".rstrip())
+    return lines
 
 
 def counted(counts: Mapping[str, int]) -> str:
