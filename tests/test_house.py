@@ -59,6 +59,8 @@ PURE = (
     "amqpd.node",
     "amqpd.errors",
     "amqpd.inventory",
+    "amqpd.queue_facts",
+    "amqpd.overview",
     "amqpd.alarm_board",
     "amqpd.topology.records",
     "amqpd.topology.state",

@@ -168,9 +168,11 @@ class Expiring(Segments):
         if next_ms is not None:
             self.schedule_at(self.timetable, next_ms)
 
-    def leaves(self, segment: Segment) -> None:
+    def leaves(self, segment: Segment) -> int:
         if self.buries and segment.scattered:
             self.timetable.take_over(segment)
+            return segment.left
+        return 0
 
     def _finish(self, segment: Segment) -> None:
         super()._finish(segment)

@@ -34,9 +34,9 @@ class Facts:
         "dropped",
         "expired",
         "purged",
+        "recovered",
         "redelivered",
         "refused",
-        "recovered",
         "rejected",
         "sample_due_ms",
         "time_in_queue",
@@ -111,7 +111,8 @@ class Facts:
         """Messages a second, by the names in `RATES`."""
         self.sample(now_ms)
         begin_ms, (_, *counts) = self._before
-        seconds = max(now_ms - begin_ms, 1) / 1000
+        # A queue that was made a moment ago has no rate of a million.
+        seconds = max(now_ms - begin_ms, 1000) / 1000
         return {name: (getattr(self, name) - counts[i]) / seconds for i, name in enumerate(RATES)}
 
     def utilisation(self, now_ms: int) -> float:

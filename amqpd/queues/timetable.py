@@ -27,9 +27,10 @@ from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
 
-# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 30 batches.
-BATCH_BYTES = 8 * 1024 * 1024
-ROW_BYTES = 256 * 1024
+# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 120 batches, and to
+# write one takes some 20 ms.
+BATCH_BYTES = 2 * 1024 * 1024
+ROW_BYTES = 64 * 1024
 # How long before its time a row is read: many times what a read takes on a busy node.
 AHEAD_MS = 3000
 
@@ -141,6 +142,14 @@ class Timetable:
         times = [heap[0][0] for heap in (self._gathered, self._live(self._soon)) if heap]
         if self._coming is None and self._live(self._later):
             times.append(self._later[0][0] - AHEAD_MS)
+        return min(times, default=None)
+
+    @property
+    def earliest_ms(self) -> int | None:
+        """The first deadline of all."""
+        times = [heap[0][0] for heap in (self._gathered, self._live(self._soon), self._live(self._later)) if heap]
+        if self._coming is not None:
+            times.append(self._coming.first_ms)
         return min(times, default=None)
 
     def due(self, now_ms: int) -> Iterator[Due]:

@@ -99,7 +99,8 @@ def expired_consume(link: Link, *, url: str, queue: str, messages: int) -> dict[
         wire.set_wake_seconds(WAKE_SECONDS)
         link.say("ready")
         go = link.hear("go", GO_SECONDS_MAX)
-        watch, seen, late = Stopwatch(go["start"], go["stop"]), bytearray(messages), []
+        watch, seen = Stopwatch(go["start"], go["stop"]), bytearray(messages)
+        late: list[float] = []
         stream, deadline = _Deliveries(wire), now() + GO_SECONDS_MAX
         while len(late) < messages:
             bodies = stream.receive()

@@ -45,7 +45,11 @@ class Expiring:
         span_s = max(SPAN_SECONDS_MIN, self.span_s * scale)
         with Topology(setting.url) as topology, Crew() as crew:
             letters = topology.queue("-dead", durable=self.durable)
-            arguments = {"x-max-priority": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": letters}
+            arguments: dict[str, str | int] = {
+                "x-max-priority": 1,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": letters,
+            }
             queue = topology.queue(durable=self.durable, arguments=arguments)
             common = {"url": setting.url, "queue": queue, "persistent": self.durable}
             empty = look(setting.pid)
@@ -95,6 +99,7 @@ SCENARIOS = [
         Expiring(1_000_000, 100.0, 20_000),
         needs_fresh=True,
         only="amqpd",
+        takes_long=True,
     ),
     Scenario(
         "ttl-million-durable",
@@ -102,5 +107,6 @@ SCENARIOS = [
         Expiring(1_000_000, 100.0, 20_000, durable=True),
         needs_fresh=True,
         only="amqpd",
+        takes_long=True,
     ),
 ]
