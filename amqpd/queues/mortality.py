@@ -46,6 +46,7 @@ class Mortality:
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
         self._dying_count = 0
         self._burying = False
+        """letters are on their way: one that comes back here must not find the queue half done"""
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
         self.moulds: dict[str, Mould] = {}
@@ -120,9 +121,11 @@ class Mortality:
 
     def _expire(self, now_ms: int) -> None:
         due_ms = self._queue.backlog.next_due_ms
-        if due_ms is not None and due_ms <= now_ms:
+        if due_ms is not None and due_ms <= now_ms and not self._burying:
             lost = self._queue.settings.dead_letter_exchange is None
+            self._burying = True
             gone = self._queue.backlog.expire(now_ms, None if lost else self._bury_expired, self._doomed)
+            self._burying = False
             self._queue.facts.expired += gone
             self.prune()
 
@@ -151,7 +154,7 @@ class Mortality:
         queue, settings, count = self._queue, self._queue.settings, run.count
         if not self.refuses:
             return count
-        if self._left(run.body_size) < count and queue.consumers:
+        if self._left(run.body_size) < count and queue.consumers and not self._burying:
             queue.dispatch()
         left = self._left(run.body_size)
         if left < count and not queue.backlog.ready and settings.max_length != 0:
@@ -271,7 +274,6 @@ class Mortality:
 
     def _bury_dying(self, now_ms: int) -> None:
         if self._burying:
-            # A letter comes back to this very queue, which looked whether it has room: what is next can wait.
             return
         self._burying = True
         left = PIECES_MAX

@@ -103,14 +103,15 @@ class Model:
         if queue.ready:
             queue.choose()
 
-    def dispatch_ends(self, name: str, dropped: int) -> None:
-        """`dropped` is what the real queue has counted by now."""
+    def dispatch_ends(self, name: str, dropped: int, instants: int) -> None:
+        """`dropped` is what the real queue has counted by now; so many `instants` came when it was ending, and have
+        their dispatch before them."""
         queue = self.queues.get(name)
         if queue is not None:
             while queue.facts["dropped"] < dropped:
                 queue.drop()
                 self.events["dropped"] += 1
-            queue.end_instants(self.now_ms)
+            queue.end_instants(self.now_ms, instants)
             queue.expire(self.now_ms)
 
     def buried(self, name: str, numbers: list[int], reason: str, refused: bool, bury: Callable[[], int]) -> int:

@@ -153,6 +153,12 @@ THEMES = (
         {"page_out": 40, "commit": 40, "disk": 0, "until_the_next_deadline": 25, "later": 15, "publish": 50},
         copies=True,
     ),
+    Theme(
+        "one active consumer",
+        ("quorum", "classic"),
+        ("single-active-consumer", "single-active-consumer", "delivery-limit"),
+        {"consume": 30, "cancel": 10},
+    ),
     Theme("refusing", ("classic",), ("overflow", "max-length", "dead-letter-routing-key"), {"consume": 16}),
 )
 

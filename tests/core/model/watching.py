@@ -106,7 +106,8 @@ class WatchedQueue(Queue):
             self.model.events["dead letter waits for its body"] += 1
         if any(lane.timetable.queue_id for lane in self.backlog.lanes()):
             self.model.events["copies written"] += 1
-        self.model.dispatch_ends(name, self.facts.dropped)
+        left = sum(last - first + 1 for lane in self.backlog.lanes() for first, last in lane.instants)
+        self.model.dispatch_ends(name, self.facts.dropped, left)
 
     def purge(self) -> int:
         expected = self.model.queues[self.record.name].purge()
