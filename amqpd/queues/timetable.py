@@ -27,10 +27,10 @@ from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
 
-# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 120 batches, and to
-# write one takes some 20 ms.
-BATCH_BYTES = 2 * 1024 * 1024
-ROW_BYTES = 64 * 1024
+# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 60 batches, and to
+# write one takes some 40 ms.
+BATCH_BYTES = 4 * 1024 * 1024
+ROW_BYTES = 128 * 1024
 # How long before its time a row is read: many times what a read takes on a busy node.
 AHEAD_MS = 3000
 
