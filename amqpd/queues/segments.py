@@ -41,6 +41,8 @@ class Segments:
         self.memory_bytes = 0
         self.released_bytes = 0
         """what left memory since the start because it was settled"""
+        self.journalled = False
+        """some of the messages are, or were, on disk to stay"""
         self.miscounted_bytes = 0
         """counted as unacked and not as ready by mistake: see `segment.py` rule 4"""
         self.wanted: tuple[int, int] | None = None
@@ -61,6 +63,7 @@ class Segments:
             segment = Segment(self.next_seq, persistent)
             segments.append(segment)
             if persistent:
+                self.journalled = True
                 self.journal.append(self.queue_id, segment)
         segment.add(run, now_ms)
         self.next_seq += run.count
@@ -168,12 +171,6 @@ class Segments:
             return False
         return bool(self.segments[index].live_in(seq, seq))
 
-    @property
-    def journalled(self) -> bool:
-        """Some of the messages are on disk, or will be. Looks at the ends only: enough for a hint."""
-        segments = self.segments
-        return bool(segments) and (segments[0].persistent or segments[-1].persistent)
-
     # Between memory and disk
 
     def shrink(self, bytes_max: int) -> None:
@@ -242,12 +239,7 @@ class Segments:
             segment = self._on_disk_at(row.first_seq)
             if segment is None:
                 continue
-            rest = None
-            if segment.first < row.first_seq:
-                # While the read was on its way, what stands before the row was evicted too and became one with it.
-                rest, segment = segment, self._split(segment, row.first_seq)
-            if segment.last > row.last_seq:
-                rest = self._split(segment, row.last_seq + 1)
+            segment, rest = self._cut_out(segment, row.first_seq, row.last_seq)
             estimated, body_bytes = segment.estimated, segment.body_bytes
             try:
                 segment.load(parse_row(row.data))
@@ -256,6 +248,29 @@ class Segments:
             self.memory_bytes += segment.nbytes
             if estimated:
                 self.recount(segment, body_bytes, rest)
+
+    def cut_at(self, first: int, last: int) -> None:
+        """first..last is one row of the journal: so it is a segment of its own now, if it is on disk only. What is
+        settled of it afterwards is then told to the journal by rows, as it has to be."""
+        segment = self._on_disk_at(first)
+        if segment is not None:
+            self._cut_out(segment, first, last)
+
+    def on_disk_only(self, seq: int) -> bool:
+        """The message is not settled, and its body must be read."""
+        segment = self._on_disk_at(seq)
+        return segment is not None and bool(segment.live_in(seq, seq))
+
+    def _cut_out(self, segment: Segment, first: int, last: int) -> tuple[Segment, Segment | None]:
+        """The segment on disk, which holds the row first..last, without what stands before and behind the row; and
+        one of the other parts, if there is one."""
+        rest = None
+        if segment.first < first:
+            # What stands before the row was evicted too and became one with it, maybe while a read was on its way.
+            rest, segment = segment, self._split(segment, first)
+        if segment.last > last:
+            rest = self._split(segment, last + 1)
+        return segment, rest
 
     def _on_disk_at(self, seq: int) -> Segment | None:
         """The segment on disk only that holds `seq`, if there is one."""

@@ -144,6 +144,14 @@ class Timetable:
             times.append(self._later[0][0] - AHEAD_MS)
         return min(times, default=None)
 
+    @property
+    def earliest_ms(self) -> int | None:
+        """The first deadline of all."""
+        times = [heap[0][0] for heap in (self._gathered, self._live(self._soon), self._live(self._later)) if heap]
+        if self._coming is not None:
+            times.append(self._coming.first_ms)
+        return min(times, default=None)
+
     def due(self, now_ms: int) -> Iterator[Due]:
         """What is due, in the order of the deadlines as far as it is in memory. Nothing is told twice."""
         self._release()
