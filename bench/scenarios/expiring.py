@@ -21,7 +21,7 @@ from bench.scenarios.cost import look, per_second, result_of
 from bench.topology import Topology
 
 MESSAGES_MIN = 1_000
-LEAD_SECONDS = 120.0
+LEAD_SECONDS = 90.0
 """From the beginning of the fill to the first deadline; enough for a million on a busy machine."""
 LEAD_SECONDS_MIN = 10.0
 SPAN_SECONDS_MIN = 10.0
