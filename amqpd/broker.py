@@ -266,6 +266,8 @@ def server_properties(settings: Settings) -> Mapping[str, Any]:
             "consumer_cancel_notify": True,
             "connection.blocked": True,
             "authentication_failure_close": True,
+            "consumer_priorities": True,
             "per_consumer_qos": True,
+            "direct_reply_to": True,
         },
     }

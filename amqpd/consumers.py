@@ -76,6 +76,8 @@ class Consumer:
                 credit = self.prefetch - self.unacked
             if channel.prefetch_shared and self.shares_prefetch:
                 credit = min(credit, channel.prefetch_shared - channel.consumed)
+        elif channel.prefetch_shared and self.shares_prefetch and channel.consumed >= channel.prefetch_shared:
+            credit = 0  # what it gets is not counted, but it waits with the others (rabbit_limiter)
         return credit
 
     def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
@@ -90,6 +92,9 @@ class Consumer:
             channel.unacked.add(tag, count, seq, self.queue, self)
             self.unacked += count
             channel.consumed += count
+            if channel.prefetch_shared:
+                # The others' queues look first when there is room again, or one queue would take it all.
+                channel.consumers[self.tag] = channel.consumers.pop(self.tag)
 
     def cancelled(self) -> None:
         channel = self.channel

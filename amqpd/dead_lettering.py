@@ -38,7 +38,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
     if mould is not None:
         copied = mould.copy(run, low, state)
         if copied is not None:
-            return _post(node, queue, copied, mould.properties, mould.targets, mould.targets)
+            return _post(node, queue, copied, mould.properties, True, mould.targets)
     part = run if count == run.count else run.part(low, high)
     properties = node.properties.read(part.properties)
     letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms)
@@ -65,17 +65,17 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
             )
             if made is not None:
                 moulds[reason] = made
-    return _post(node, queue, letter.run, new_properties, found, targets)
+    return _post(node, queue, letter.run, new_properties, bool(found), targets)
 
 
 def _post(
-    node: Node, queue: Queue, letter: Run, properties: Properties, found: Sequence[Queue], targets: Sequence[Queue]
+    node: Node, queue: Queue, letter: Run, properties: Properties, routed: bool, targets: Sequence[Queue]
 ) -> int:
-    """Into those of the queues that it may go back into."""
+    """Into those of the queues that it may go back into; `routed`: there are others, or were."""
     taken = letter.count
     if queue.settings.at_least_once:
         taken = min((target.room(letter) for target in targets), default=taken)
-        if not found or taken <= 0:
+        if not routed or taken <= 0:
             return 0
     for target in targets:
         room = min(taken, target.room(letter)) if target.refuses else taken

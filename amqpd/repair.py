@@ -87,7 +87,7 @@ def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take:
                     taken, wanted = take(run, start, stop), stop - start
                 if taken:
                     # As what expires leaves.
-                    count += lane._expired(low, low + taken - 1)
+                    count += lane.leave(low, low + taken - 1)
                 if taken < wanted:
                     return count
                 low += taken

@@ -9,11 +9,16 @@ Not here: why (`queues/mortality.py`), who sleeps until then (`pump.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
+
+
+# What is passed over leaves the heap when there is as much of it as of the rest, and this many besides: a time that
+# was overtaken may lie years ahead, and holds on to a queue that is gone.
+PASSED_OVER_MAX = 256
 
 
 class Wakes:
@@ -23,12 +28,15 @@ class Wakes:
         self.heap: list[tuple[int, int, Queue]] = []
         """what is not the queue's `wake_ms` any more is passed over"""
         self._number = 0
+        self._length_max = PASSED_OVER_MAX
 
     def ask(self, queue: Queue, at_ms: int) -> None:
         if queue.wake_ms is None or at_ms < queue.wake_ms:
             queue.wake_ms = at_ms
             self._number += 1
             heappush(self.heap, (at_ms, self._number, queue))
+            if len(self.heap) > self._length_max:
+                self._compact()
 
     @property
     def next_ms(self) -> int | None:
@@ -43,3 +51,9 @@ class Wakes:
             queue = heappop(self.heap)[2]
             queue.wake_ms = None
             yield queue
+
+    def _compact(self) -> None:
+        live = {entry[2]: entry for entry in self.heap if entry[2].wake_ms == entry[0] and not entry[2].deleted}
+        self.heap = list(live.values())
+        heapify(self.heap)
+        self._length_max = 2 * len(self.heap) + PASSED_OVER_MAX

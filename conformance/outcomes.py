@@ -2,7 +2,7 @@
 
 What comes in: pytest's reports, in the process that all workers report to. What goes out: `results/<broker>.json`:
 {"broker": NAME, "version": TEXT, "outcomes": {TEST ID: "passed" | "xfailed" | "failed" | "skipped"}}.
-Rules: a run of a part replaces only what it ran, unless the version is another.
+Rules: a run of a part replaces only the tests that it ran, with all their cases, unless the version is another.
 Not here: the README's table (`table.py`).
 """
 
@@ -47,7 +47,14 @@ class Recorder:
         for (name, version), outcomes in self._found.items():
             before = read_results(name)
             kept = before.outcomes if before is not None and before.version == version else {}
-            write_results(Results(name, version, {**kept, **outcomes}))
+            ran = {test_of(case) for case in outcomes}
+            others = {case: outcome for case, outcome in kept.items() if test_of(case) not in ran}
+            write_results(Results(name, version, {**others, **outcomes}))
+
+
+def test_of(case: str) -> str:
+    """The test, without the parameters of the case."""
+    return case.partition("[")[0]
 
 
 def read_results(broker: str) -> Results | None:

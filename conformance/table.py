@@ -13,13 +13,14 @@ import importlib
 import itertools
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-from conformance.outcomes import Results, read_results
+from conformance.outcomes import Results, read_results, test_of
 from conformance.rules import applies
 
 HERE = Path(__file__).parent
@@ -46,6 +47,10 @@ class Rule:
     sentence: str
     cases: int
     differences: tuple[Difference, ...]
+
+    @property
+    def id(self) -> str:
+        return f"conformance/{self.file}.py::{self.test}"
 
     @property
     def why(self) -> str:
@@ -121,25 +126,21 @@ def title(module: ModuleType) -> str:
 
 def verdict(rule: Rule, results: Results | None) -> str:
     """`yes`, `no`, `3 of 5`, `skipped`, `failed`; a dash when it was not asked."""
-    prefix = f"conformance/{rule.file}.py::{rule.test}"
-    outcomes = {
-        name: outcome
-        for name, outcome in (results.outcomes if results else {}).items()
-        if name == prefix or name.startswith(prefix + "[")
-    }
+    found = results.outcomes if results else {}
+    outcomes = {case: outcome for case, outcome in found.items() if test_of(case) == rule.id}
     if results is None or not outcomes:
         return "-"
     if "failed" in outcomes.values():
         return "**failed**"
-    asked = {name: outcome for name, outcome in outcomes.items() if outcome != "skipped"}
+    asked = {case: outcome for case, outcome in outcomes.items() if outcome != "skipped"}
     if not asked:
         return "skipped"
     broker = SimpleNamespace(name=results.broker, version=results.version)
     other = [each for each in rule.differences if each.asserted and applies(each.on, broker)]
     held = [
-        name
-        for name, outcome in asked.items()
-        if outcome == "passed" and not any(each.case is None or name.endswith(f"[{each.case}]") for each in other)
+        case
+        for case, outcome in asked.items()
+        if outcome == "passed" and not any(each.case is None or case.endswith(f"[{each.case}]") for each in other)
     ]
     if len(held) in (0, len(asked)):
         return "yes" if held else "no"
@@ -147,19 +148,15 @@ def verdict(rule: Rule, results: Results | None) -> str:
 
 
 def _summary(results: dict[str, Results | None]) -> str:
-    cases = sum(rule.cases for module in modules() for rule in rules(module))
-    stated = sum(len(rules(module)) for module in modules())
-    said = []
+    stated = {rule.id: rule for module in modules() for rule in rules(module)}
+    said = [f"{len(stated)} rules, {sum(rule.cases for rule in stated.values())} cases."]
     for name, product in COMPARED.items():
         found = results[name]
         if found is not None:
-            counts = {
-                kind: sum(outcome == kind for outcome in found.outcomes.values())
-                for kind in ("passed", "xfailed", "skipped", "failed")
-            }
-            shown = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+            counts = Counter(outcome for case, outcome in found.outcomes.items() if test_of(case) in stated)
+            shown = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
             said.append(f"{product} {found.version}: {shown}.")
-    return f"{stated} rules, {cases} cases. {' '.join(said)}"
+    return " ".join(said)
 
 
 def _differences(marks: list[Any], sets: list[Any]) -> Iterator[Difference]:

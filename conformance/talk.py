@@ -6,12 +6,11 @@ Not here: the client itself (`tests/clients/wire.py`).
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from pamqp import base, commands
 
-from tests.clients.wire import METHOD, Message, Wire, decode_method, described, publish_bytes
+from tests.clients.wire import METHOD, Message, Wire, decode_method, described, frame_bytes, publish_bytes
 
 Basic, Queue = commands.Basic, commands.Queue
 
@@ -70,8 +69,7 @@ def get(client: Wire, queue: str, *, no_ack: bool = True) -> Message | None:
     if isinstance(method := decode_method(payload), Basic.GetEmpty):
         return None
     assert isinstance(method, Basic.GetOk), described(method)
-    head = struct.pack(">BHI", METHOD, 1, len(payload))
-    client.buffer[:0] = head + payload + b"\xce"
+    client.buffer[:0] = frame_bytes(METHOD, payload)
     return client.read_message()[1]
 
 
@@ -97,3 +95,24 @@ def consume(client: Wire, queue: str, tag: str = "c", **options: Any) -> str:
 def new_queue(client: Wire, **options: Any) -> str:
     """An exclusive queue with a name from the broker, gone with the connection."""
     return str(ask(client, Queue.Declare(queue="", exclusive=True, **options)).queue)
+
+
+def filled(client: Wire, count: int) -> str:
+    """A new exclusive queue with messages 0, 1, 2..."""
+    queue = new_queue(client)
+    for number in range(count):
+        publish(client, "", queue, b"%d" % number)
+    return queue
+
+
+def read(client: Wire, count: int) -> list[tuple[bytes, bool]]:
+    """Body and redelivered of the next deliveries."""
+    messages = [client.read_message()[1] for _ in range(count)]
+    return [(message.body, message.method.redelivered) for message in messages]
+
+
+def nothing_more(client: Wire) -> bool:
+    """No delivery is on its way: the answer to the next method is the next thing that comes. (Not qos: that would
+    change what is tested.)"""
+    ask(client, Basic.Cancel(consumer_tag="nobody"))
+    return True

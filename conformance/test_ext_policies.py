@@ -260,6 +260,15 @@ def test_an_operator_policy_changes_queues_that_exist(admin, broker, channel, po
     wait_until(lambda: limited(channel, unique("q")) == 5)
 
 
+@rule(OPERATOR, "An operator's time to live bounds that of a policy.")
+def test_an_operator_policy_bounds_a_ttl(channel, policy, unique):
+    channel.queue_declare(unique("q"), durable=True)
+    policy("users", "q", {"message-ttl": 600_000})
+    policy("operators", "q", {"message-ttl": 50}, operator=True)
+    channel.basic_publish("", unique("q"), b"x")
+    wait_until(lambda: depth(channel, unique("q")) == 0)
+
+
 @rule(OPERATOR, "An operator policy may hold limits only: a dead letter exchange is refused.")
 def test_an_operator_policy_holds_limits_only(admin, broker, unique):
     with pytest.raises(AssertionError):

@@ -1,7 +1,7 @@
 """Quorum queues: what is counted, in which order messages come back, what is not supported.
 
 What comes in and goes out: durable queues of type quorum; returned messages.
-Rules: messages come back by basic.reject, which counts towards the limit in every version (nack does not since 4.3).
+Rules: messages come back by basic.reject, which counts towards the limit in every version of RabbitMQ.
 Not here: arguments (`test_ext_arguments.py`), dead letters (`test_ext_dead_letter*.py`), single active consumer.
 """
 
@@ -70,6 +70,19 @@ def test_a_closed_channel_counts(connection, channel, quorum):
         other = connection.channel()
         assert held(other, queue).headers.get(COUNT, 0) == turn
         other.close()
+
+
+@rule(POISON, "basic.nack with requeue counts towards the limit as basic.reject does.")
+@differs(
+    on="rabbitmq>=4.3", why="what is returned by basic.nack may come back as often as it likes since RabbitMQ 4.3"
+)
+def test_a_nack_counts_towards_the_limit(channel, quorum):
+    queue = quorum(**{"x-delivery-limit": 1})
+    channel.basic_publish("", queue, b"poison")
+    for _ in range(2):
+        channel.basic_nack(held(channel, queue).method.delivery_tag, requeue=True)
+    channel.basic_publish("", queue, b"next")
+    assert held(channel, queue).body == b"next"
 
 
 @rule(POISON, "x-delivery-limit is how often a message may come back: one time more, and it is gone.")

@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from conformance.extensions import Reader, gone, refused, take
-from conformance.rules import rule
+from conformance.rules import differs, rule
 
 PSEUDO = "amq.rabbitmq.reply-to"
 
@@ -150,3 +150,14 @@ def test_replies_know_no_prefetch(connect, channel, unique):
     for _ in range(5):
         responding.basic_publish("", name, b"!")
     requester.replies.wait(5)
+
+
+@rule(
+    "RabbitMQ: direct-reply-to", "A mandatory reply to a requester that is there is not returned, and is confirmed."
+)
+@differs(on="rabbitmq<4.2", why="a direct reply counted as unroutable, and was returned, until RabbitMQ 4.2")
+def test_a_mandatory_reply(connect, requester):
+    responding = connect().channel()
+    responding.confirm_delivery()
+    responding.basic_publish("", requester.ask(), b"!", mandatory=True)
+    assert requester.replies.wait(1)[0].body == b"!"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from conformance.rules import applies, differs, rule
@@ -34,6 +36,12 @@ def test_no_row_says_failed_and_every_no_has_its_reason() -> None:
             assert "failed" not in amqpd + rabbitmq, row
             for broker, verdict in (("amqpd", amqpd), ("rabbitmq", rabbitmq)):
                 assert verdict in ("yes", "skipped") or f"{broker}" in why, row
+
+
+def test_every_test_that_the_text_names_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", README.read_text().split(BEGIN)[0]))
+    there = {each.test for module in modules() for each in rules(module)}
+    assert named - there == set()
 
 
 class Server:

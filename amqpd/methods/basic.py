@@ -131,6 +131,9 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
     queue = existing_queue(channel, name)
     no_ack = bool(method.no_ack)
+    if queue.consumers:
+        # What was published before is theirs, as far as they have credit; it may have come in the same tick.
+        queue.dispatch()
 
     def answer(piece: Piece | None) -> None:
         if piece is None:

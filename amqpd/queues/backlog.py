@@ -52,6 +52,7 @@ class Backlog(Expiring):
             else:
                 self.segments.append(segment)
                 self.recovered(segment)
+        self.journalled = True
         self.next_seq = found.next_seq
         self.cursor = self.segments[0].first if self.segments else found.next_seq
         self.redelivered_below = found.delivered
@@ -233,7 +234,7 @@ class Backlog(Expiring):
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. With
         `ahead`, while there are consumers, the mark runs ahead; without, also at a shutdown, it goes back to what is
         true, never below what an earlier run had delivered."""
-        if not self.segments or not self.journalled:
+        if not self.journalled:
             return
         cursor = self.cursor
         distance = MARK_AHEAD_MESSAGES if ahead else 0

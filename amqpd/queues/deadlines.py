@@ -69,17 +69,6 @@ class Deadlines:
                 self._cut()
         return found
 
-    def within(self, first: int, last: int) -> dict[int, int]:
-        """The deadline of each of the messages first..last that has one; 0 of those that are overdue."""
-        found = {
-            seq: deadline_ms
-            for at, deadline_ms in enumerate(self._at[self._walked :], self._walked)
-            for seq in range(max(first, self._first[at]), min(last, self._last[at]) + 1)
-        }
-        for low, high in self.overdue:
-            found.update(dict.fromkeys(range(max(first, low), min(last, high) + 1), 0))
-        return found
-
     @property
     def scattered(self) -> bool:
         """They fall due in another order than they came in."""
@@ -96,6 +85,17 @@ class Deadlines:
     def by_message(self) -> list[tuple[int, int, int]]:
         """(first, last, deadline) of what was not told yet, in the order in which they came."""
         return sorted((first, last, at) for at, first, last in self.by_deadline())
+
+    def within(self, first: int, last: int) -> dict[int, int]:
+        """The deadline of each of the messages first..last that has one; 0 of those that are overdue."""
+        found = {
+            seq: deadline_ms
+            for at, deadline_ms in enumerate(self._at[self._walked :], self._walked)
+            for seq in range(max(first, self._first[at]), min(last, self._last[at]) + 1)
+        }
+        for low, high in self.overdue:
+            found.update(dict.fromkeys(range(max(first, low), min(last, high) + 1), 0))
+        return found
 
     def pack(self) -> bytes:
         """Little-endian int64 triples (deadline, first, last), ascending by deadline. What is overdue or doomed has a

@@ -44,8 +44,12 @@ class DelayedMessages(Queue):
     def dispatch(self) -> None:
         backlog, falling = self.backlog, self._falling
         assert isinstance(backlog, Backlog)
-        gone = backlog.expire(self.host.now_ms, self._fall_due, lambda first, last: falling.append((first, last)))
-        self.facts.expired += gone
+        while (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms:
+            # In the order of their times, also after a pause.
+            gone = backlog.expire(due_ms, self._fall_due, lambda first, last: falling.append((first, last)))
+            self.facts.expired += gone
+            if backlog.next_due_ms == due_ms:
+                break  # something must be read first
         while falling:
             first, last = falling[0]
             count, stopped = backlog.bury(first, last, self._fall_due)

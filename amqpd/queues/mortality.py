@@ -70,7 +70,13 @@ class Mortality:
             self._schedule()
 
     def recover(self, found: RecoveredQueue) -> None:
-        self.counts.update(found.counts)
+        limit, backlog = self._queue.settings.delivery_limit, self._queue.backlog
+        for seq, count in found.counts.items():
+            if limit is not None and count > limit and isinstance(backlog, Backlog) and backlog.holds(seq):
+                backlog.doom(seq)
+                self._die(seq, seq, DELIVERY_LIMIT)
+            else:
+                self.counts[seq] = count
         self._counted_below = max(found.counts, default=-1) + 1
 
     # Deadlines
@@ -115,7 +121,8 @@ class Mortality:
     def _expire(self, now_ms: int) -> None:
         due_ms = self._queue.backlog.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
-            gone = self._queue.backlog.expire(now_ms, self._bury(EXPIRED), self._doomed)
+            lost = self._queue.settings.dead_letter_exchange is None
+            gone = self._queue.backlog.expire(now_ms, None if lost else self._bury_expired, self._doomed)
             self._queue.facts.expired += gone
             self.prune()
 
@@ -213,6 +220,8 @@ class Mortality:
                 if queue.settings.dead_letter_exchange is None:
                     queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
                 else:
+                    # It may have to wait for somebody who takes it, and dies after a restart too.
+                    journal.count(queue.record.id, seq, count)
                     self._die(seq, seq, DELIVERY_LIMIT)
             else:
                 self.counts[seq] = count
@@ -286,9 +295,9 @@ class Mortality:
         bury = self._bury(reason)
         if bury is None:
             count, stopped = queue.backlog.settle(first, end), end + 1
+            self._dying_count -= count
         else:
             count, stopped = queue.backlog.bury(first, end, bury)
-        self._dying_count -= count
         self.forget(first, stopped - 1)
         if reason == REJECTED:
             queue.facts.rejected += count
@@ -301,12 +310,16 @@ class Mortality:
         return end - first + 1 if stopped > end else 0
 
     def _bury(self, reason: str) -> Bury | None:
-        queue = self._queue
-        if queue.settings.dead_letter_exchange is None:
-            return None
-        return partial(self._bury_as, reason)
+        return None if self._queue.settings.dead_letter_exchange is None else partial(self._bury_as, reason)
+
+    def _bury_expired(self, run: Run, low: int, high: int) -> int:
+        """At once, without its having been among the dying."""
+        buried = self._queue.host.bury(self._queue, run, low, high, EXPIRED)
+        self._queue.facts.dead_lettered += buried
+        return buried
 
     def _bury_as(self, reason: str, run: Run, low: int, high: int) -> int:
         buried = self._queue.host.bury(self._queue, run, low, high, reason)
         self._queue.facts.dead_lettered += buried
+        self._dying_count -= buried
         return buried

@@ -60,8 +60,8 @@ class Queue:
         self.facts = Facts(host.now_ms)
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         self.getters: deque[tuple[bool, Getter]] = deque()
-        self.mortality = Mortality(self)
         self.deleted = False
+        self.mortality = Mortality(self)
         self.reading = False
         """a read of this queue is under way"""
 
@@ -178,7 +178,7 @@ class Queue:
         """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms
-        mortal = mortality.always or mortality.dying or backlog.due or backlog.instants
+        mortal = bool(mortality.always or mortality.dying or backlog.due or backlog.instants)
         if mortal:
             mortality.before()
         if self.getters:

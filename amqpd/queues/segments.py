@@ -21,6 +21,9 @@ from amqpd.queues.segment import Segment
 
 # A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
 SEGMENT_BYTES_MAX = 256 * 1024
+# After so many messages that were touched one by one, some milliseconds, the rest leaves with the next tick, unless
+# there is this many times as much as there should be.
+EFFORT_MAX, EFFORT_SHARE = 1000, 3
 
 _last = attrgetter("last")
 
@@ -38,6 +41,8 @@ class Segments:
         self.memory_bytes = 0
         self.released_bytes = 0
         """what left memory since the start because it was settled"""
+        self.journalled = False
+        """some of the messages are, or were, on disk to stay"""
         self.miscounted_bytes = 0
         """counted as unacked and not as ready by mistake: see `segment.py` rule 4"""
         self.wanted: tuple[int, int] | None = None
@@ -58,6 +63,7 @@ class Segments:
             segment = Segment(self.next_seq, persistent)
             segments.append(segment)
             if persistent:
+                self.journalled = True
                 self.journal.append(self.queue_id, segment)
         segment.add(run, now_ms)
         self.next_seq += run.count
@@ -165,12 +171,6 @@ class Segments:
             return False
         return bool(self.segments[index].live_in(seq, seq))
 
-    @property
-    def journalled(self) -> bool:
-        """Some of the messages are on disk, or will be. Looks at the ends only: enough for a hint."""
-        segments = self.segments
-        return bool(segments) and (segments[0].persistent or segments[-1].persistent)
-
     # Between memory and disk
 
     def shrink(self, bytes_max: int) -> None:
@@ -178,7 +178,7 @@ class Segments:
         does not hold yet is given to it, and leaves after its commit: call again then. The segment at the cursor
         stays."""
         segments, journal = self.segments, self.journal
-        index = len(segments) - 1
+        index, effort = len(segments) - 1, 0
         while self.memory_bytes > bytes_max and index >= 0:
             segment = segments[index]
             if segment.runs is not None and segment.left and index != self.at:
@@ -186,17 +186,20 @@ class Segments:
                     self.memory_bytes -= segment.nbytes
                     if segment.body_size < 0:
                         segment.taken_bytes = segment.body_bytes - self.ready_bytes_in(segment)
-                    self.leaves(segment)
+                    effort += self.leaves(segment)
                     segment.evict()
                     self._merge(index)
                     self._merge(index - 1)
                 elif not segment.index and not segment.persistent and segment.held == segment.size:
                     segment.sealed = True
                     journal.append(self.queue_id, segment)
+            if effort > EFFORT_MAX and self.memory_bytes < bytes_max * EFFORT_SHARE:
+                return
             index -= 1
 
-    def leaves(self, segment: Segment) -> None:
-        """Its bodies are about to leave memory."""
+    def leaves(self, segment: Segment) -> int:
+        """Its bodies are about to leave memory. How much that cost, in messages that had to be touched one by one."""
+        return 0
 
     def _merge(self, index: int) -> None:
         """Make the segment and the one behind it one, if nothing of them was delivered."""

@@ -22,6 +22,8 @@ DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "
 DELIVERY_LIMIT_DEFAULT = 20
 # RabbitMQ's bound on x-max-priority; each level in use is a list of its own.
 PRIORITY_MAX = 255
+# Of a short string (AMQP 0-9-1 section 4.2.5.3).
+NAME_BYTES_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> Queu
                 return value
         return None
 
+    def name(key: str) -> str | None:
+        value = text(key)
+        return value if value is not None and _fits(value) else None
+
     kind = type_of(arguments)
     overflow = text("overflow") or DROP_HEAD
     limit = max_priority = None
@@ -74,7 +80,7 @@ def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> Queu
     elif _is_number(arguments.get("x-max-priority")):
         max_priority = min(arguments["x-max-priority"], PRIORITY_MAX)
     at_least_once = kind == QUORUM and text("dead-letter-strategy") == "at-least-once" and overflow == REJECT_PUBLISH
-    exchange = text("dead-letter-exchange")
+    exchange = name("dead-letter-exchange")
     return QueueSettings(
         type=kind,
         message_ttl_ms=smaller("message-ttl"),
@@ -83,7 +89,7 @@ def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> Queu
         max_length_bytes=smaller("max-length-bytes"),
         overflow=overflow,
         dead_letter_exchange=exchange,
-        dead_letter_routing_key=text("dead-letter-routing-key"),
+        dead_letter_routing_key=name("dead-letter-routing-key"),
         at_least_once=at_least_once and exchange is not None,
         max_priority=max_priority,
         single_active_consumer=arguments.get("x-single-active-consumer") is True,
@@ -101,6 +107,15 @@ def _delivery_limit(argument: Any, policy: Any) -> int | None:
 
 def type_of(arguments: Mapping[str, Any]) -> str:
     return QUORUM if arguments.get("x-queue-type") == QUORUM else CLASSIC
+
+
+def _fits(name: str) -> bool:
+    """A method frame can hold it: an argument and a policy may be longer than any exchange's name or routing key, and
+    a policy may have characters that no client could send."""
+    try:
+        return len(name.encode("utf-8", "surrogateescape")) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_number(value: Any) -> TypeGuard[int]:

@@ -27,9 +27,10 @@ from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
 
-# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 30 batches.
-BATCH_BYTES = 8 * 1024 * 1024
-ROW_BYTES = 256 * 1024
+# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 120 batches, and to
+# write one takes some 20 ms.
+BATCH_BYTES = 2 * 1024 * 1024
+ROW_BYTES = 64 * 1024
 # How long before its time a row is read: many times what a read takes on a busy node.
 AHEAD_MS = 3000
 
@@ -102,6 +103,7 @@ class Timetable:
         """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, but for what
         is overdue."""
         assert segment.deadlines is not None
+        self._release()
         deadlines = segment.deadlines.by_message()
         overdue, segment.deadlines.overdue = segment.deadlines.overdue, []
         for first, last, deadline_ms in deadlines:

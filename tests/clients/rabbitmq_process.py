@@ -28,6 +28,8 @@ PLUGINS = (
     "rabbitmq_recent_history_exchange",
     "rabbitmq_sharding",
 )
+# By default a dead letter that at-least-once could not deliver is tried again after three minutes.
+ADVANCED = "[{rabbit, [{dead_letter_worker_publisher_confirm_timeout, 500}]}].\n"
 
 
 class RabbitMQProcess(BrokerProcess):
@@ -50,6 +52,7 @@ class RabbitMQProcess(BrokerProcess):
         home.mkdir(parents=True, exist_ok=True)
         plugins = base / "enabled_plugins"
         plugins.write_text(f"[{','.join(PLUGINS)}].\n")
+        (base / "advanced.config").write_text(ADVANCED)
         # Debian's default refuses connections when less than 50 MB of the disk are free; tests with a small
         # file system set their own limit.
         (base / "rabbitmq.conf").write_text("\n".join(["heartbeat = 60", *self.arguments, ""]))
@@ -64,6 +67,7 @@ class RabbitMQProcess(BrokerProcess):
             "RABBITMQ_LOG_BASE": str(base / "log"),
             "RABBITMQ_PID_FILE": str(base / "pid"),
             "RABBITMQ_CONFIG_FILE": str(base / "rabbitmq"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(base / "advanced.config"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(self._epmd_port),

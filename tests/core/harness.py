@@ -52,6 +52,7 @@ class Harness:
         self.rows: dict[int, dict[int, Row]] = {}
         self.settled: list[tuple[int, int, int]] = []
         self.delivered: dict[int, int] = {}
+        self.next_seqs: dict[int, int] = {}
         self.counts: list[tuple[int, int, int]] = []
         self.transactions: list[Transaction] = []
         self.bugs: list[Exception] = []
@@ -135,6 +136,7 @@ class Harness:
         self.transactions.append(transaction)
         for row in transaction.rows:
             self.rows.setdefault(row.queue_id, {})[row.first_seq] = row
+            self.next_seqs[row.queue_id] = row.last_seq + 1
         self.settled += [(r.queue_id, r.first_seq, r.last_seq) for r in transaction.settled]
         for r in transaction.deletes:
             kept = self.rows.get(r.queue_id, {})
@@ -148,6 +150,7 @@ class Harness:
         self.counts += transaction.counts
         for queue_id in transaction.dropped:
             self.rows.pop(queue_id, None)
+            self.delivered.pop(queue_id, None)
         self.node.journal.committed(transaction.index)
         self.node.durable(transaction.index)
         self.reads += self.node.tick()
@@ -173,8 +176,9 @@ class Harness:
     def restart(self) -> None:
         """The node dies; a new one recovers from what is on disk. Transient things are gone."""
         found: dict[int, RecoveredQueue] = {}
-        for queue_id, rows in self.rows.items():
-            recovered, next_seq = [], 0
+        for queue_id in {**self.rows, **self.delivered}:
+            rows = self.rows.get(queue_id, {})
+            recovered, next_seq = [], self.next_seqs.get(queue_id, 0)
             for row in sorted(rows.values(), key=lambda row: row.first_seq):
                 next_seq = max(next_seq, row.last_seq + 1)
                 if not row.persistent:

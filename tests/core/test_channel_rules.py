@@ -77,7 +77,7 @@ HARD = [
     (Basic.Qos(prefetch_size=9), 540, "NOT_IMPLEMENTED - prefetch_size!=0 (9)"),
     (Basic.Recover(False), 540, "NOT_IMPLEMENTED - requeue=false"),
     (Channel.Open(), 504, "CHANNEL_ERROR - second 'channel.open' seen"),
-    (Queue.DeclareOk("q", 0, 0), 504, "CHANNEL_ERROR - unexpected method queue.declareok on channel 1"),
+    (Queue.DeclareOk("q", 0, 0), 503, "COMMAND_INVALID - unimplemented method"),
 ]
 
 
@@ -433,3 +433,41 @@ def test_a_new_secret_is_followed_by_a_new_look_at_the_permissions(harness: Harn
     client.send(UpdateSecret("guest", "rotation"), 0)
     close = client.expect(commands.Connection.Close)
     assert (close.reply_code, close.reply_text) == (530, "NOT_ALLOWED - access to vhost '/' refused for user 'guest'")
+
+
+def test_what_is_published_before_a_get_is_for_the_consumers_first(client: Client) -> None:
+    """RabbitMQ's Java suite publishes and gets in one breath, with a consumer there."""
+    client.declare("q")
+    client.consume("q")
+    client.raw(publish_bytes(b"x", "q") + frame.marshal(Basic.Get(queue="q"), 1))
+    assert isinstance(client.expect(Message).method, Basic.Deliver)
+    client.expect(Basic.GetEmpty)
+
+
+def test_a_shared_prefetch_stops_consumers_without_acks_too(client: Client) -> None:
+    for queue in ("q", "other"):
+        client.declare(queue)
+    client.call(Basic.Qos(prefetch_count=1, global_=True), Basic.QosOk)
+    client.consume("q", "acks")
+    client.consume("other", "no_ack", no_ack=True)
+    client.publish(b"1", "q")
+    client.publish(b"2", "other")
+    assert client.bodies() == [b"1"]
+    client.send(Basic.Ack(1))
+    assert client.bodies() == [b"2"]
+
+
+def test_queues_take_turns_at_a_shared_prefetch(client: Client) -> None:
+    client.call(Basic.Qos(prefetch_count=1, global_=True), Basic.QosOk)
+    for queue in ("a", "b", "c"):
+        client.declare(queue)
+        for _ in range(4):
+            client.publish(queue.encode(), queue)
+    got = []
+    for queue in ("a", "b", "c"):
+        client.consume(queue, f"of {queue}")
+        got += client.bodies()
+    for tag in range(1, 6):
+        client.send(Basic.Ack(tag))
+        got += client.bodies()
+    assert got == [b"a", b"a", b"b", b"c", b"a", b"b"], "a was alone at first"

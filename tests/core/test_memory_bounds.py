@@ -449,3 +449,32 @@ def test_channels_are_bounded() -> None:
         client.channel(number)
     client.send(commands.Channel.Open(), 21)
     assert client.expect(commands.Connection.Close).reply_code == 530
+
+
+# Times to look at a queue
+
+
+def test_times_that_were_overtaken_do_not_gather() -> None:
+    """A queue that keeps one message for a day while others expire within milliseconds asks for two times in turn,
+    and a queue with a time between them stands before the later one in the heap."""
+    harness = Harness()
+    client = harness.client()
+    client.declare("long")
+    client.declare("between")
+    client.publish(b"x", "between", expiration="3600000")
+    client.publish(b"x", "long", expiration="86400000")
+    for _ in range(2000):
+        client.publish(b"x", "long", expiration="5")
+        harness.node.now_ms += 10
+        harness.step()
+    assert queue_of(harness, "long").backlog.ready == 1
+    assert len(harness.node.wakes.heap) < 300
+
+
+def test_queues_that_are_gone_are_not_kept_until_they_would_have_expired() -> None:
+    harness = Harness()
+    client = harness.client()
+    for number in range(1000):
+        client.declare(f"q{number}", arguments={"x-expires": 1_000_000_000 + number})
+        client.call(commands.Queue.Delete(queue=f"q{number}"), commands.Queue.DeleteOk)
+    assert len(harness.node.wakes.heap) < 300

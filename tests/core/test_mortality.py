@@ -271,3 +271,20 @@ def test_many_that_were_rejected_are_dead_lettered_piece_by_piece(
         left.append(harness.node.queues["/", "q"].backlog.unacked)
     assert left == [15, 5, 0]
     assert [len(get(client, "dead").body) for _ in range(25)] == list(range(25))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"dead_letter_exchange": "", "dead_letter_routing_key": "k" * 256},
+        {"dead_letter_exchange": "x" * 256},
+    ],
+)
+def test_an_address_that_no_method_can_hold_is_none(
+    harness: Harness, client: Client, arguments: dict[str, str]
+) -> None:
+    """Its tick would fail, and after a restart the first tick of all."""
+    declare(client, message_ttl=10, **arguments)
+    client.publish(b"x", "q", delivery_mode=2)
+    later(harness, 11)
+    assert client.declare("q", passive=True).message_count == 0

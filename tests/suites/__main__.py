@@ -14,13 +14,16 @@ import argparse
 import contextlib
 import os
 import re
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.clients.broker_process import BrokerProcess
-from tests.clients.rabbitmq_process import RabbitMQProcess
+from tests.clients.broker_process import REPOSITORY, BrokerProcess
+from tests.clients.rabbitmq_process import SCRIPTS, RabbitMQProcess
 
 from .catalogue import DOCKER_PORT, PORT, SUITES, TLS_PORT, Certificates, Suite
 from .docker_stand_in import docker_stand_in
@@ -72,23 +75,45 @@ def arguments() -> argparse.Namespace:
 def run_inside(options: argparse.Namespace) -> int:
     """One suite on one broker, with loopback as the only network."""
     suite, folder = SUITES[options.suite], options.results / options.inside
+    # Whoever ends the run ends its broker too: the stack below is left in any case.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="suite-broker-")))
         certificates = suite.certificates(options.checkout, scratch) if suite.certificates else made_up(scratch)
         broker = make_broker(options.inside, scratch, certificates)
+        if options.inside != "RabbitMQ":
+            broker.environment |= suite.settings
         stack.callback(lambda: (folder / "broker.log").write_text(broker.log))
         stack.callback(broker.close)
         broker.start()
         if suite.docker:
             stack.enter_context(docker_stand_in(DOCKER_PORT))
-        run_suite(suite, options, folder)
+        run_suite(suite, options, folder, rabbitmqctl(broker, scratch))
         broker.terminate()
     return 0
 
 
-def run_suite(suite: Suite, options: argparse.Namespace, folder: Path) -> None:
+def rabbitmqctl(broker: BrokerProcess, scratch: Path) -> Path:
+    """A command for suites that ask for one: RabbitMQ's for this node, or what translates it for this amqpd."""
+    if isinstance(broker, RabbitMQProcess):
+        variables, command = broker.child_environment(), f"{SCRIPTS}/rabbitmqctl"
+    else:
+        variables = {**broker.child_environment(), "AMQPD_DATA_DIR": str(broker.data_dir)}
+        command = f"{shlex.quote(sys.executable)} -m tests.suites.rabbitmqctl"
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items() if name.isidentifier()]
+    script = scratch / "rabbitmqctl"
+    script.write_text("\n".join(["#!/bin/sh", f"cd {REPOSITORY}", *lines, f'exec {command} "$@"', ""]))
+    script.chmod(0o755)
+    return script
+
+
+def run_suite(suite: Suite, options: argparse.Namespace, folder: Path, control: Path) -> None:
     """Output goes to a file; a suite that does not end is ended, and its tests are missing then."""
     places = {"python": options.python, "checkout": str(options.checkout), "results": str(folder)}
+    places["rabbitmqctl"] = str(control)
+    reports = options.checkout / suite.reports
+    if suite.reports:
+        shutil.rmtree(reports, ignore_errors=True)
     command = [word.format(**places) for word in suite.command]
     if "pytest" in command:
         command += [f"--deselect={test}" for test in suite.left_out]
@@ -109,6 +134,9 @@ def run_suite(suite: Suite, options: argparse.Namespace, folder: Path) -> None:
             )
         except subprocess.TimeoutExpired:
             print(f"{options.suite} on {options.inside}: ended after {suite.time_limit_s:.0f} s", file=sys.stderr)
+    if suite.reports and reports.is_dir():
+        for file in reports.glob("*.xml"):
+            shutil.copy(file, folder)
 
 
 def made_up(scratch: Path) -> Certificates:
@@ -148,6 +176,8 @@ def report(options: argparse.Namespace, runs: dict[str, Outcomes]) -> int:
     print(f"\n{options.suite}: results and logs are in {options.results}\n{table(runs)}")
     for test, why in SUITES[options.suite].left_out.items():
         print(f"left out on both: {test}: {why}")
+    for name, value in SUITES[options.suite].settings.items():
+        print(f"amqpd ran with {name}={value}")
     log = (options.results / "amqpd" / "broker.log").read_text() if "amqpd" in runs else ""
     for line in [line for line in log.splitlines() if LOGGED_ERROR.search(line)][:ERRORS_SHOWN_MAX]:
         print(f"amqpd logged: {line}")

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.clients.rabbitmq_process import NODE_NAME
+
 PORT = 5672
 TLS_PORT = 5671
 DOCKER_PORT = 2375
@@ -32,13 +34,18 @@ class Certificates:
 
 @dataclass(frozen=True)
 class Suite:
-    """`command` may hold {python}, {checkout} and {results}; the last is a folder for JUnit files."""
+    """`command` and `environment` may hold {python}, {checkout}, {results} (a folder for JUnit files) and
+    {rabbitmqctl} (RabbitMQ's own command, or one that translates for amqpd)."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     certificates: Callable[[Path, Path], Certificates] | None = None
     # The suite wants to start a container with the broker: a stand-in tells it where the broker is.
     docker: bool = False
+    # Where in the checkout the tool puts its JUnit files when it cannot be told.
+    reports: str = ""
+    # What amqpd is started with for this suite, and why.
+    settings: Mapping[str, str] = field(default_factory=dict)
     # Where its standard output goes, in the folder of results.
     output: str = "output.txt"
     # Tests that run on neither broker: {pytest's id, or a name that the command has: reason}.
@@ -104,7 +111,7 @@ SUITES: dict[str, Suite] = {
     "amqp091-go": Suite(
         # One panic ends the program, with all the tests that were to come; so this one cannot just fail.
         ("go", "test", "-tags=integration", "-count=1", "-json", "-skip=^TestIntegrationConsumeFlow$", "."),
-        environment={"GOPROXY": "off"},
+        environment={"GOPROXY": "off", "RABBITMQ_RABBITMQCTL_PATH": "{rabbitmqctl}"},
         output="go-test.json",
         left_out={
             "TestIntegrationConsumeFlow": "panics unless channel.flow is refused as RabbitMQ does (540); amqpd does "
@@ -117,5 +124,16 @@ SUITES: dict[str, Suite] = {
             *("node", "--test", "--test-timeout=30000"),
             *("--test-reporter=junit", "--test-reporter-destination={results}/junit.xml"),
         ),
+        # It asserts that connection.start says so.
+        settings={"AMQPD_SERVER_PRODUCT": "RabbitMQ"},
+    ),
+    "rabbitmq-java-client": Suite(
+        (
+            *("mvn", "--offline", "--batch-mode", "verify", "-Dmaven.test.failure.ignore"),
+            *("-Drabbitmqctl.bin={rabbitmqctl}", f"-Dtest-broker.A.nodename={NODE_NAME}"),
+            "-Dit.test=ClientTestSuite,FunctionalTestSuite,ServerTestSuite",
+        ),
+        reports="target/failsafe-reports",
+        time_limit_s=25 * MINUTES,
     ),
 }

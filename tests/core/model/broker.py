@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from tests.core.model.messages import EXPIRED, MAXLEN, Message, goes_round, letter
+from tests.core.model.messages import DELIVERY_LIMIT, EXPIRED, MAXLEN, Message, goes_round, letter
 from tests.core.model.queues import ClientChannel, Consumer, ModelQueue
 
 FAN = "fan"
@@ -74,7 +74,8 @@ class Model:
             queue = self.queues[name]
             for message in left:
                 assert queue.asked.refuses, f"{name} did not take {message}"
-                assert queue.full_for(message.size) or queue.expired_now, f"{name} refused {message}, and has room"
+                may = queue.full_for(message.size) or queue.expired_now or queue.bytes_guessed
+                assert may, f"{name} refused {message}, and has room"
                 self.events["refused"] += 1
                 queue.facts["refused"] += counted
                 if by_client:
@@ -95,10 +96,12 @@ class Model:
             self.sent.setdefault(channel, []).append(Sent(tag, copy(message), redelivered, tag_name, message.returns))
             tag += 1
 
-    def dispatch_begins(self, name: str) -> None:
-        self.queues[name].expire(self.now_ms)
-        if self.queues[name].ready:
-            self.queues[name].choose()
+    def dispatch_begins(self, name: str, bytes_guessed: bool) -> None:
+        queue = self.queues[name]
+        queue.bytes_guessed = bytes_guessed
+        queue.expire(self.now_ms)
+        if queue.ready:
+            queue.choose()
 
     def dispatch_ends(self, name: str, dropped: int) -> None:
         """`dropped` is what the real queue has counted by now."""
@@ -139,7 +142,8 @@ class Model:
     ) -> Message:
         if refused:
             return next(each for each in outer[queue.name] if each.number == number)
-        if reason == EXPIRED and any(each.instant and each.number == number for each in queue.ready):
+        dies = any((each.number, why) == (number, reason) for each, why in queue.dying)
+        if reason == EXPIRED and not dies:
             # In the middle of a dispatch, when consumers have been served.
             queue.end_instants(self.now_ms)
             queue.expire(self.now_ms)
@@ -160,7 +164,9 @@ class Model:
             full = [
                 self.queues[name]
                 for name in targets
-                if self.queues[name].full_for(each.size) or self.queues[name].expired_now
+                if self.queues[name].full_for(each.size)
+                or self.queues[name].expired_now
+                or self.queues[name].bytes_guessed
             ]
             assert not targets or full, f"{each} could have been buried in {targets}"
             self.events["not buried"] += 1
@@ -201,14 +207,17 @@ class Model:
             new = self.queues[name] = ModelQueue(name, queue.asked.arguments, True, self.now_ms)
             new.asked.policy = queue.asked.policy
             for message in self.disk.get(name, ()):
-                priority = -message.turn[0]
-                message.turn = (-priority, 1, message.place)
+                message.turn = (message.turn[0], 1, message.place)
                 if not message.delivered and not clean:
                     message.delivered = None
-                new.ready.append(message)
+                limit = new.delivery_limit
+                if new.asked.quorum and limit is not None and message.returns > limit:
+                    new.dying.append((message, DELIVERY_LIMIT))
+                else:
+                    new.ready.append(message)
             new.ready.sort(key=lambda each: each.turn)
             new.next_place = queue.next_place
-            new.facts["accepted"] = len(new.ready)
+            new.facts["accepted"] = len(new.held)
         self.delayed = list(self.disk_delayed)
         self.incoming, self.sent = {}, {}
         self.commit()

