@@ -247,6 +247,7 @@ def test_what_is_over_and_waits_to_be_dead_lettered_is_not_ready_and_is_left_alo
     harness.step()
     assert (ids(client), positions(client)) == ([0, 1, 3, 5], [1, 2, 3, 4])
     assert ids(client, start=3) == [3, 5]
+    assert positions(client, wanted=((5, 5),)) == [4]
     assert ids(client, state="unacked") == [2, 4]
     assert take_out(client, ((1, 4),)) == 2
     harness.automatic = True
