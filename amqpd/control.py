@@ -6,7 +6,7 @@ that, when the command is a listing, any number of lines {"ok": true, "rows": [.
 Rules: 1. Who may write the data directory may command the broker: the socket is 0600 in a directory of 0700,
 there is no other check. 2. Lines, connections and idle time are bounded. 3. A handler refuses by raising
 `ControlError`; any other exception is a bug of ours: it is logged with its traceback, answered, and the
-broker goes on.
+broker goes on. Unless it says that the node cannot: a failure of its own, or damage in what it reads.
 Not here: the commands (`commands/`), who is running (`datadir.py` holds the lock).
 """
 
@@ -27,6 +27,7 @@ import structlog
 import trio
 
 from amqpd.errors import NodeFailure
+from amqpd.journal.records import JournalDamaged
 
 SOCKET_NAME = "control.sock"
 # A line holds one command, or its answer, or a page of it.
@@ -234,7 +235,7 @@ class ControlServer:
             answer = {"ok": True, "result": result}
         except ControlError as error:
             answer = _refusal(str(error))
-        except (NodeFailure, trio.BrokenResourceError, trio.TooSlowError):
+        except (NodeFailure, JournalDamaged, trio.BrokenResourceError, trio.TooSlowError):
             raise
         except Exception:
             log.exception("control command failed", command=command)

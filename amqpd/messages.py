@@ -21,9 +21,10 @@ import trio
 
 from amqpd.bodies import Bodies, Part, Reader
 from amqpd.control import ControlError, Stream, caller_uid
+from amqpd.holders import Holders
 from amqpd.message_wishes import Wish
 from amqpd.node import Node
-from amqpd.queues.browsing import Stretch, id_of, ready, runs_in, still, unacked
+from amqpd.queues.browsing import UNACKED, Stretch, id_of, ready, runs_in, still, unacked
 from amqpd.queues.contents import rows_of
 from amqpd.queues.queue import Queue
 from amqpd.repair import Mover, delete
@@ -59,6 +60,7 @@ class Messages:
         wish = Wish.of_listing(arguments)
         queue = self._queue(wish.vhost, wish.queue)
         self._settle()
+        holders = Holders(self._node, queue) if wish.unacked else None
         left, told_at = wish.count, trio.current_time()
         async with aclosing(self._parts(queue, wish)) as parts:
             async for part in parts:
@@ -68,6 +70,8 @@ class Messages:
                     if first <= last:
                         page += rows_of(queue, part.stretch, part.bodies, first, last, wish.body, self._node.now_ms)
                         left -= last - first + 1
+                if holders is not None and part.stretch.state == UNACKED:
+                    page = [{**row, **holders.of(row["id"])} for row in page]
                 if page or trio.current_time() - told_at > LIFE_SIGN_S:
                     told_at = trio.current_time()
                     yield page

@@ -12,13 +12,14 @@ Source for names: https://www.rabbitmq.com/docs/http-api-reference, /api/queues/
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from amqpd.consumers import Consumer
 from amqpd.definitions.values import to_json
 from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
 from amqpd.queues.queue import Queue
+from amqpd.queues.settings import QueueSettings
 from amqpd.topology.policies import NO_POLICY, EffectivePolicy
 
 TOTALS = ("accepted", "recovered", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
@@ -49,7 +50,7 @@ def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) 
         "policy": policy.name,
         "operator_policy": policy.operator_name,
         "effective_policy_definition": to_json(policy.definition),
-        "settings": {name: value for name, value in asdict(queue.settings).items() if value not in (None, False)},
+        "settings": _settings(queue.settings),
         "messages": backlog.ready + backlog.unacked,
         "messages_ready": backlog.ready,
         "messages_unacknowledged": backlog.unacked,
@@ -66,6 +67,12 @@ def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) 
         "totals": {name: getattr(facts, name) for name in TOTALS},
         "time_in_queue_ms": dict(zip([*map(str, TIME_IN_QUEUE_MS), "more"], facts.time_in_queue, strict=True)),
     }
+
+
+def _settings(settings: QueueSettings) -> dict[str, Any]:
+    """Those in force: what the arguments and both policies together ask for."""
+    given = ((each.name, getattr(settings, each.name)) for each in fields(settings))
+    return {name: value for name, value in given if value not in (None, False)}
 
 
 def _stats(queue: Queue, now_ms: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ PURE = (
     "amqpd.publishing",
     "amqpd.dead_lettering",
     "amqpd.repair",
+    "amqpd.holders",
     "amqpd.wakes",
     "amqpd.memory_shares",
     "amqpd.world",

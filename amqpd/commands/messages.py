@@ -22,6 +22,7 @@ COLUMNS = (
     "id",
     "position",
     "state",
+    "holder",
     "exchange",
     "routing_key",
     "redelivered",
@@ -91,7 +92,8 @@ def list_messages(queue: str, state: str, body: int, as_json: bool, data_dir: Pa
     """List messages of QUEUE without taking them: the first 50, or --count.
 
     Nobody notices: they stay where they are, and are not marked as redelivered. A message that is consumed
-    meanwhile is not in the list. A body that is no text is shown in hexadecimal digits.
+    meanwhile is not in the list. A body that is no text is shown in hexadecimal digits. Of those that are
+    unacked, the list says who has them.
 
     \b
     Examples:
@@ -211,11 +213,18 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     if isinstance(properties, dict):
         properties = " ".join(f"{name}={_compact(value)}" for name, value in properties.items())
     return {
-        **{name: "" if row[name] is None else row[name] for name in COLUMNS[:9]},
+        **{name: "" if row.get(name) is None else row[name] for name in COLUMNS},
+        "holder": _holder(row),
         "properties": properties,
         "bytes": row["payload_bytes"],
         "body": _body(row),
     }
+
+
+def _holder(row: dict[str, Any]) -> str:
+    if row.get("connection") is None:
+        return ""
+    return f"{row['connection']} ({row['channel']}) {row['consumer_tag'] or 'basic.get'}"
 
 
 def _compact(value: Any) -> str:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
+from amqpd.holders import NOBODY, Holders
 from amqpd.journal.records import Row
 from amqpd.limits import Limits
 from amqpd.queues.backlog import Backlog
@@ -246,12 +247,26 @@ def test_what_is_over_and_waits_to_be_dead_lettered_is_not_ready_and_is_left_alo
     harness.step()
     assert (ids(client), positions(client)) == ([0, 1, 3, 5], [1, 2, 3, 4])
     assert ids(client, start=3) == [3, 5]
+    assert positions(client, wanted=((5, 5),)) == [4]
     assert ids(client, state="unacked") == [2, 4]
     assert take_out(client, ((1, 4),)) == 2
     harness.automatic = True
     harness.step()
     assert (ids(client), ids(client, state="unacked")) == ([0, 5], [])
     assert queue_of(client, "dead").backlog.ready == 2
+
+
+def test_who_has_an_unacked_message_is_found_by_its_id() -> None:
+    client = filled(9, **{"x-max-priority": 2})
+    client.call(commands.Basic.Qos(prefetch_count=4), commands.Basic.QosOk)
+    client.consume("q", "mine")
+    client.inbox.clear()
+    client.send(commands.Basic.Get(queue="q"))
+    holders = Holders(client.harness.node, queue_of(client))
+    tags = [holders.of(each)["consumer_tag"] for each in ids(client, state="unacked")]
+    assert (tags, ids(client)) == (["mine"] * 4 + [None], [(1 << 55) + 2, 0, 1, 2])
+    assert holders.of(ids(client, state="unacked")[-1])["channel"] == 1
+    assert all(holders.of(each) == NOBODY for each in ids(client))
 
 
 STEPS = st.lists(

@@ -129,6 +129,7 @@ def test_time_in_queue_is_until_the_delivery(client: Client) -> None:
 
 def test_a_steady_flow_that_is_taken_at_once_waited_for_nothing(client: Client) -> None:
     client.consume("q")
+    client.harness.automatic = False
     for _ in range(50):
         client.harness.node.now_ms += 3
         publish(client, 1)
