@@ -140,6 +140,7 @@ class Expiring(Segments):
             if segment is None or segment.first > first:
                 continue
             waiting: list[tuple[int, int]] = []
+            stopped = False
             for live in segment.live_in(first, last):
                 for begin, end in self._ready_or(waiting, *live):
                     at = low + begin - first
@@ -149,10 +150,14 @@ class Expiring(Segments):
                     if begin + buried <= end:
                         self._doom(segment, begin + buried, end)
                         doomed(begin + buried, end)
+                        stopped = True
             if waiting:
                 if segment.deadlines is None:
                     segment.deadlines = Deadlines()
                 segment.deadlines.overdue += waiting
+            if stopped:
+                # The others keep their copies until there is room: what is doomed may have to be read again.
+                break
         return count
 
     def _ready_or(self, waiting: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
