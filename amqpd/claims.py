@@ -20,6 +20,9 @@ from amqpd.exchanges.values import field_type
 CC, BCC = "CC", "BCC"
 # Ten years in milliseconds: RabbitMQ's bound on times.
 EXPIRATION_MS_MAX = 315_360_000_000
+# Of a short string, which a routing key is (AMQP 0-9-1 section 4.2.5.3). RabbitMQ takes longer ones here; whoever
+# looks at routing keys (patterns of topics and permissions, caches) would have to be bounded otherwise.
+KEY_BYTES_MAX = 255
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
@@ -39,6 +42,8 @@ def header_problem(headers: Mapping[str, Any]) -> str | None:
     for name in (CC, BCC):
         if name in headers and not isinstance(headers[name], list):
             return f'invalid message: {{unacceptable_type_in_header,"{name}",{field_type(headers[name])}}}'
+        if any(len(key.encode("utf-8", "surrogateescape")) > KEY_BYTES_MAX for key in routing_keys(headers, name)):
+            return f"invalid message: a routing key in {name} is longer than {KEY_BYTES_MAX} bytes"
     return None
 
 

@@ -38,11 +38,13 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
     if mould is not None:
         copied = mould.copy(run, low, state)
         if copied is not None:
+            node.letters_left -= 1
             return _post(node, queue, copied, mould.properties, True, mould.targets)
     part = run if count == run.count else run.part(low, high)
     properties = node.properties.read(part.properties)
     letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms)
     found = route_again(node, queue.record.vhost, letter.run, letter.routing_keys)
+    node.letters_left -= 1 + len(letter.deaths)
     targets = [target for target in found if not is_cycle(target.record.name, letter.deaths)]
     new_properties = node.properties.read(letter.run.properties)
     if count == 1 and properties.expiration is not None:

@@ -22,6 +22,8 @@ from amqpd.topology.records import BindingRecord, Change, Key, Put
 if TYPE_CHECKING:
     from amqpd.node import Node
 
+# A run takes so much in memory beside its bytes.
+RUN_BYTES = 256
 EXCHANGE_BYTES_MAX = 4 * 1024 * 1024
 BYTES_MAX = 64 * 1024 * 1024
 
@@ -49,18 +51,18 @@ class _History:
     def _append(self, run: Run) -> None:
         self.runs.append(run)
         self.count += run.count
-        self.nbytes += run.nbytes
+        self.nbytes += run.nbytes + RUN_BYTES
 
     def _trim(self, surplus: int) -> None:
         """Forget at most `surplus` of the oldest messages, one run's at most."""
         oldest = self.runs.popleft()
         self.count -= oldest.count
-        self.nbytes -= oldest.nbytes
+        self.nbytes -= oldest.nbytes + RUN_BYTES
         if oldest.count > surplus:
             rest = oldest.part(surplus, oldest.count)
             self.runs.appendleft(rest)
             self.count += rest.count
-            self.nbytes += rest.nbytes
+            self.nbytes += rest.nbytes + RUN_BYTES
 
     def forget_oldest_run(self) -> None:
         self._trim(self.runs[0].count)

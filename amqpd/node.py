@@ -11,6 +11,7 @@ Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amqpd import dead_lettering, routing
@@ -46,6 +47,13 @@ if TYPE_CHECKING:
 
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
+
+# So many dead letters go out in one tick, some ten milliseconds of work; the rest in the next ones, and connections
+# are served between them. A letter counts once for itself and once for each death that it lists, which is its cost:
+# one publish may die its way through hundreds of queues, doubled in each.
+LETTERS_MAX = 2_000
+# Of the queues that fall due at one instant, so many are looked at in one tick.
+DUE_QUEUES_MAX = 1_000
 
 
 class Read(NamedTuple):
@@ -90,6 +98,8 @@ class Node:
         self.draining = False
         self.now_ms = 0
         """milliseconds since the epoch, as the shell told last; never goes back within a run"""
+        self.letters_left = LETTERS_MAX
+        """see `QueueHost`"""
         # Sets that keep their order: equal input gives equal output.
         self.dirty: dict[Queue, None] = {}
         self.touched: dict[Connection, None] = {}
@@ -311,8 +321,9 @@ class Node:
         now."""
         reads: list[Read] = []
         self._shares.share = None
+        self.letters_left = LETTERS_MAX
         if self.wakes.heap:
-            self.dirty.update(dict.fromkeys(self.wakes.due(self.now_ms)))
+            self.dirty.update(dict.fromkeys(islice(self.wakes.due(self.now_ms), DUE_QUEUES_MAX)))
         if self.quotas.waiting:
             self.quotas.look(self.now_ms)
         while self.dirty:

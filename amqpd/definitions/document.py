@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amqpd.definitions.items import ItemError, Items
+from amqpd.exchanges.values import NESTING_MAX
 from amqpd.limiting.keys import LIMITS, VHOST_LIMITS
 from amqpd.topology.records import BindingRecord, Key, ParameterRecord, Record
 
@@ -52,6 +53,8 @@ _ABOUT = frozenset(
         "default_queue_type",
     }
 )
+# A value of a field table, in an argument, in a thing, in a section; objects may be written as lists of pairs.
+LEVELS_MAX = 3 * NESTING_MAX + 8
 
 
 class BadDefinitions(ValueError):
@@ -94,7 +97,23 @@ def read_definitions(text: str | bytes, vhost: str | None = None) -> Definitions
         raise BadDefinitions([f"the file is not JSON: {error}"]) from None
     if not isinstance(file, dict):
         raise BadDefinitions(["the file is not a JSON object: it is no definition file"])
+    if _deeper(file, LEVELS_MAX):
+        raise BadDefinitions([f"the file is nested deeper than {LEVELS_MAX} levels"])
     return _Reading(file, vhost).definitions()
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    level = [value]
+    for _ in range(levels):
+        level = [
+            member
+            for each in level
+            if isinstance(each, dict | list)
+            for member in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _no_number(text: str) -> Any:

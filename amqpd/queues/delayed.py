@@ -44,7 +44,9 @@ class DelayedMessages(Queue):
     def dispatch(self) -> None:
         backlog, falling = self.backlog, self._falling
         assert isinstance(backlog, Backlog)
-        while (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms:
+        while (
+            self.host.letters_left > 0 and (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms
+        ):
             # In the order of their times, also after a pause.
             gone = backlog.expire(due_ms, self._fall_due, lambda first, last: falling.append((first, last)))
             self.facts.expired += gone
@@ -56,6 +58,8 @@ class DelayedMessages(Queue):
             self.facts.expired += count
             if stopped <= last:
                 falling[0] = stopped, last
+                if self.host.letters_left <= 0:
+                    self.host.wake(self, self.host.now_ms)
                 break
             falling.popleft()
         due_ms = self.backlog.next_due_ms
@@ -63,6 +67,9 @@ class DelayedMessages(Queue):
             self.host.wake(self, due_ms)
 
     def _fall_due(self, run: Run, low: int, high: int) -> int:
+        if self.host.letters_left <= 0:
+            return 0
+        self.host.letters_left -= 1
         self._release(self.record.vhost, run.part(low, high))
         return high - low
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
 from amqpd.journal.buffer import JournalBuffer
@@ -27,6 +27,9 @@ from amqpd.queues.timetable import Timetable
 
 # A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
 INSTANT = 0
+# What is passed over in the heap leaves it when there is as much of it as of the rest, and this many besides: it
+# holds on to segments that are settled, bodies and all.
+PASSED_OVER_MAX = 16
 # What could not be buried is tried again so much later.
 RETRY_MS = 1000
 # What expires one by one in any order is read so long before its time after a restart.
@@ -56,6 +59,7 @@ class Expiring(Segments):
         """(first, last), ascending, at or behind the cursor: over, counted as unacked, and not buried yet"""
         self.due: list[tuple[int, int, Segment | Timetable]] = []
         """when to look at which segment, a heap; what is not its `due_ms` any more is passed over"""
+        self._due_length_max = PASSED_OVER_MAX
         self.buries = False
         """what expires goes somewhere, so its body is needed"""
         self.timetable = Timetable(queue_id, journal, self._timetable_changed)
@@ -136,6 +140,7 @@ class Expiring(Segments):
             if segment is None or segment.first > first:
                 continue
             waiting: list[tuple[int, int]] = []
+            stopped = False
             for live in segment.live_in(first, last):
                 for begin, end in self._ready_or(waiting, *live):
                     at = low + begin - first
@@ -145,10 +150,14 @@ class Expiring(Segments):
                     if begin + buried <= end:
                         self._doom(segment, begin + buried, end)
                         doomed(begin + buried, end)
+                        stopped = True
             if waiting:
                 if segment.deadlines is None:
                     segment.deadlines = Deadlines()
                 segment.deadlines.overdue += waiting
+            if stopped:
+                # The others keep their copies until there is room: what is doomed may have to be read again.
+                break
         return count
 
     def _ready_or(self, waiting: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
@@ -253,6 +262,10 @@ class Expiring(Segments):
         if segment.due_ms is None or due_ms < segment.due_ms:
             segment.due_ms = due_ms
             heappush(self.due, (due_ms, segment.first, segment))
+            if len(self.due) > self._due_length_max:
+                self.due[:] = {entry[2]: entry for entry in self.due if entry[2].due_ms == entry[0]}.values()
+                heapify(self.due)
+                self._due_length_max = 2 * len(self.due) + PASSED_OVER_MAX
 
     # Bytes of bodies
 

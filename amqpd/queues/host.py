@@ -20,6 +20,9 @@ class QueueHost(Protocol):
     journal: JournalBuffer
     now_ms: int
     """milliseconds since the epoch; never goes back within a run"""
+    letters_left: int
+    """no more dead letters or delayed messages in this tick once it is 0 or less: who has more asks to be woken at
+    once"""
 
     def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
         """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on."""

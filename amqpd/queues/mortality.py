@@ -133,7 +133,12 @@ class Mortality:
         self._die(first, last, EXPIRED)
 
     def _die(self, first: int, last: int, reason: str) -> None:
-        self.dying.append((first, last, reason))
+        dying = self.dying
+        if dying and dying[-1][1] + 1 == first and dying[-1][2] == reason:
+            # One by one and in order mostly.
+            dying[-1] = (dying[-1][0], last, reason)
+        else:
+            dying.append((first, last, reason))
         self._dying_count += last - first + 1
 
     def _schedule(self) -> None:
@@ -184,6 +189,8 @@ class Mortality:
         queue, backlog, settings = self._queue, self._queue.backlog, self._queue.settings
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
         for _ in range(PIECES_MAX):
+            if queue.host.letters_left <= 0:
+                break
             if length_max is not None and backlog.ready > length_max:
                 piece = backlog.take(backlog.ready - length_max)
             elif bytes_max is not None and backlog.ready_bytes > bytes_max:
@@ -215,21 +222,27 @@ class Mortality:
         if not queue.settings.quorum:
             queue.backlog.requeue(first, last)
             return
-        limit, journal = queue.settings.delivery_limit, queue.host.journal
+        limit, counts, journal = queue.settings.delivery_limit, self.counts, queue.host.journal
+        back = first
+        """back..seq-1 are to come back, as one stretch"""
         for seq in range(first, last + 1):
-            count = self.counts.get(seq, 0) + 1
-            if limit is not None and count > limit:
-                self.counts.pop(seq, None)
-                if queue.settings.dead_letter_exchange is None:
-                    queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
-                else:
-                    # It may have to wait for somebody who takes it, and dies after a restart too.
-                    journal.count(queue.record.id, seq, count)
-                    self._die(seq, seq, DELIVERY_LIMIT)
-            else:
-                self.counts[seq] = count
+            count = counts.get(seq, 0) + 1
+            if limit is None or count <= limit:
+                counts[seq] = count
                 journal.count(queue.record.id, seq, count)
-                queue.backlog.requeue(seq, seq)
+                continue
+            counts.pop(seq, None)
+            if back < seq:
+                queue.backlog.requeue(back, seq - 1)
+            back = seq + 1
+            if queue.settings.dead_letter_exchange is None:
+                queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
+            else:
+                # It may have to wait for somebody who takes it, and dies after a restart too.
+                journal.count(queue.record.id, seq, count)
+                self._die(seq, seq, DELIVERY_LIMIT)
+        if back <= last:
+            queue.backlog.requeue(back, last)
 
     def take_counted(self, limit: int) -> Piece | None:
         """As `Backlog.take`, and messages that have come back say how often they were delivered."""
@@ -280,7 +293,9 @@ class Mortality:
         while self.dying and left > 0:
             done = self._bury_next(left)
             if not done:
-                if all(lane.wanted is None for lane in self._queue.backlog.lanes()):
+                if self._queue.host.letters_left <= 0:
+                    self._queue.host.wake(self._queue, now_ms)
+                elif all(lane.wanted is None for lane in self._queue.backlog.lanes()):
                     self._queue.host.wake(self._queue, now_ms + RETRY_MS)
                 break
             left -= done
@@ -321,6 +336,8 @@ class Mortality:
         return buried
 
     def _bury_as(self, reason: str, run: Run, low: int, high: int) -> int:
+        if self._queue.host.letters_left <= 0:
+            return 0
         buried = self._queue.host.bury(self._queue, run, low, high, reason)
         self._queue.facts.dead_lettered += buried
         self._dying_count -= buried

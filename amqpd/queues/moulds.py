@@ -43,12 +43,12 @@ class Mould:
         state: State,
         run: Run,
         ends: tuple[bytes, bytes],
-        letter: tuple[Run, bytes, bytes],
+        letter: tuple[bytes, bytes, int, int],
         properties: Properties,
         targets: Sequence[Queue],
     ) -> None:
         """`ends` are the raw properties before and behind the digits; `letter` the letter's frames before the body,
-        before and behind the digits, and a letter."""
+        before and behind the digits, and how large its method and header frames are. The body is not kept."""
         self._state = state
         self._method = run.data[run.start : run.start + run.method_size]
         self._ends = ends
@@ -73,16 +73,15 @@ class Mould:
             or not data.startswith(behind, digits_end)
         ):
             return None
-        made, head, tail = self._letter
+        head, tail, method_size, header_size = self._letter
         at = start + low * stride
         body = data[at + run.method_size + run.header_size : at + stride]
         size = run.body_size
-        if size != made.body_size:
-            # The size stands eleven bytes into the content header frame.
-            size_at = made.method_size + 11
-            head = head[:size_at] + size.to_bytes(8, "big") + head[size_at + 8 :]
+        # The size stands eleven bytes into the content header frame.
+        size_at = method_size + 11
+        head = head[:size_at] + size.to_bytes(8, "big") + head[size_at + 8 :]
         joined = b"".join((head, data[digits_at:digits_end], tail, body))
-        return Run(joined, 0, len(joined), 1, made.method_size, made.header_size, size, run.body_frames)
+        return Run(joined, 0, len(joined), 1, method_size, header_size, size, run.body_frames)
 
 
 def mould_of(
@@ -101,4 +100,11 @@ def mould_of(
     if frames.count(blanks) != 1:
         return None
     head, _, tail = frames.partition(blanks)
-    return Mould(state, run, (raw[:at], raw[at + size :]), (letter, head, tail), properties, targets)
+    return Mould(
+        state,
+        run,
+        (raw[:at], raw[at + size :]),
+        (head, tail, letter.method_size, letter.header_size),
+        properties,
+        targets,
+    )

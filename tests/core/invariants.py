@@ -10,6 +10,7 @@ from collections import Counter
 
 from amqpd.connection import WAIT_BYTES_MAX, Connection
 from amqpd.node import Node
+from amqpd.queues.backlog import Backlog
 from amqpd.queues.queue import Queue
 from amqpd.states import State
 
@@ -42,6 +43,9 @@ def check_node(node: Node) -> None:
     for key, queue in node.queues.items():
         assert set(queue.consumers) <= consumers, f"queue {key} has consumers that are gone"
         check_queue(queue, unacked[queue])
+    for store in node.delayed.values():
+        for lane in store.backlog.lanes():
+            check_lane(lane)
     check_census(node)
 
 
@@ -69,20 +73,29 @@ def check_connection(connection: Connection) -> None:
 
 
 def check_queue(queue: Queue, unacked: int) -> None:
-    backlog = queue.backlog
-    assert backlog.unacked == unacked, f"{backlog.unacked} unacked in the queue, {unacked} in its channels"
-    assert backlog.ready >= 0
-    left = sum(segment.left for segment in backlog.segments)
-    assert backlog.ready + backlog.unacked == left, f"{backlog.ready} + {backlog.unacked} != {left}"
-    assert backlog.memory_bytes == sum(segment.nbytes for segment in backlog.segments), "memory is not counted right"
+    backlog, mortality = queue.backlog, queue.mortality
+    dying = sum(last - first + 1 for first, last, _ in mortality.dying)
+    assert backlog.unacked == unacked + dying, f"{backlog.unacked} unacked, {unacked} in channels, {dying} dying"
+    for lane in backlog.lanes():
+        check_lane(lane)
+        if isinstance(backlog, Backlog):
+            unknown = [seq for seq in mortality.counts if not lane.holds(seq)]
+            assert not unknown, f"delivery counts of {len(unknown)} messages that are gone"
+
+
+def check_lane(lane: Backlog) -> None:
+    assert lane.ready >= 0
+    left = sum(segment.left for segment in lane.segments)
+    assert lane.ready + lane.unacked == left, f"{lane.ready} + {lane.unacked} != {left}"
+    assert lane.memory_bytes == sum(segment.nbytes for segment in lane.segments), "memory is not counted right"
     previous = -1
-    for segment in backlog.segments:
+    for segment in lane.segments:
         assert previous < segment.first <= segment.last, "segments overlap"
         assert 0 < segment.left <= segment.last - segment.first + 1
         previous = segment.last
     previous = -1
-    for first, last in backlog.returned:
-        assert previous < first <= last < backlog.cursor, "returned messages out of order"
+    for first, last in sorted(lane.returned):
+        assert previous < first <= last < lane.cursor, "returned messages overlap"
         previous = last
 
 

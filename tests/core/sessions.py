@@ -23,7 +23,52 @@ from pamqp import body, commands, frame, header
 from tests.core.harness import PROTOCOL_HEADER
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
-EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers", "x-random", "x-modulus-hash", "x-recent-history")
+EXCHANGE_TYPES = (
+    *("direct", "fanout", "topic", "headers", "x-random", "x-modulus-hash", "x-recent-history"),
+    *("x-consistent-hash", "x-delayed-message"),
+)
+EXCHANGE_ARGUMENTS: dict[str, tuple[dict[str, Any], ...]] = {
+    "x-consistent-hash": ({}, {"hash-header": "h"}, {"hash-property": "message_id"}),
+    "x-delayed-message": tuple({"x-delayed-type": kind} for kind in ("direct", "topic", "headers", "x-random")),
+    "x-recent-history": ({}, {"x-recent-history-length": 2}),
+}
+# What a queue may ask for beside its dead letters. Times are short: the fuzzed node's clock moves by milliseconds.
+QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {"x-message-ttl": 0},
+    {"x-message-ttl": 20},
+    {"x-max-length": 0},
+    {"x-max-length": 3},
+    {"x-max-length-bytes": 500},
+    {"x-max-length": 2, "x-overflow": "reject-publish"},
+    {"x-single-active-consumer": True},
+)
+CLASSIC_ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {"x-max-priority": 5},
+    {"x-max-length": 2, "x-overflow": "reject-publish-dlx"},
+)
+QUORUM_ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {"x-delivery-limit": 0},
+    {"x-delivery-limit": 2},
+    {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
+)
+# What a hostile client puts into headers that the broker reads; what cannot be so closes the channel.
+HOSTILE_HEADERS: tuple[dict[str, Any], ...] = (
+    {"x-death": "never"},
+    {"x-death": [1, "a", {}, {"queue": 1, "reason": None, "count": "x"}]},
+    {"x-death": [{"queue": "q", "reason": "expired", "count": 2**62}], "x-first-death-queue": {}},
+    {"x-delay": {"a": 1}},
+    {"x-delay": -5},
+    {"x-delay": 2**62},
+    {"x-delivery-count": "many"},
+    {"x-recent-history-no-store": 7},
+    {"CC": [{}, 1, None, "a" * 255]},
+    {"h": [[[{}]]]},
+)
+WRONG_PROPERTIES: tuple[dict[str, Any], ...] = (
+    *({"headers": headers} for headers in ({"CC": {}}, {"CC": ["a" * 256]}, {"BCC": "a"}, {"CC": None})),
+    *({"expiration": text} for text in (" 5", "\u0663", "-1", "9" * 200)),
+    {"user_id": "somebody"},
+)
 REPLY_TO = "amq.rabbitmq.reply-to"
 WORDS = ("a", "b", "a.b", "a.b.c", "a..c", "", "*.b", "#.c", "a.#")
 
@@ -38,6 +83,8 @@ class ChannelModel:
     """no_ack of each basic.get that is not answered yet"""
     outstanding: list[int] = field(default_factory=list)
     settled_in_tx: list[int] = field(default_factory=list)
+    global_qos: bool = False
+    """no quorum queue can be consumed then"""
     replies: str = ""
     """the tag of its consumer of direct replies"""
 
@@ -51,6 +98,7 @@ class Session:
         self.frame_max = 131_072
         self.channels: dict[int, ChannelModel] = {}
         self.queues: dict[str, dict[str, bool]] = {}
+        self.quorum: set[str] = set()
         self.exchanges: dict[str, str] = {}
         self._frames: list[bytes] = []
         self._number = 0
@@ -195,7 +243,26 @@ class Session:
         name = self._new_name("q")
         options = {option: self._chance(0.3) for option in ("durable", "exclusive", "auto_delete")}
         nowait = self._chance(0.2)
-        self._send(commands.Queue.Declare(0, name, nowait=nowait, arguments=self._arguments(), **options), channel)
+        arguments = self._arguments()
+        if self._chance(0.6):
+            quorum = self._chance(0.3)
+            if quorum:
+                options = {"durable": True, "exclusive": False, "auto_delete": False}
+                arguments["x-queue-type"] = "quorum"
+                self.quorum.add(name)
+            for some in (QUEUE_ARGUMENTS, QUORUM_ARGUMENTS if quorum else CLASSIC_ARGUMENTS):
+                if self._chance():
+                    arguments |= self.random.choice(some)
+            if self._chance(0.7):
+                exchanges = [known for known in self.exchanges if self._fresh.get(known, channel) == channel]
+                arguments["x-dead-letter-exchange"] = self.random.choice(("", "amq.fanout", "gone", *exchanges))
+                if self._chance():
+                    arguments["x-dead-letter-routing-key"] = self.random.choice((*WORDS, *self.queues))
+            elif "x-dead-letter-strategy" in arguments:
+                arguments["x-dead-letter-exchange"] = ""
+        for argument in arguments:
+            self.made[f"argument {argument}"] += argument.startswith("x-")
+        self._send(commands.Queue.Declare(0, name, nowait=nowait, arguments=arguments, **options), channel)
         self.queues[name], self._fresh[name] = options, channel
 
     def _declare_queue_again(self, channel: int) -> None:
@@ -204,6 +271,8 @@ class Session:
     def _declare_exchange(self, channel: int) -> None:
         name, kind = self._new_name("x"), self.random.choice(EXCHANGE_TYPES)
         arguments: dict[str, Any] = {"alternate-exchange": "amq.fanout"} if self._chance(0.2) else {}
+        arguments |= self.random.choice(EXCHANGE_ARGUMENTS.get(kind, ({},)))
+        self.made[f"type {kind}"] += 1
         self._send(
             commands.Exchange.Declare(
                 exchange=name,
@@ -222,6 +291,8 @@ class Session:
         if self.exchanges[exchange] == "headers":
             arguments = {"x-match": self.random.choice(("all", "any")), "h": self.random.choice((1, "a"))}
         key = self.random.choice(WORDS)
+        if self.exchanges[exchange] == "x-consistent-hash":
+            key = self.random.choice(("1", "20", "9" * 200))
         unbind = self._chance(0.2)
         if unbind:
             self._send(commands.Queue.Unbind(0, queue, exchange, key, arguments), channel)
@@ -231,10 +302,11 @@ class Session:
 
     def _bind_exchange(self, channel: int) -> None:
         source, destination = self._some_exchange(channel), self._some_exchange(channel)
+        key = "3" if self.exchanges[source] == "x-consistent-hash" else "a"
         if self._chance(0.3):
-            self._send(commands.Exchange.Unbind(0, destination, source, "a", False, {}), channel)
+            self._send(commands.Exchange.Unbind(0, destination, source, key, False, {}), channel)
         else:
-            self._send(commands.Exchange.Bind(0, destination, source, "a", False, {}), channel)
+            self._send(commands.Exchange.Bind(0, destination, source, key, False, {}), channel)
 
     def _delete_exchange(self, channel: int) -> None:
         exchange = self._some_exchange(channel)
@@ -303,8 +375,15 @@ class Session:
         copies = {"CC": ["a.b", *list(self.queues)[:2]], "BCC": [*list(self.queues)[-1:], "nobody"]}
         choices: dict[str, tuple[Any, ...]] = {
             "delivery_mode": (1, 2, 2),
-            "headers": ({"h": 1}, {"h": "a", "n": {"m": [1, None]}}, {}, copies, {"x-delay": 5, **copies}),
-            "expiration": ("1000", "0"),
+            "headers": (
+                {"h": 1},
+                {"h": "a", "n": {"m": [1, None]}},
+                {},
+                copies,
+                {"x-delay": 5, **copies},
+                *HOSTILE_HEADERS,
+            ),
+            "expiration": ("1000", "0", "15", "+20"),
             "user_id": ("guest",),
             "priority": (0, 9),
             "content_type": ("text/plain",),
@@ -319,6 +398,8 @@ class Session:
 
     def _consume(self, channel: int) -> None:
         queue, tag, no_ack = self._some_queue(channel), self._new_name("t"), self._chance()
+        if queue in self.quorum and self.channels[channel].global_qos:
+            return
         self._send(
             commands.Basic.Consume(
                 0, queue, tag, no_ack=no_ack, nowait=self._chance(0.2), arguments=self._arguments()
@@ -349,7 +430,9 @@ class Session:
         self.channels[channel].gets.append(no_ack)
 
     def _qos(self, channel: int) -> None:
-        self._send(commands.Basic.Qos(0, self.random.choice((0, 1, 2, 100)), self._chance(0.3)), channel)
+        whole = self._chance(0.3)
+        self.channels[channel].global_qos |= whole
+        self._send(commands.Basic.Qos(0, self.random.choice((0, 1, 2, 100)), whole), channel)
 
     def _settle(self, channel: int) -> None:
         """Acknowledge, reject or return something that was delivered."""
@@ -447,7 +530,12 @@ class Session:
             )
         )
         self.made["soft error"] += 1
-        self._send(wrong, channel)
+        if self._chance(0.3):
+            properties = commands.Basic.Properties(**self.random.choice(WRONG_PROPERTIES))
+            self._send(commands.Basic.Publish(0, "", "nobody"), channel)
+            self._frames.append(frame.marshal(header.ContentHeader(0, 0, properties), channel))
+        else:
+            self._send(wrong, channel)
         if self._chance(0.5):
             self._frames += self._content(channel)
         self._forget_channel(channel)

@@ -12,6 +12,7 @@ from amqpd.delays import DELAY_MS_MAX, delay_ms_of, delayed_header
 from amqpd.fieldtypes import Short, SignedInt, UnsignedInt
 from amqpd.fieldwriter import write_value
 from amqpd.kernel import Run
+from amqpd.node import LETTERS_MAX
 from amqpd.properties import Properties
 from amqpd.routing import release
 from amqpd.topology.records import PolicyRecord, Put
@@ -271,3 +272,15 @@ def test_what_is_unroutable_then_takes_the_way_of_the_policy(client: Client) -> 
     later(client.harness, 6)
     assert [message.body for message in consumed(client)] == [b"x"]
     assert client.harness.node.unroutable.of_exchange("/", "x")[Outcome.REROUTED] == 1
+
+
+def test_many_that_fall_due_at_once_come_in_portions(client: Client) -> None:
+    harness = client.harness
+    for number in range(LETTERS_MAX + 10):
+        client.connection.receive(publish_bytes(b"", headers={"x-delay": 100}, message_id=str(number)))
+    harness.step()
+    harness.node.now_ms += 101
+    ready = [harness.node.queues["/", "q"].backlog.ready for _ in range(3) if harness.node.tick() is not None]
+    assert ready == [LETTERS_MAX, LETTERS_MAX + 10, LETTERS_MAX + 10]
+    ids = [message.properties.message_id for message in consumed(client)]
+    assert ids == [str(number) for number in range(LETTERS_MAX + 10)]

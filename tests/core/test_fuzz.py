@@ -32,7 +32,7 @@ from tests.core.harness import Client, Harness
 from tests.core.invariants import check_bounds, check_node
 from tests.core.mutations import mutated
 from tests.core.output import Event, Output
-from tests.core.sessions import Session
+from tests.core.sessions import CLASSIC_ARGUMENTS, EXCHANGE_TYPES, QUEUE_ARGUMENTS, QUORUM_ARGUMENTS, Session
 
 STREAMS = int(os.environ.get("AMQPD_FUZZ_STREAMS", "1500"))
 FIRST = int(os.environ.get("AMQPD_FUZZ_FIRST", "0"))
@@ -63,6 +63,7 @@ class FuzzHarness(Harness):
         super().authenticate(connection, mechanism, response)
 
     def some_time_passes(self, random: Random) -> None:
+        self.node.now_ms += random.choice((0, 0, 1, 30, 1500))
         for happen in random.sample((self.answer, self.commit_pending, self.read, self.tick), random.randint(1, 4)):
             happen()
 
@@ -370,7 +371,13 @@ def test_polite_sessions_are_valid_and_hold_everything() -> None:
     wanted = {f"{name}.{method}" for name, methods in client_methods.items() for method in methods.split()}
     shapes = {"run", "interleaved", "empty body", "body", "several body frames", "empty body frame", "mandatory"}
     properties = {f"property {name}" for name in ("headers", "delivery_mode", "expiration", "user_id", "priority")}
-    missing = [name for name in wanted | shapes | properties | {"heartbeat"} if made[name] < 3]
+    types = {f"type {name}" for name in EXCHANGE_TYPES}
+    arguments = {
+        f"argument {name}"
+        for some in (*QUEUE_ARGUMENTS, *CLASSIC_ARGUMENTS, *QUORUM_ARGUMENTS)
+        for name in (*some, "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type")
+    }
+    missing = [name for name in wanted | shapes | properties | types | arguments | {"heartbeat"} if made[name] < 3]
     assert not missing, f"hardly ever made: {missing}"
     for answer in ("Deliver", "GetOk", "GetEmpty", "Return", "Ack"):
         assert answers[f"Basic.{answer}"] >= 20, f"{answer}: {answers}"

@@ -19,6 +19,7 @@ from pamqp import body, commands, frame, header
 
 from amqpd.exchanges.sublist import CACHE_ENTRIES_MAX as SUBLIST_ENTRIES_MAX
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX
+from amqpd.histories import EXCHANGE_BYTES_MAX
 from amqpd.intake import HELD_BYTES_MAX
 from amqpd.limits import Limits
 from amqpd.methods import basic
@@ -478,3 +479,56 @@ def test_queues_that_are_gone_are_not_kept_until_they_would_have_expired() -> No
         client.declare(f"q{number}", arguments={"x-expires": 1_000_000_000 + number})
         client.call(commands.Queue.Delete(queue=f"q{number}"), commands.Queue.DeleteOk)
     assert len(harness.node.wakes.heap) < 300
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
+def test_what_was_acknowledged_leaves_memory_before_its_deadline(durable: bool) -> None:
+    """One message is not acknowledged for long, and its deadline is the first: those behind it come and go."""
+    harness = Harness(ROOMY)
+    publisher, consumer = harness.client(), harness.client()
+    publisher.declare("q", durable=durable, arguments={"x-message-ttl": 86_400_000})
+    consumer.consume("q")
+    one = publish_bytes(bytes(50_000), "q", delivery_mode=2)
+    publisher.raw(publish_bytes(b"stays", "q", delivery_mode=2))
+    with traced() as resident:
+        for number in range(2, 402):
+            publisher.connection.receive(bytes(bytearray(one)))
+            harness.step()
+            drained(consumer)
+            consumer.raw(ack(number))
+            harness.node.now_ms += 1
+            harness.rows.clear()
+            harness.transactions.clear()
+    assert queue_of(harness).backlog.unacked == 1
+    assert resident[0] < 5 * MIB, f"{resident[0] / MIB:.1f} MiB of 20 that are acknowledged"
+    check_node(harness.node)
+
+
+def test_what_an_exchange_keeps_is_bounded_in_memory_too() -> None:
+    """Empty messages that differ: an object of the broker for each weighs more than the message."""
+    harness = Harness()
+    client = harness.client()
+    arguments = {"x-recent-history-length": 1_000_000}
+    client.call(
+        commands.Exchange.Declare(exchange="h", exchange_type="x-recent-history", arguments=arguments),
+        commands.Exchange.DeclareOk,
+    )
+    data = b"".join(publish_bytes(b"", "k", "h", message_id=str(number % 10)) for number in range(1000))
+    with traced() as resident:
+        for _ in range(40):
+            client.raw(data)
+    assert harness.node.histories.count("/", "h") > 10_000
+    assert resident[0] < 2 * EXCHANGE_BYTES_MAX
+
+
+def test_a_mould_of_dead_letters_keeps_no_body() -> None:
+    harness = Harness(ROOMY)
+    client = harness.client()
+    client.declare("dead", arguments={"x-max-length": 0})
+    client.declare("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    with traced() as resident:
+        client.raw(publish_bytes(bytes(10 * MIB), "q", expiration="10"))
+        harness.node.now_ms += 11
+        harness.step()
+    assert queue_of(harness).facts.dead_lettered == 1
+    assert resident[0] < MIB

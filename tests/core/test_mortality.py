@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pamqp import commands, frame
 
 from amqpd.kernel import scan_publishes
+from amqpd.node import DUE_QUEUES_MAX, LETTERS_MAX
+from amqpd.queues.backlog import Backlog
 from tests.core.harness import Client, Harness, publish_bytes
 
 
@@ -288,3 +291,75 @@ def test_an_address_that_no_method_can_hold_is_none(
     client.publish(b"x", "q", delivery_mode=2)
     later(harness, 11)
     assert client.declare("q", passive=True).message_count == 0
+
+
+def ticks(harness: Harness) -> Iterator[int]:
+    """Tick until nothing is to be done; how many dead letters each brought."""
+    while True:
+        before = sum(queue.facts.dead_lettered for queue in harness.node.queues.values())
+        harness.node.tick()
+        yield sum(queue.facts.dead_lettered for queue in harness.node.queues.values()) - before
+        if not harness.node.wakes.heap:
+            return
+
+
+def test_a_publish_that_dies_twice_in_each_of_ten_places_does_not_hold_the_others_up(
+    harness: Harness, client: Client
+) -> None:
+    """1,022 letters of up to ten deaths each."""
+    for level in range(10):
+        client.call(
+            commands.Exchange.Declare(exchange=f"x{level}", exchange_type="fanout"), commands.Exchange.DeclareOk
+        )
+        for side in "ab":
+            name = f"{side}{level}"
+            client.declare(name, arguments={"x-message-ttl": 0, "x-dead-letter-exchange": f"x{level + 1}"})
+            client.call(commands.Queue.Bind(queue=name, exchange=f"x{level}"), commands.Queue.BindOk)
+    client.call(commands.Exchange.Declare(exchange="x10", exchange_type="fanout"), commands.Exchange.DeclareOk)
+    client.declare("end")
+    client.call(commands.Queue.Bind(queue="end", exchange="x10"), commands.Queue.BindOk)
+    client.connection.receive(publish_bytes(b"x", "", "x0"))
+    letters = list(ticks(harness))
+    assert sum(letters) == 2046
+    assert max(letters) <= LETTERS_MAX // 2
+    assert client.declare("end", passive=True).message_count == 1024
+    assert not harness.bugs
+
+
+def test_queues_that_fall_due_at_one_instant_have_their_turns(harness: Harness, client: Client) -> None:
+    for number in range(DUE_QUEUES_MAX + 10):
+        client.declare(f"q{number}", arguments={"x-message-ttl": 100})
+        client.connection.receive(publish_bytes(b"x", f"q{number}"))
+    harness.step()
+    harness.node.now_ms += 101
+
+    def left() -> int:
+        return sum(queue.backlog.ready for queue in harness.node.queues.values())
+
+    harness.node.tick()
+    assert left() == 10
+    harness.node.tick()
+    assert left() == 0
+
+
+def test_what_comes_back_together_is_served_together(harness: Harness, client: Client) -> None:
+    """A hundred thousand of a quorum queue's messages one by one would take seconds."""
+    declare(client, queue_type="quorum", delivery_limit=2)
+    client.connection.receive(publish_bytes(b"x", "q") * 100)
+    client.consume("q")
+    backlog = harness.node.queues["/", "q"].backlog
+    assert isinstance(backlog, Backlog)
+    requeued: list[tuple[int, int]] = []
+    requeue = backlog.requeue
+
+    def spied(first: int, last: int) -> None:
+        requeued.append((first, last))
+        requeue(first, last)
+
+    backlog.requeue = spied  # type: ignore[method-assign]
+    client.send(commands.Basic.Nack(0, True, True))
+    client.send(commands.Basic.Reject(150, True))
+    client.send(commands.Basic.Reject(201, True))
+    assert requeued == [(0, 99), (49, 49)], "the last one is over its limit"
+    client.send(commands.Basic.Nack(0, True, True))
+    assert requeued[2:] == [(0, 48), (50, 99)]

@@ -219,3 +219,18 @@ def test_typed_numbers_in_headers_come_out_as_they_came() -> None:
     headers = client.harness.node.properties.read(piece[0].properties).headers
     assert headers is not None
     assert isinstance(headers["a"], SignedInt)
+
+
+@pytest.mark.parametrize("name", [b"CC", b"BCC"])
+def test_a_copy_has_a_routing_key_that_could_be_published_with(name: bytes) -> None:
+    """Longer ones would fill caches of keys, and cost patterns more than any routing key can."""
+    for size, refused in ((255, False), (256, True)):
+        client = Harness().client()
+        client.declare("q")
+        key = b"S" + size.to_bytes(4, "big") + b"k" * size
+        client.raw(raw_publish("q", bytes((len(name),)) + name + b"A" + len(key).to_bytes(4, "big") + key))
+        if refused:
+            text = f"PRECONDITION_FAILED - invalid message: a routing key in {name.decode()} is longer than 255 bytes"
+            assert closed(client) == text
+        else:
+            assert client.declare("q", passive=True).message_count == 1
