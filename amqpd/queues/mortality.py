@@ -144,7 +144,7 @@ class Mortality:
     def _schedule(self) -> None:
         queue = self._queue
         times = [] if queue.backlog.next_due_ms is None else [queue.backlog.next_due_ms]
-        if self._expires and not queue.consumers:
+        if self._expires and not queue.consumers and not queue.getters:
             times.append(self.used_ms + (queue.settings.expires_ms or 0))
         wake_ms = min(times, default=None)
         # Asking twice for one time costs nothing; a time that has passed without a look must be asked for again.
