@@ -32,6 +32,7 @@ from amqpd.propertylist import PropertyList
 from amqpd.replies import PREFIX, ReplyConsumer
 from amqpd.rewriting import mark_of, unmarked, with_properties
 from amqpd.routing import Route, count_unroutable, parts, queues_of
+from amqpd.transaction import Routed
 from amqpd.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def publish(channel: Channel, run: Run) -> None:
     elif channel.tx is None:
         accept(channel, run, queues, properties, route)
     else:
-        _hold(channel, run, queues, properties, route)
+        _hold(channel, Routed(run, queues, properties, route))
 
 
 def accept(
@@ -149,11 +150,11 @@ def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Pro
         if rewritten is not run:
             run, properties = rewritten, node.properties.read(rewritten.properties)
         if delay_ms:
-            _take(channel, run, (), properties, route, (), delay_ms)
+            _take(channel, Routed(run, (), properties, route, delay_ms=delay_ms))
             return
     queues = route.queues
     if queues is not None and len(keys) == 1:
-        _take(channel, run, queues, properties, route)
+        _take(channel, Routed(run, queues, properties, route))
         return
     replies: tuple[ReplyConsumer, ...] = ()
     if not route.exchange:
@@ -161,37 +162,21 @@ def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Pro
         replies = tuple(consumer for consumer in found.values() if consumer is not None)
     for part in parts(route, run):
         queues = queues_of(node, vhost, route, keys, part, properties)
-        _take(channel, part, queues, properties, route, replies)
+        _take(channel, Routed(part, queues, properties, route, replies))
 
 
-def _take(
-    channel: Channel,
-    run: Run,
-    queues: tuple[Queue, ...],
-    properties: Properties,
-    route: Route,
-    replies: tuple[ReplyConsumer, ...] = (),
-    delay_ms: int = 0,
-) -> None:
+def _take(channel: Channel, routed: Routed) -> None:
     if channel.tx is None:
-        accept(channel, run, queues, properties, route, replies, delay_ms)
+        accept(channel, *routed)
     else:
-        _hold(channel, run, queues, properties, route, replies, delay_ms)
+        _hold(channel, routed)
 
 
-def _hold(
-    channel: Channel,
-    run: Run,
-    queues: tuple[Queue, ...],
-    properties: Properties,
-    route: Route,
-    replies: tuple[ReplyConsumer, ...] = (),
-    delay_ms: int = 0,
-) -> None:
+def _hold(channel: Channel, routed: Routed) -> None:
     """Until tx.commit."""
     transaction = channel.tx
     assert transaction is not None
-    transaction.publish(run, queues, properties, route, replies, delay_ms)
+    transaction.publish(routed)
     if transaction.nbytes > max(TX_BYTES_MAX, channel.node.limits.message_bytes_max):
         raise AMQPPreconditionFailed(f"transaction of {transaction.nbytes} bytes is too large")
 

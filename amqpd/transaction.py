@@ -23,40 +23,32 @@ if TYPE_CHECKING:
     from amqpd.routing import Route
 
 
-# What a run costs in memory beside its bytes.
-RUN_BYTES = 256
+# What a run costs in memory beside its bytes, and each queue that it was routed to.
+RUN_BYTES, QUEUE_BYTES = 256, 8
 
 
-class Held(NamedTuple):
-    """A publish that waits for the commit: the arguments of `publishing.accept`."""
+class Routed(NamedTuple):
+    """A publish that is checked and routed: what `publishing.accept` takes beside the channel, in this order."""
 
     run: Run
     queues: tuple[Queue, ...]
     properties: Properties
     route: Route
-    replies: tuple[ReplyConsumer, ...]
-    delay_ms: int
+    replies: tuple[ReplyConsumer, ...] = ()
+    delay_ms: int = 0
 
 
 class Transaction:
     def __init__(self) -> None:
         self.nbytes = 0
         """what the publishes take in memory, about"""
-        self.publishes: list[Held] = []
+        self.publishes: list[Routed] = []
         self.settled: list[tuple[list[Delivered], bool | None]] = []
 
-    def publish(
-        self,
-        run: Run,
-        queues: tuple[Queue, ...],
-        properties: Properties,
-        route: Route,
-        replies: tuple[ReplyConsumer, ...],
-        delay_ms: int,
-    ) -> None:
-        """What `publishing.accept` is to do at the commit."""
-        self.publishes.append(Held(run, queues, properties, route, replies, delay_ms))
-        self.nbytes += run.nbytes + RUN_BYTES
+    def publish(self, routed: Routed) -> None:
+        """Keep it for the commit."""
+        self.publishes.append(routed)
+        self.nbytes += routed.run.nbytes + RUN_BYTES + QUEUE_BYTES * len(routed.queues)
 
     def settle(self, entries: list[Delivered], requeue: bool | None) -> None:
         self.settled.append((entries, requeue))

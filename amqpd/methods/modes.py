@@ -43,9 +43,8 @@ def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
     transaction = _required(channel)
     channel.tx = Transaction()
     complete = True
-    for held in transaction.publishes:
-        queues = tuple(_of_now(channel, held.queues))
-        complete &= accept(channel, held.run, queues, held.properties, held.route, held.replies, held.delay_ms)
+    for routed in transaction.publishes:
+        complete &= accept(channel, *routed._replace(queues=tuple(_of_now(channel, routed.queues))))
     for entries, requeue in transaction.settled:
         channel.let_go(entries, requeue)
     if not complete:

@@ -17,6 +17,7 @@ from itertools import islice
 import pytest
 from pamqp import body, commands, frame, header
 
+from amqpd import publishing
 from amqpd.exchanges.sublist import CACHE_ENTRIES_MAX as SUBLIST_ENTRIES_MAX
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX
 from amqpd.histories import EXCHANGE_BYTES_MAX
@@ -403,6 +404,22 @@ def test_a_transaction_is_bounded() -> None:
     assert (close.reply_code, (close.class_id, close.method_id)) == (406, (60, 40))
     assert "too large" in close.reply_text
     assert queue_of(harness).backlog.ready == 0
+
+
+def test_a_transaction_counts_the_queues_that_each_publish_goes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exchange that looks at headers is asked each time, and each answer is a list of its own."""
+    monkeypatch.setattr(publishing, "TX_BYTES_MAX", 1_000_000)
+    harness = Harness(Limits(message_bytes_max=1000))
+    client = harness.client()
+    for number in range(200):
+        client.declare(f"q{number}")
+        client.call(commands.Queue.Bind(queue=f"q{number}", exchange="amq.headers"), commands.Queue.BindOk)
+    client.call(commands.Tx.Select(), commands.Tx.SelectOk)
+    one = publish_bytes(b"", "k", "amq.headers", headers={"a": 1}) + publish_bytes(b"", "k", "amq.headers")
+    with traced() as resident:
+        while not client.connection.channels[1].closing:
+            client.connection.receive(one * 10)
+    assert resident[0] < 3_000_000
 
 
 def test_the_consumers_of_a_channel_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
