@@ -61,7 +61,7 @@ class Mortality:
         limited = settings.max_length is not None or settings.max_length_bytes is not None
         drops = settings.overflow == DROP_HEAD or (settings.quorum and settings.overflow == REJECT_PUBLISH_DLX)
         self._drops = limited and drops
-        self.refuses = limited and not drops
+        self._queue.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
         self._queue.backlog.buries = settings.dead_letter_exchange is not None
         self.always = self._drops or self._expires
@@ -157,13 +157,13 @@ class Mortality:
         """How many of the run's messages may come in now: what the limits leave, and what waiting consumers would
         take at once."""
         queue, settings, count = self._queue, self._queue.settings, run.count
-        if not self.refuses:
+        if not queue.refuses:
             return count
         if self._left(run.body_size) < count and queue.consumers and not self._burying:
             queue.dispatch()
         left = self._left(run.body_size)
         if left < count and not queue.backlog.ready and settings.max_length != 0:
-            left += sum(consumer.credit() for group in queue.consumers.groups for consumer in group)
+            left += sum(consumer.credit() for group in queue.consumers.served for consumer in group)
         return max(0, min(count, left))
 
     def _left(self, body_size: int) -> int:

@@ -57,10 +57,14 @@ class Queue:
             self.backlog = Backlog(record.id, host.journal, record.durable, self.settings.quorum)
         self.wake_ms: int | None = None
         """the host's: when it will look at the queue by itself"""
+        self._stores_all = self.settings.quorum
+        """also what need not outlive a restart"""
         self.facts = Facts(host.now_ms)
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         self.getters: deque[tuple[bool, Getter]] = deque()
         self.deleted = False
+        self.refuses = False
+        """over a limit it does not take a publish, instead of letting older messages go"""
         self.mortality = Mortality(self)
         self.reading = False
         """a read of this queue is under way"""
@@ -82,11 +86,6 @@ class Queue:
         self.record = record
         self.settings = settings_of(record.arguments, policy)
         self.mortality.settings_changed()
-
-    @property
-    def refuses(self) -> bool:
-        """Over a limit it does not take a publish, instead of letting older messages go."""
-        return self.mortality.refuses
 
     def used(self) -> None:
         """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
@@ -121,7 +120,7 @@ class Queue:
             deadline_ms = self.mortality.deadline(properties, now_ms)
         if self._levels is not None:
             return self._levels.publish(run, properties.persistent, now_ms, deadline_ms, properties.priority)
-        persistent = properties.persistent or self.settings.quorum
+        persistent = properties.persistent or self._stores_all
         return self.backlog.publish(run, persistent, now_ms, deadline_ms)
 
     # Settling
@@ -187,13 +186,13 @@ class Queue:
         if backlog.ready and self.consumers.gives_way:
             self.consumers.hand_over()
         if backlog.ready:
-            for group in self.consumers.groups:
+            for group in self.consumers.served:
                 waiting = self._serve(group)
                 if not waiting:
                     break
         if mortal:
             mortality.after()
-        backlog.mark_delivered(bool(self.consumers))
+        backlog.mark_delivered(self.consumers.count > 0)
         if waiting or facts.waiting or now_ms >= facts.sample_due_ms:
             facts.waits(waiting, now_ms)
 
@@ -208,7 +207,7 @@ class Queue:
                 without += 1
                 group.rotate(-1)
                 continue
-            piece = self._take(min(credit, self._portion(len(group))))
+            piece = self._take(credit if len(group) == 1 else min(credit, self._portion(len(group))))
             if piece is None:
                 return False
             without = 0
@@ -223,14 +222,11 @@ class Queue:
         return bool(backlog.ready)
 
     def _portion(self, count: int) -> int:
-        if count == 1:
-            return self.backlog.ready
         return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (EXACT_TURNS_MESSAGES * count)))
 
     def _take(self, limit: int) -> Piece | None:
         backlog = self.backlog
-        counted = bool(self.mortality.counts)
-        piece = self.mortality.take_counted(limit) if counted else backlog.take(limit)
+        piece = self.mortality.take_counted(limit) if self.mortality.counts else backlog.take(limit)
         if piece is not None:
             count, facts = piece[2] - piece[1], self.facts
             facts.delivered += count

@@ -25,13 +25,14 @@ class Turns:
         self.gives_way = gives_way and single_active
         self._groups: list[tuple[int, deque[Subscriber]]] = []
         """(-priority, consumers)"""
-        self._served: list[deque[Subscriber]] = []
-        self._count = 0
+        self.served: list[deque[Subscriber]] = []
+        """to be served in this order; who was served goes to the end of its group"""
+        self.count = 0
         self.active: Subscriber | None = None
         """the single active consumer, if there is to be only one"""
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator[Subscriber]:
         """Highest priority first."""
@@ -41,11 +42,6 @@ class Turns:
     def __contains__(self, consumer: object) -> bool:
         return any(each is consumer for each in self)
 
-    @property
-    def groups(self) -> list[deque[Subscriber]]:
-        """To be served in this order; who was served goes to the end of its group."""
-        return self._served
-
     def add(self, consumer: Subscriber) -> None:
         for key, group in self._groups:
             if key == -consumer.priority:
@@ -53,7 +49,7 @@ class Turns:
                 break
         else:
             insort(self._groups, (-consumer.priority, deque((consumer,))), key=lambda each: each[0])
-        self._count += 1
+        self.count += 1
         self._choose()
 
     def remove(self, consumer: Subscriber) -> bool:
@@ -63,7 +59,7 @@ class Turns:
                 group.remove(consumer)
                 if not group:
                     del self._groups[index]
-                self._count -= 1
+                self.count -= 1
                 if consumer is self.active:
                     self.active = None
                 self._choose()
@@ -73,17 +69,17 @@ class Turns:
     def clear(self) -> list[Subscriber]:
         """All of them, who are not here any more."""
         consumers = list(self)
-        self._groups, self._served, self._count, self.active = [], [], 0, None
+        self._groups, self.served, self.count, self.active = [], [], 0, None
         return consumers
 
     def hand_over(self) -> None:
         """An active consumer that gives way may have settled everything."""
-        if self.gives_way and self.active is not None and not self._served:
+        if self.gives_way and self.active is not None and not self.served:
             self._choose()
 
     def _choose(self) -> None:
         if not self._single_active:
-            self._served = [group for _, group in self._groups]
+            self.served = [group for _, group in self._groups]
             return
         best, active = next(iter(self), None), self.active
         if active is None or (
@@ -91,4 +87,4 @@ class Turns:
         ):
             self.active = active = best
         waits = self.gives_way and active is not None and best is not None and best.priority > active.priority
-        self._served = [deque((active,))] if active is not None and not waits else []
+        self.served = [deque((active,))] if active is not None and not waits else []

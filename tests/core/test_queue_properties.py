@@ -193,7 +193,7 @@ def test_turns_are_by_priority_and_one_is_active(single: bool, gives_way: bool, 
         turns.hand_over()
         assert len(turns) == len(here)
         assert [each.priority for each in turns] == sorted((each.priority for each in here), reverse=True)
-        served = [each for group in turns.groups for each in group]
+        served = [each for group in turns.served for each in group]
         if not single:
             assert {id(each) for each in served} == {id(each) for each in here}
             continue
