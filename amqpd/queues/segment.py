@@ -15,7 +15,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
-from amqpd.queues.arrivals import ARRIVAL_MS, Arrivals
+from amqpd.queues.arrivals import Arrivals
 from amqpd.queues.deadlines import Deadlines
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ COMPACT_BYTES_MIN = 4096
 class Segment:
     __slots__ = (
         "arrivals",
+        "arrived_ms",
         "batch",
         "body_bytes",
         "body_size",
@@ -81,6 +82,8 @@ class Segment:
         """what of `body_bytes` counts as unacked, while it is on disk only and its bodies differ in size"""
         self.published_ms = 0
         """when its first message came, in ms since the epoch"""
+        self.arrived_ms = 0
+        """when its last message came"""
         self.arrivals: Arrivals | None = None
         """of the later ones, if they came later"""
         self.deadlines: Deadlines | None = None
@@ -106,12 +109,13 @@ class Segment:
         count, size = run.count, run.body_size
         offset = self.last - self.first + 1
         if not self.runs:
-            self.published_ms = now_ms
+            self.published_ms = self.arrived_ms = now_ms
             self.body_size = size
         else:
             if size != self.body_size:
                 self.body_size = -1
-            if now_ms - self.published_ms >= ARRIVAL_MS:
+            if now_ms != self.arrived_ms:
+                self.arrived_ms = now_ms
                 if self.arrivals is None:
                     self.arrivals = Arrivals(self.published_ms)
                 self.arrivals.add(offset, now_ms)
