@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from amqpd.node import Node
     from amqpd.queues.queue import Queue
 
+# Of `QueueHost.letters_left`, beside 1 for each death in the letter: about what it takes. A copy of another one is 1.
+LETTER_COST = 4
+
 
 def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
     """Take care of messages low..high-1 of the run. How many of them may leave their queue, from the first on."""
@@ -39,19 +42,19 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
         copied = mould.copy(run, low, state)
         if copied is not None:
             node.letters_left -= 1
-            return _post(node, queue, copied, mould.properties, mould.targets, mould.targets)
+            return _post(node, queue, copied, mould.properties, mould.found, mould.targets)
     part = run if count == run.count else run.part(low, high)
     properties = node.properties.read(part.properties)
     letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms)
     found = route_again(node, queue.record.vhost, letter.run, letter.routing_keys)
-    node.letters_left -= 1 + len(letter.deaths)
+    node.letters_left -= LETTER_COST + len(letter.deaths)
     targets = [target for target in found if not is_cycle(target.record.name, letter.deaths)]
     new_properties = node.properties.read(letter.run.properties)
     if count == 1 and properties.expiration is not None:
         route = node.routes.find(node, queue.record.vhost, *run_names(letter.run))
         if found and len(letter.routing_keys) == 1 and found is route.queues:
             made = mould_of(
-                *(state, part, new_properties, targets),
+                *(state, part, new_properties, found, targets),
                 lambda like: (
                     dead_letter(
                         *(
