@@ -30,6 +30,7 @@ test: $(DEV_STAMP) ## run the tests, and the conformance suite without what is s
 
 test-heavy: $(DEV_STAMP) ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
+	AMQPD_MODEL_STEPS=500000 AMQPD_MODEL_SEED=$$(date +%s) $(PY) -m pytest -q -n $(WORKERS) -o timeout=1200 tests/core/test_model.py
 	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/core/test_fuzz.py
 
 lint: $(DEV_STAMP) ## check style and types

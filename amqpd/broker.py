@@ -37,11 +37,14 @@ from amqpd.journal.sqlite import SqliteDisk
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.limits import Limits
 from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
+from amqpd.messages import Messages
 from amqpd.methods import METHODS
 from amqpd.node import Node, Read
 from amqpd.notify import notify_ready, notify_stopping
 from amqpd.operations import Operations
+from amqpd.overview import overview
 from amqpd.pump import Pump
+from amqpd.sampling import run_samples
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
 from amqpd.security.logins import Logins
@@ -143,10 +146,12 @@ class Broker:
         """Accept and serve until `stop`, then drain."""
         operations = Operations(self.node, self.pump.settle, self._board)
         transients = Transients(self.node)
+        messages = Messages(self.node, self._reader, self.pump.settle)
         control = ControlServer(
             self._settings.data_dir,
             {"refresh": self._refresh, "status": self._status, **operations.handlers, **transients.handlers},
             {**operations.listings, **transients.listings},
+            messages.streams,
         )
         alarms = Alarms(self._settings, self._alarm)
         async with trio.open_nursery() as nursery:
@@ -159,6 +164,7 @@ class Broker:
                 self.pump.run_timers,
                 self.pump.run_wakes,
                 self.pump.run_measurements,
+                partial(run_samples, self.node),
             ):
                 nursery.start_soon(task)
             await nursery.start(alarms.run)
@@ -231,14 +237,7 @@ class Broker:
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "connections": len(self.node.connections),
-            "queues": len(self.node.queues),
-            "messages_ready": sum(queue.backlog.ready for queue in self.node.queues.values()),
-            "messages_unacknowledged": sum(queue.backlog.unacked for queue in self.node.queues.values()),
-            "message_bytes_in_memory": sum(queue.backlog.memory_bytes for queue in self.node.queues.values()),
-            "alarms": sorted(self.node.alarms),
-        }
+        return overview(self.node)
 
 
 def steady_clock_ms() -> Callable[[], int]:
@@ -267,6 +266,8 @@ def server_properties(settings: Settings) -> Mapping[str, Any]:
             "consumer_cancel_notify": True,
             "connection.blocked": True,
             "authentication_failure_close": True,
+            "consumer_priorities": True,
             "per_consumer_qos": True,
+            "direct_reply_to": True,
         },
     }

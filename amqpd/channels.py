@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
 from pamqp.exceptions import (
-    AMQPChannelError,
+    AMQPCommandInvalid,
     AMQPFrameError,
     AMQPPreconditionFailed,
     AMQPSoftError,
@@ -120,7 +120,8 @@ class Channel:
         method = read_method(payload)
         handler = self.node.methods.get(type(method))
         if handler is None:
-            raise AMQPChannelError(f"unexpected method {method.name.lower()} on channel {self.id}")
+            # One that only brokers send, or of the connection.
+            raise AMQPCommandInvalid("unimplemented method")
         handler(self, method)
 
     def _handle_closing(self, kind: int, payload: bytes) -> None:

@@ -6,7 +6,7 @@ that, when the command is a listing, any number of lines {"ok": true, "rows": [.
 Rules: 1. Who may write the data directory may command the broker: the socket is 0600 in a directory of 0700,
 there is no other check. 2. Lines, connections and idle time are bounded. 3. A handler refuses by raising
 `ControlError`; any other exception is a bug of ours: it is logged with its traceback, answered, and the
-broker goes on.
+broker goes on. Unless it says that the node cannot: a failure of its own, or damage in what it reads.
 Not here: the commands (`commands/`), who is running (`datadir.py` holds the lock).
 """
 
@@ -16,8 +16,10 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import tempfile
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import structlog
 import trio
 
 from amqpd.errors import NodeFailure
+from amqpd.journal.records import JournalDamaged
 
 SOCKET_NAME = "control.sock"
 # A line holds one command, or its answer, or a page of it.
@@ -44,6 +47,11 @@ PATH_BYTES_MAX = 103
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 Listing = Callable[[dict[str, Any]], Iterable[dict[str, Any]]]
+Stream = Callable[[dict[str, Any]], AsyncGenerator[list[dict[str, Any]], None]]
+
+# pid, uid, gid (unix(7), SO_PEERCRED).
+_CREDENTIALS = struct.Struct("iII")
+_caller: ContextVar[int | None] = ContextVar("caller", default=None)
 
 log = structlog.get_logger(room="control")
 
@@ -150,14 +158,20 @@ class ControlServer:
 
     `handlers` maps a command's name to an async function from its arguments to its result (both JSON
     objects), `listings` to a function from its arguments to rows (JSON objects). Rows are taken one by one while the
-    broker goes on between pages, so a listing walks over a copy of what it lists."""
+    broker goes on between pages, so a listing walks over a copy of what it lists. `streams` are for rows that have to
+    be waited for: an async iterator over lists of them, each sent at once, the empty ones too, as a sign of life."""
 
     def __init__(
-        self, data_dir: Path, handlers: Mapping[str, Handler], listings: Mapping[str, Listing] | None = None
+        self,
+        data_dir: Path,
+        handlers: Mapping[str, Handler],
+        listings: Mapping[str, Listing] | None = None,
+        streams: Mapping[str, Stream] | None = None,
     ) -> None:
         self._data_dir = data_dir
         self._handlers = dict(handlers)
         self._listings = dict(listings or {})
+        self._streams = dict(streams or {})
         self._connections = 0
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -183,6 +197,7 @@ class ControlServer:
             if self._connections > CONNECTIONS_MAX:
                 await _send(stream, _refusal(f"more than {CONNECTIONS_MAX} control connections: try again"))
                 return
+            _caller.set(_uid(stream))
             received = bytearray()
             while True:
                 with trio.fail_after(IDLE_TIMEOUT_S):
@@ -208,6 +223,11 @@ class ControlServer:
             if command in self._listings:
                 await _send_rows(stream, self._listings[command](arguments))
                 result: dict[str, Any] = {}
+            elif command in self._streams:
+                async with contextlib.aclosing(self._streams[command](arguments)) as pages:
+                    async for page in pages:
+                        await _send_rows(stream, page) if page else await _send(stream, {"ok": True, "rows": []})
+                result = {}
             elif command in self._handlers:
                 result = await self._handlers[command](arguments)
             else:
@@ -215,12 +235,26 @@ class ControlServer:
             answer = {"ok": True, "result": result}
         except ControlError as error:
             answer = _refusal(str(error))
-        except (NodeFailure, trio.BrokenResourceError, trio.TooSlowError):
+        except (NodeFailure, JournalDamaged, trio.BrokenResourceError, trio.TooSlowError):
             raise
         except Exception:
             log.exception("control command failed", command=command)
             answer = _refusal(f"{command} failed inside the broker: see its log")
         await _send(stream, answer)
+
+
+def caller_uid() -> int | None:
+    """The user id of the process that gave the command that is being carried out; None where the system does not
+    say."""
+    return _caller.get()
+
+
+def _uid(stream: trio.SocketStream) -> int | None:
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    credentials = stream.socket.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])
 
 
 def _refusal(sentence: str) -> dict[str, Any]:

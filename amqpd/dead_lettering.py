@@ -42,7 +42,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
         copied = mould.copy(run, low, state)
         if copied is not None:
             node.letters_left -= 1
-            return _post(node, queue, copied, mould.properties, mould.found, mould.targets)
+            return _post(node, queue, copied, mould.properties, True, mould.targets)
     part = run if count == run.count else run.part(low, high)
     properties = node.properties.read(part.properties)
     letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms)
@@ -54,7 +54,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
         route = node.routes.find(node, queue.record.vhost, *run_names(letter.run))
         if found and len(letter.routing_keys) == 1 and found is route.queues:
             made = mould_of(
-                *(state, part, new_properties, found, targets),
+                *(state, part, new_properties, targets),
                 lambda like: (
                     dead_letter(
                         *(
@@ -70,17 +70,17 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
             )
             if made is not None:
                 moulds[reason] = made
-    return _post(node, queue, letter.run, new_properties, found, targets)
+    return _post(node, queue, letter.run, new_properties, bool(found), targets)
 
 
 def _post(
-    node: Node, queue: Queue, letter: Run, properties: Properties, found: Sequence[Queue], targets: Sequence[Queue]
+    node: Node, queue: Queue, letter: Run, properties: Properties, routed: bool, targets: Sequence[Queue]
 ) -> int:
-    """Into those of the queues that it may go back into."""
+    """Into those of the queues that it may go back into; `routed`: there are others, or were."""
     taken = letter.count
     if queue.settings.at_least_once:
         taken = min((target.room(letter) for target in targets), default=taken)
-        if not found or taken <= 0:
+        if not routed or taken <= 0:
             return 0
     for target in targets:
         room = min(taken, target.room(letter)) if target.refuses else taken

@@ -5,7 +5,8 @@ consumer, queue, exchange or binding, in no promised order.
 Rules: 1. Pure, and nothing is changed. 2. Rows are made one by one over a copy of the names, because the broker goes
 on between them: what has gone by then is left out. 3. The names of the members are those of RabbitMQ's management
 interface where it has one for the same thing.
-Not here: paging and bounds (`control.py`), the commands that print rows (`commands/`), counting (`queues/facts.py`).
+Not here: paging and bounds (`control.py`), the commands that print rows (`commands/`), what is known of one queue
+(`queue_facts.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amqpd.definitions.values import to_json
-from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
+from amqpd.overview import unroutable_of, vhosts
+from amqpd.queue_facts import queue_facts
 from amqpd.states import State
 from amqpd.topology.policies import NO_POLICY
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 Row = dict[str, Any]
-TOTALS = ("accepted", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
 Filters = Mapping[str, Any]
 """`vhost`, `user`: a name, or None for all"""
 
@@ -74,17 +75,21 @@ def channels(node: Node, filters: Filters) -> Iterator[Row]:
 
 
 def consumers(node: Node, filters: Filters) -> Iterator[Row]:
+    """`queue` is a filter too."""
     for connection in list(node.connections.values()):
         if not _wanted(filters, connection.vhost, connection.user):
             continue
         for channel in list(connection.channels.values()):
             for consumer in list(channel.consumers.values()):
+                if filters.get("queue") not in (None, consumer.queue.record.name):
+                    continue
                 yield {
                     "vhost": connection.vhost,
                     "queue": consumer.queue.record.name,
                     "connection": connection.name,
                     "connection_id": connection.id,
                     "channel": channel.id,
+                    "user": connection.user,
                     "consumer_tag": consumer.tag,
                     "ack_required": not consumer.no_ack,
                     "exclusive": consumer.exclusive,
@@ -105,33 +110,9 @@ def queues(node: Node, filters: Filters) -> Iterator[Row]:
 
 
 def queue_row(node: Node, queue: Queue) -> Row:
-    record, backlog, facts, now_ms = queue.record, queue.backlog, queue.facts, node.now_ms
-    oldest_ms = backlog.oldest_ms()
-    vhost = node.topology.vhosts.get(record.vhost)
-    policy = NO_POLICY if vhost is None else vhost.policy_of("queue", record.name, queue.settings.type)
-    return {
-        "vhost": record.vhost,
-        "name": record.name,
-        "type": queue.settings.type,
-        "durable": record.durable,
-        "auto_delete": record.auto_delete,
-        "exclusive": record.exclusive,
-        "arguments": to_json(record.arguments),
-        "policy": policy.name,
-        "operator_policy": policy.operator_name,
-        "messages_ready": backlog.ready,
-        "messages_unacknowledged": backlog.unacked,
-        "messages": backlog.ready + backlog.unacked,
-        "message_bytes_ready": backlog.ready_bytes,
-        "message_bytes_unacknowledged": backlog.unacked_bytes,
-        "message_bytes_in_memory": backlog.memory_bytes,
-        "oldest_message_age_s": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
-        "consumers": len(queue.consumers),
-        "consumer_utilisation": round(facts.utilisation(now_ms), 3),
-        "rates": {name: round(rate, 1) for name, rate in facts.rates(now_ms).items()},
-        "totals": {name: getattr(facts, name) for name in TOTALS},
-        "time_in_queue_ms": dict(zip([*map(str, TIME_IN_QUEUE_MS), "more"], facts.time_in_queue, strict=True)),
-    }
+    vhost = node.topology.vhosts.get(queue.record.vhost)
+    policy = NO_POLICY if vhost is None else vhost.policy_of("queue", queue.record.name, queue.settings.type)
+    return queue_facts(queue, node.now_ms, policy)
 
 
 def exchanges(node: Node, filters: Filters) -> Iterator[Row]:
@@ -148,6 +129,7 @@ def exchanges(node: Node, filters: Filters) -> Iterator[Row]:
                 "auto_delete": record.auto_delete,
                 "internal": record.internal,
                 "arguments": to_json(record.arguments),
+                "unroutable": unroutable_of(node, name, record.name),
             }
 
 
@@ -174,6 +156,7 @@ LISTINGS: Mapping[str, Callable[[Node, Filters], Iterator[Row]]] = {
     "queue list": queues,
     "exchange list": exchanges,
     "binding list": bindings,
+    "vhost status": vhosts,
 }
 """by the command that asks; that of connections needs the time too"""
 

@@ -21,7 +21,7 @@ import trio
 from amqpd import inventory
 from amqpd.alarm_board import AlarmBoard, RefusedAlarm
 from amqpd.connection import Connection
-from amqpd.control import ControlError, Handler, Listing
+from amqpd.control import ControlError, Handler, Listing, caller_uid
 from amqpd.node import Node
 from amqpd.states import State
 
@@ -72,7 +72,7 @@ class Operations:
                 self._settle()
                 await trio.lowlevel.checkpoint()
         self._settle()
-        log.warning("connections closed by an operator", count=closed, reason=reason)
+        log.warning("connections closed by an operator", count=closed, reason=reason, uid=caller_uid())
         return {"closed": closed}
 
     def _named(self, arguments: Arguments) -> list[Connection]:
@@ -102,7 +102,7 @@ class Operations:
         except RefusedAlarm as error:
             raise ControlError(str(error)) from None
         if new:
-            log.warning("alarm set by an operator: publishers wait", alarm=kind)
+            log.warning("alarm set by an operator: publishers wait", alarm=kind, uid=caller_uid())
         self._settle()
         return {"new": new}
 
@@ -112,7 +112,7 @@ class Operations:
             self._board.clear_by_operator(kind)
         except RefusedAlarm as error:
             raise ControlError(str(error)) from None
-        log.info("alarm cleared by an operator", alarm=kind)
+        log.info("alarm cleared by an operator", alarm=kind, uid=caller_uid())
         self._settle()
         return {"still_on": sorted(alarm.source for alarm in self._board.alarms if alarm.kind == kind)}
 

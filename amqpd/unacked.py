@@ -11,6 +11,7 @@ Source: AMQP 0-9-1 section 3.1.8; delivery tags are scoped to the channel.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Unacked:
         self._start = 0
         """entries before it are settled: taking them off the front one by one would be quadratic"""
         self.count = 0
+
+    def __iter__(self) -> Iterator[Delivered]:
+        """In the order of their tags."""
+        return iter(self._entries[self._start :])
 
     @property
     def oldest(self) -> Delivered | None:

@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace, brokers: list[Broker]) -> int:
     try:
         run_all(
             brokers,
-            [SCENARIOS[name] for name in options.scenarios or SCENARIOS],
+            [SCENARIOS[name] for name in options.scenarios or _quick()],
             rounds=options.rounds,
             seconds=options.seconds,
             warmup_s=options.warmup,
@@ -75,6 +75,11 @@ def _run(options: argparse.Namespace, brokers: list[Broker]) -> int:
             Path(options.json).parent.mkdir(parents=True, exist_ok=True)
             Path(options.json).write_text(json.dumps(value, indent=2) + "\n")
     return 1 if any(outcome.result is None for outcome in outcomes) else 0
+
+
+def _quick() -> list[str]:
+    """What is run when nothing is named."""
+    return [name for name, scenario in SCENARIOS.items() if not scenario.takes_long]
 
 
 def _brokers(options: argparse.Namespace, stack: ExitStack, parser: argparse.ArgumentParser) -> list[Broker]:
@@ -139,7 +144,7 @@ def _progress(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench", description="Measure AMQP 0-9-1 brokers side by side.")
     add = parser.add_argument
-    add("scenarios", nargs="*", metavar="SCENARIO", help="names from --list; all without any")
+    add("scenarios", nargs="*", metavar="SCENARIO", help="names from --list; all the quick ones without any")
     add("--list", action="store_true", help="list the scenarios and exit")
     add("--amqpd", action="store_true", help="start a private amqpd from this checkout")
     add(

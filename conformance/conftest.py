@@ -22,7 +22,7 @@ from conformance.broker import Broker, running_broker
 from conformance.outcomes import PROPERTY, Recorder
 from conformance.rules import applies
 from tests.clients.brokers import Connect, connections
-from tests.clients.wire import Wire
+from tests.clients.wire import METHOD, Wire, frame_bytes, short_string
 
 OpenWire = Callable[..., Wire]
 # Everything in them waits for the broker's own time.
@@ -99,9 +99,7 @@ def unique(_cleaner: Wire) -> Iterator[Names]:
 
 def _named(index: int, name: str) -> bytes:
     """A deletion by hand: pamqp refuses to send names with characters, or a length, that RabbitMQ takes."""
-    raw = name.encode()
-    payload = index.to_bytes(4, "big") + b"\0\0" + bytes([len(raw)]) + raw + b"\0"
-    return b"\x01\0\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce"
+    return frame_bytes(METHOD, index.to_bytes(4, "big") + b"\0\0" + short_string(name) + b"\0")
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def rules(module: ModuleType) -> list[Rule]:
                     stated[0].kwargs["source"],
                     stated[0].kwargs["sentence"],
                     math.prod(len(list(mark.args[1])) for mark in sets),
-                    tuple(_differences(marks, sets)),
+                    tuple(_differences([*_of_module(module), *marks], sets)),
                 )
             )
     return found
@@ -157,6 +157,12 @@ def _summary(results: dict[str, Results | None]) -> str:
             shown = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
             said.append(f"{product} {found.version}: {shown}.")
     return " ".join(said)
+
+
+def _of_module(module: ModuleType) -> list[Any]:
+    """Marks of all its tests."""
+    marks = getattr(module, "pytestmark", [])
+    return marks if isinstance(marks, list) else [getattr(marks, "mark", marks)]
 
 
 def _differences(marks: list[Any], sets: list[Any]) -> Iterator[Difference]:

@@ -6,12 +6,11 @@ Not here: the client itself (`tests/clients/wire.py`).
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from pamqp import base, commands
 
-from tests.clients.wire import METHOD, Message, Wire, decode_method, described, publish_bytes
+from tests.clients.wire import METHOD, Message, Wire, decode_method, described, frame_bytes, publish_bytes
 
 Basic, Queue = commands.Basic, commands.Queue
 
@@ -70,8 +69,7 @@ def get(client: Wire, queue: str, *, no_ack: bool = True) -> Message | None:
     if isinstance(method := decode_method(payload), Basic.GetEmpty):
         return None
     assert isinstance(method, Basic.GetOk), described(method)
-    head = struct.pack(">BHI", METHOD, 1, len(payload))
-    client.buffer[:0] = head + payload + b"\xce"
+    client.buffer[:0] = frame_bytes(METHOD, payload)
     return client.read_message()[1]
 
 

@@ -13,7 +13,7 @@ from conformance.conftest import Names, OpenWire
 from conformance.rules import differs, rule
 from conformance.talk import alive, ask, bodies, check_close, confirmed, get, new_queue, publish, refused
 from tests.clients.brokers import Connect
-from tests.clients.wire import Wire, publish_bytes
+from tests.clients.wire import HEADER, Wire, frame_bytes, publish_bytes
 
 Basic, Channel, Confirm, Exchange, Queue, Tx = (
     commands.Basic,
@@ -76,7 +76,7 @@ def test_other_delivery_modes(client: Wire, broker: Broker, mode: int) -> None:
     queue = new_queue(client)
     head = b"\x00\x3c\x00\x00" + bytes(8) + b"\x10\x00" + bytes([mode])
     client.send(Basic.Publish(0, "", queue), channel=1)
-    client.send_bytes(b"\x02\x00\x01" + len(head).to_bytes(4, "big") + head + b"\xce")
+    client.send_bytes(frame_bytes(HEADER, head))
     if broker.is_("rabbitmq<4"):
         check_close(client.closed(), 406)
         return
@@ -163,7 +163,7 @@ def test_return_before_ack(client: Wire, unique: Names) -> None:
     returned, acked = [], 0
     while acked < 3:
         kind, _, payload = client.read_frame()
-        client.buffer[:0] = bytes([kind]) + b"\0\1" + len(payload).to_bytes(4, "big") + payload + b"\xce"
+        client.buffer[:0] = frame_bytes(kind, payload)
         if payload[:4] == b"\x00\x3c\x00\x32":
             returned.append(client.read_message()[1].body)
         else:

@@ -55,9 +55,12 @@ def test_close(client: Wire) -> None:
 
 @rule("AMQP 0-9-1 section 1.5.2.5", "Closes of a channel that cross are both answered.")
 def test_closes_that_cross(client: Wire) -> None:
-    frames = (Basic.Ack(9), Channel.Close(200, "", 0, 0), Channel.CloseOk(), Channel.Open())
+    client.send(Basic.Ack(9), channel=1)
+    client.expect(Channel.Close)
+    # Ours was on its way before theirs came.
+    frames = (Channel.Close(200, "", 0, 0), Channel.CloseOk(), Channel.Open())
     client.send_bytes(b"".join(frame.marshal(each, 1) for each in frames))
-    client.expect(Channel.Close, Channel.CloseOk, Channel.OpenOk)
+    client.expect(Channel.CloseOk, Channel.OpenOk)
 
 
 @rule("AMQP 0-9-1 section 1.5.2.5", "After its own close the broker takes no more on the channel, until close-ok.")
@@ -139,10 +142,3 @@ def test_flow_off(client: Wire, broker: Broker) -> None:
     client.send(Channel.Flow(active=True), channel=1)
     assert client.expect(Channel.FlowOk).active is True
     assert client.read_message()[1].body == b"x"
-
-
-@rule("AMQP 0-9-1 section 1.5.2.6", "A close-ok that nothing asked for does no harm to the connection.")
-def test_close_ok_out_of_the_blue(client: Wire) -> None:
-    client.open_channel(2)
-    client.send(Channel.CloseOk(), channel=1)
-    assert isinstance(client.call(Basic.Qos(), channel=2), Basic.QosOk)

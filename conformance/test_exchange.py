@@ -9,7 +9,7 @@ from conformance.broker import Broker
 from conformance.conftest import Names
 from conformance.rules import differs, rule
 from conformance.talk import alive, ask, bodies, check_close, new_queue, publish, refused
-from tests.clients.wire import Wire
+from tests.clients.wire import METHOD, Wire, frame_bytes, short_string
 
 Basic, Channel, Exchange, Queue = commands.Basic, commands.Channel, commands.Exchange, commands.Queue
 TYPES = ["direct", "fanout", "topic", "headers"]
@@ -253,13 +253,7 @@ def test_a_missing_alternate(client: Wire, unique: Names) -> None:
 
 @rule("RabbitMQ: exchanges", "Carriage returns and line feeds are no part of a name.")
 def test_names_without_line_ends(client: Wire, unique: Names) -> None:
-    client.send_bytes(declare_bytes(unique("x") + "\r\n"))
+    name = short_string(unique("x") + "\r\n")
+    client.send_bytes(frame_bytes(METHOD, b"\x00\x28\x00\x0a\x00\x00" + name + b"\x06direct" + bytes(5)))
     client.expect(Exchange.DeclareOk)
     ask(client, Exchange.Declare(exchange=unique("x"), passive=True))
-
-
-def declare_bytes(name: str) -> bytes:
-    """By hand: pamqp refuses such names."""
-    raw = name.encode()
-    payload = b"\x00\x28\x00\x0a\x00\x00" + bytes([len(raw)]) + raw + b"\x06direct\x00\x00\x00\x00\x00"
-    return b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce"

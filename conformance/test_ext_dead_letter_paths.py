@@ -159,7 +159,20 @@ def test_the_exchange_may_come_later(channel, unique):
 
 
 @rule("RabbitMQ: dlx#routing", "Dead letters take all their keys along: the routing key, CC and BCC.")
-@pytest.mark.parametrize("header", ["CC", "BCC"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "CC",
+        pytest.param(
+            "BCC",
+            marks=differs(
+                on="amqpd",
+                why="what BCC says is taken off at the publish and kept nowhere: nobody can come to see it, and no "
+                "dead letter goes by it",
+            ),
+        ),
+    ],
+)
 def test_dead_letters_take_all_their_keys(channel, unique, header):
     source, dlx = unique("source"), unique("dlx")
     channel.exchange_declare(dlx, "direct", auto_delete=True)

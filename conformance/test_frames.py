@@ -12,13 +12,9 @@ from conformance.broker import Broker
 from conformance.conftest import OpenWire
 from conformance.rules import differs, rule
 from conformance.talk import alive, ask, bodies, check_close, consume, get, new_queue, publish
-from tests.clients.wire import BODY, HEADER, METHOD, Wire, publish_bytes
+from tests.clients.wire import BODY, HEADER, METHOD, Wire, frame_bytes, publish_bytes
 
 Basic, Channel, Queue = commands.Basic, commands.Channel, commands.Queue
-
-
-def framed(kind: int, payload: bytes, channel: int = 1, end: bytes = b"\xce") -> bytes:
-    return struct.pack(">BHI", kind, channel, len(payload)) + payload + end
 
 
 def method_bytes(method: base.Frame) -> bytes:
@@ -26,7 +22,7 @@ def method_bytes(method: base.Frame) -> bytes:
 
 
 def header_bytes(size: int, class_id: int = 60, weight: int = 0, properties: bytes = b"\0\0") -> bytes:
-    return framed(HEADER, struct.pack(">HHQ", class_id, weight, size) + properties)
+    return frame_bytes(HEADER, struct.pack(">HHQ", class_id, weight, size) + properties)
 
 
 def framing_lost(client: Wire) -> None:
@@ -53,7 +49,7 @@ def test_a_bad_frame_end(client: Wire, end: bytes) -> None:
 @rule("AMQP 0-9-1 section 4.2.3", "A frame of an unknown type closes the connection.")
 @pytest.mark.parametrize("kind", [0, 4, 9, 255])
 def test_an_unknown_frame_type(client: Wire, kind: int) -> None:
-    client.send_bytes(framed(kind, b"x"))
+    client.send_bytes(frame_bytes(kind, b"x"))
     check_close(client.closed("connection"), 501)
 
 
@@ -107,7 +103,7 @@ def test_octet_by_octet(client: Wire) -> None:
 @pytest.mark.parametrize("method_id", [b"\x00\x3c\x00\x09", b"\x00\x63\x00\x01"], ids=["60.9", "99.1"])
 @differs(on="rabbitmq", why="its reader fails on it, and the socket just ends", asserted=True)
 def test_an_unknown_method(client: Wire, method_id: bytes, broker: Broker) -> None:
-    client.send_bytes(framed(METHOD, method_id))
+    client.send_bytes(frame_bytes(METHOD, method_id))
     if broker.name == "rabbitmq":
         assert client.at_end()
     else:
@@ -126,7 +122,7 @@ def test_an_unknown_method(client: Wire, method_id: bytes, broker: Broker) -> No
 )
 @differs(on="rabbitmq", why="501 FRAME_ERROR where the specification speaks of illegal values", asserted=True)
 def test_arguments_that_cannot_be_read(client: Wire, payload: bytes, broker: Broker) -> None:
-    client.send_bytes(framed(METHOD, payload))
+    client.send_bytes(frame_bytes(METHOD, payload))
     check_close(client.closed("connection"), 501 if broker.name == "rabbitmq" else 502)
 
 
@@ -139,7 +135,6 @@ def test_arguments_that_cannot_be_read(client: Wire, payload: bytes, broker: Bro
         pytest.param(Basic.GetEmpty(), id="get-empty"),
     ],
 )
-@differs(on="amqpd", why="not yet: 504 where RabbitMQ has 503 `unimplemented method`")
 def test_a_method_of_the_broker(client: Wire, method: base.Frame) -> None:
     client.send(method, channel=1)
     check_close(client.closed("connection"), 503)
@@ -155,7 +150,7 @@ def test_a_body_in_pieces(client: Wire, pieces: list[int]) -> None:
     data = publish_method(queue) + header_bytes(sum(pieces))
     at = 0
     for piece in pieces:
-        data += framed(BODY, body[at : at + piece])
+        data += frame_bytes(BODY, body[at : at + piece])
         at += piece
     client.send_bytes(data)
     message = get(client, queue)
@@ -175,8 +170,8 @@ def test_an_empty_body(client: Wire) -> None:
 @rule("AMQP 0-9-1 section 4.2.6.2", "A body frame without octets changes nothing while more is due.")
 def test_empty_body_frames(client: Wire) -> None:
     queue = new_queue(client)
-    client.send_bytes(publish_method(queue) + header_bytes(2) + framed(BODY, b""))
-    client.send_bytes(framed(BODY, b"a") + framed(BODY, b"") + framed(BODY, b"b"))
+    client.send_bytes(publish_method(queue) + header_bytes(2) + frame_bytes(BODY, b""))
+    client.send_bytes(frame_bytes(BODY, b"a") + frame_bytes(BODY, b"") + frame_bytes(BODY, b"b"))
     message = get(client, queue)
     assert message is not None
     assert message.body == b"ab"
@@ -186,7 +181,7 @@ def test_empty_body_frames(client: Wire) -> None:
 def test_contents_of_two_channels_mixed(client: Wire) -> None:
     client.open_channel(2)
     queue = new_queue(client)
-    first = [publish_method(queue), header_bytes(2), framed(BODY, b"1"), framed(BODY, b"1")]
+    first = [publish_method(queue), header_bytes(2), frame_bytes(BODY, b"1"), frame_bytes(BODY, b"1")]
     second = [each[:1] + b"\x00\x02" + each[3:] for each in first]
     client.send_bytes(b"".join(x for pair in zip(first, second, strict=True) for x in pair))
     client.call(Basic.Qos(), channel=2)
@@ -197,9 +192,9 @@ def test_contents_of_two_channels_mixed(client: Wire) -> None:
 @pytest.mark.parametrize(
     "frames",
     [
-        pytest.param(framed(BODY, b"x"), id="body without method"),
+        pytest.param(frame_bytes(BODY, b"x"), id="body without method"),
         pytest.param(header_bytes(1), id="header without method"),
-        pytest.param(publish_method("q") + framed(BODY, b"x"), id="body instead of header"),
+        pytest.param(publish_method("q") + frame_bytes(BODY, b"x"), id="body instead of header"),
         pytest.param(publish_method("q") + method_bytes(Basic.Qos()), id="method instead of header"),
         pytest.param(publish_method("q") + header_bytes(1) + method_bytes(Basic.Qos()), id="method instead of body"),
         pytest.param(publish_method("q") + header_bytes(1) + header_bytes(1), id="header instead of body"),
@@ -214,7 +209,7 @@ def test_frames_out_of_order(client: Wire, frames: bytes) -> None:
 @rule("AMQP 0-9-1 section 4.2.6.2", "A body longer than its header says closes the connection.")
 @differs(on="rabbitmq<4", why="it waits for the content to come out even, so the next method is 505", asserted=True)
 def test_a_body_that_is_too_long(client: Wire, broker: Broker) -> None:
-    client.send_bytes(publish_method("q") + header_bytes(1) + framed(BODY, b"xx"))
+    client.send_bytes(publish_method("q") + header_bytes(1) + frame_bytes(BODY, b"xx"))
     if broker.is_("rabbitmq<4"):
         client.send(Basic.Qos(), channel=1)
         check_close(client.closed("connection"), 505)
@@ -280,7 +275,7 @@ def test_timestamps(client: Wire, timestamp: int) -> None:
 @differs(on="rabbitmq<4", why="it looks at the size when all of the body is there", asserted=True)
 def test_a_body_beyond_any_limit(client: Wire, broker: Broker) -> None:
     client.open_channel(2)
-    client.send_bytes(publish_method("q") + header_bytes(1 << 40) + framed(BODY, bytes(131_064)))
+    client.send_bytes(publish_method("q") + header_bytes(1 << 40) + frame_bytes(BODY, bytes(131_064)))
     if broker.is_("rabbitmq<4"):
         assert isinstance(client.call(Basic.Qos(), channel=2), Basic.QosOk)
     else:

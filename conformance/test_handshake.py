@@ -18,8 +18,6 @@ Connection = commands.Connection
 # RabbitMQ waits three seconds before it tells of a refused log-in, or of anything else before connection.open.
 SILENT = "before connection.open it drops the socket, three seconds later, and says nothing"
 
-NOT_YET = differs(on="amqpd", why="not yet: it announces what it has")
-
 
 def started(bare: Wire) -> Any:
     bare.send_bytes(PROTOCOL_HEADER)
@@ -95,10 +93,10 @@ def test_server_properties(wire: OpenWire, broker: Broker, name: str) -> None:
         "basic.nack",
         "consumer_cancel_notify",
         "connection.blocked",
-        pytest.param("consumer_priorities", id="consumer_priorities", marks=NOT_YET),
+        pytest.param("consumer_priorities", id="consumer_priorities"),
         "authentication_failure_close",
         "per_consumer_qos",
-        pytest.param("direct_reply_to", id="direct_reply_to", marks=NOT_YET),
+        pytest.param("direct_reply_to", id="direct_reply_to"),
     ],
 )
 def test_capabilities(wire: OpenWire, capability: str) -> None:

@@ -13,7 +13,7 @@ from conformance.broker import Broker
 from conformance.conftest import Names
 from conformance.rules import differs, rule
 from conformance.talk import check_close, new_queue
-from tests.clients.wire import METHOD, Wire
+from tests.clients.wire import HEADER, METHOD, Wire, frame_bytes, short_string
 
 Basic, Exchange, Queue = commands.Basic, commands.Exchange, commands.Queue
 
@@ -55,27 +55,19 @@ def table(*entries: tuple[bytes, bytes]) -> bytes:
     return struct.pack(">I", len(inner)) + inner
 
 
-def framed(kind: int, payload: bytes) -> bytes:
-    return struct.pack(">BHI", kind, 1, len(payload)) + payload + b"\xce"
-
-
-def short(text: str) -> bytes:
-    return bytes([len(text.encode())]) + text.encode()
-
-
 def publish_with_headers(client: Wire, queue: str, headers: bytes) -> None:
     client.send(Basic.Publish(0, "", queue), channel=1)
-    client.send_bytes(framed(2, struct.pack(">HHQ", 60, 0, 0) + b"\x20\x00" + headers))
+    client.send_bytes(frame_bytes(HEADER, struct.pack(">HHQ", 60, 0, 0) + b"\x20\x00" + headers))
 
 
 def declare_queue(client: Wire, name: str, arguments: bytes) -> Any:
     """The answer."""
-    client.send_bytes(framed(METHOD, declaration(name, arguments)))
+    client.send_bytes(frame_bytes(METHOD, declaration(name, arguments)))
     return client.read_method()[1]
 
 
 def declaration(name: str, arguments: bytes) -> bytes:
-    return b"\x00\x32\x00\x0a\x00\x00" + short(name) + b"\x00" + arguments
+    return b"\x00\x32\x00\x0a\x00\x00" + short_string(name) + b"\x00" + arguments
 
 
 @rule("AMQP 0-9-1 section 4.2.5.5", "Headers are delivered as they were published, every type, octet by octet.")
@@ -103,12 +95,12 @@ def test_arguments(client: Wire, unique: Names, value: bytes) -> None:
 def test_bindings(client: Wire, unique: Names, value: bytes) -> None:
     queue, exchange = new_queue(client), unique("x")
     client.call(Exchange.Declare(exchange=exchange, exchange_type="headers"), channel=1)
-    bound = b"\x00\x00" + short(queue) + short(exchange) + b"\x00\x00" + table((b"h", value))
-    client.send_bytes(framed(METHOD, b"\x00\x32\x00\x14" + bound))
+    bound = b"\x00\x00" + short_string(queue) + short_string(exchange) + b"\x00\x00" + table((b"h", value))
+    client.send_bytes(frame_bytes(METHOD, b"\x00\x32\x00\x14" + bound))
     client.expect(Queue.BindOk)
     for headers, matches in ((table((b"h", value)), True), (table((b"h", b"S\x00\x00\x00\x05other")), False)):
         client.send(Basic.Publish(0, exchange, ""), channel=1)
-        client.send_bytes(framed(2, struct.pack(">HHQ", 60, 0, 0) + b"\x20\x00" + headers))
+        client.send_bytes(frame_bytes(HEADER, struct.pack(">HHQ", 60, 0, 0) + b"\x20\x00" + headers))
         client.send(Basic.Get(queue=queue, no_ack=True), channel=1)
         answer = client.read_method()[1]
         assert isinstance(answer, Basic.GetOk if matches else Basic.GetEmpty)
@@ -131,7 +123,7 @@ def test_bindings(client: Wire, unique: Names, value: bytes) -> None:
 def test_a_table_that_cannot_be_read(client: Wire, broker: Broker, value: bytes) -> None:
     inner = b"\x01a" + value
     arguments = struct.pack(">I", len(inner)) + inner
-    client.send_bytes(framed(METHOD, b"\x00\x32\x00\x0a\x00\x00\x01q\x00" + arguments))
+    client.send_bytes(frame_bytes(METHOD, b"\x00\x32\x00\x0a\x00\x00\x01q\x00" + arguments))
     if broker.name == "rabbitmq":
         assert client.at_end()
     else:
@@ -162,7 +154,7 @@ def test_widths_of_integers(client: Wire, unique: Names, broker: Broker, kind: s
     text = f"PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue '{queue}' in vhost '{broker.vhost}': "
     assert isinstance(declare_queue(client, queue, table((b"x-max-length", b"I\0\0\0\x05"))), Queue.DeclareOk)
     assert isinstance(declare_queue(client, queue, table((b"x-max-length", value))), Queue.DeclareOk)
-    client.send_bytes(framed(METHOD, declaration(queue, table((b"x-max-length", value[:-1] + b"\x06")))))
+    client.send_bytes(frame_bytes(METHOD, declaration(queue, table((b"x-max-length", value[:-1] + b"\x06")))))
     check_close(client.closed(), 406, text + "received '6' but current is '5'")
     assert isinstance(client.call(Queue.Delete(queue=queue), channel=1), Queue.DeleteOk)
     assert isinstance(declare_queue(client, queue, table()), Queue.DeclareOk)

@@ -128,11 +128,18 @@ def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool) 
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    table = [tuple(columns), *(tuple(_shown(row[column]) for column in columns) for row in rows)]
-    widths = [max(_width(line[at]) for line in table) for at in range(len(columns))]
-    for line in table:
-        cells = (cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+    for line in table(rows, columns):
+        click.echo(line)
+
+
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
+    """A line of headings, and one for each row."""
+    cells = [tuple(columns), *(tuple(_shown(row[column]) for column in columns) for row in rows)]
+    widths = [max(_width(line[at]) for line in cells) for at in range(len(columns))]
+    return [
+        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
 
 
 def check_name(kind: str, name: str) -> None:

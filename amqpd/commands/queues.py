@@ -13,8 +13,22 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, json_option, safe
+from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.queue_picture import counted, picture
 from amqpd.commands.running import ask_rows, listing
+
+DEFAULT_COLUMNS = "vhost,name,type,policy,ready,unacked,oldest,in,out,consumers"
+# Short names of what is asked for most; the others are paths into a row of --json.
+SHORT = {
+    "ready": "messages_ready",
+    "unacked": "messages_unacknowledged",
+    "bytes": "message_bytes",
+    "oldest": "oldest_message_age_s",
+    "in": "message_stats.publish_details.rate",
+    "out": "message_stats.deliver_get_details.rate",
+    "acks": "message_stats.ack_details.rate",
+    "capacity": "consumer_capacity",
+}
 
 
 @click.group()
@@ -24,70 +38,76 @@ def queue() -> None:
     \b
     Examples:
       amqpd queue list --vhost orders
-      amqpd queue show / jobs
+      amqpd queue show jobs
     """
 
 
-queue.add_command(
-    listing(
-        "queue",
-        """List queues: messages that are ready, messages that are not acknowledged, consumers.
-
-        \b
-        Examples:
-          amqpd queue list --vhost orders
-          amqpd queue list --json
-        """,
-        ("vhost", "name", "type", "durable", "messages_ready", "messages_unacknowledged", "consumers"),
-        ("vhost", "name"),
-    )
+@queue.command("list")
+@click.option("--vhost", help="Only in this virtual host.")
+@click.option(
+    "--columns", default=DEFAULT_COLUMNS, show_default=True, metavar="A,B,...", help="What to show of each queue."
 )
-
-
-@queue.command("show")
-@click.argument("vhost")
-@click.argument("name")
 @json_option
 @data_dir_option
-def show_queue(vhost: str, name: str, as_json: bool, data_dir: Path) -> None:
-    """Show what is in the queue NAME of VHOST, how old it is, how fast it comes and goes, and how it left.
+def list_queues(vhost: str | None, columns: str, as_json: bool, data_dir: Path) -> None:
+    """List queues: how much is in them and for how long, how fast it comes and goes, who consumes.
 
-    Rates are messages a second over the last seconds. Totals count from the start of the broker, or of the
-    queue: accepted messages are in the queue still, or left it acknowledged (acked), rejected, expired,
-    dropped over the length limit, over the delivery limit, or purged. consumer_utilisation is the share of
-    the time in which consumers could take at once what was ready. time_in_queue_ms counts messages by how
-    long they waited for their delivery, up to so many milliseconds.
+    A column is a member of what --json prints, with dots for members of members, or one of the short names
+    ready, unacked, bytes, oldest (seconds), in, out, acks (messages a second, over the last seconds), and
+    capacity (the share of that time in which consumers could take at once what was ready).
 
     \b
     Examples:
-      amqpd queue show / jobs
-      amqpd queue show / jobs --json
+      amqpd queue list --vhost orders
+      amqpd queue list --columns name,messages,capacity,totals.expired
+      amqpd queue list --json
+    """
+    rows = ask_rows(data_dir, "queue list", {"vhost": vhost}, ("vhost", "name"))
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    shown = [{name: _cell(row, name) for name in names} for row in rows] if not as_json else rows
+    show(shown, names, as_json)
+
+
+def _cell(row: dict[str, Any], column: str) -> Any:
+    value: Any = row
+    for member in SHORT.get(column, column).split("."):
+        if not isinstance(value, dict) or member not in value:
+            raise click.BadParameter(
+                f"there is no column '{column}': there are {', '.join([*SHORT, *row])}", param_hint="'--columns'"
+            )
+        value = value[member]
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+@queue.command("show")
+@click.argument("name")
+@click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
+@json_option
+@data_dir_option
+def show_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
+    """Show what is in the queue NAME, how old it is, how fast it comes and goes, how it left, and who consumes.
+
+    Rates are messages a second over the last seconds, and so is the consumers' capacity: the share of the time
+    in which they could take at once what was ready. Totals count from the start of the broker, or of the
+    queue: accepted messages are in the queue still, or left it acknowledged (acked), rejected, expired,
+    dropped over the length limit, over the delivery limit, purged, or withdrawn by amqpd message.
+
+    \b
+    Examples:
+      amqpd queue show jobs
+      amqpd queue show jobs --vhost orders --json
     """
     rows = ask_rows(data_dir, "queue list", {"vhost": vhost, "name": name}, ("name",))
     if not rows:
         raise click.ClickException(f"there is no queue '{name}' in virtual host '{vhost}'")
+    wish = {"vhost": vhost, "queue": name}
+    consumers = ask_rows(data_dir, "consumer list", wish, ("connection_id", "channel", "consumer_tag"))
     if as_json:
-        click.echo(json.dumps(rows[0], indent=2, ensure_ascii=False))
-        return
-    times = rows[0]["time_in_queue_ms"]
-    row = {**rows[0], "time_in_queue_ms": {_up_to(bound): count for bound, count in times.items() if count}}
-    width = max(map(len, row))
-    for member, value in row.items():
-        click.echo(f"{member:{width}}  {_described(value)}")
-
-
-def _up_to(bound: str) -> str:
-    return f"up to {int(bound):,}:" if bound.isdigit() else "more:"
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, dict) and all(isinstance(each, int | float) for each in value.values()):
-        return ", ".join(f"{name} {number:,}" for name, number in value.items()) or "none"
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    return safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        click.echo(json.dumps({**rows[0], "consumer_details": consumers}, indent=2, ensure_ascii=False))
+    else:
+        click.echo(picture(rows[0], consumers))
 
 
 @click.group()
@@ -100,20 +120,25 @@ def exchange() -> None:
     """
 
 
-exchange.add_command(
-    listing(
-        "exchange",
-        """List exchanges: their types and flags. (The default exchange, of every virtual host, is not in the list.)
+@exchange.command("list")
+@click.option("--vhost", help="Only in this virtual host.")
+@json_option
+@data_dir_option
+def list_exchanges(vhost: str | None, as_json: bool, data_dir: Path) -> None:
+    """List exchanges: types and flags, and how many messages reached no queue.
 
-        \b
-        Examples:
-          amqpd exchange list --vhost orders
-          amqpd exchange list --json
-        """,
-        ("vhost", "name", "type", "durable", "auto_delete", "internal"),
-        ("vhost", "name"),
-    )
-)
+    Such a message is returned (it was mandatory), dropped, nacked, or rerouted, by the policy unroutable.
+    The default exchange, of every virtual host, is not in the list; amqpd status counts it in.
+
+    \b
+    Examples:
+      amqpd exchange list --vhost orders
+      amqpd exchange list --json
+    """
+    rows = ask_rows(data_dir, "exchange list", {"vhost": vhost}, ("vhost", "name"))
+    if not as_json:
+        rows = [{**row, "unroutable": counted(row["unroutable"])} for row in rows]
+    show(rows, ("vhost", "name", "type", "durable", "auto_delete", "internal", "unroutable"), as_json)
 
 
 @click.group()

@@ -76,9 +76,9 @@ def canonical(value: Any, levels_left: int = NESTING_MAX) -> tuple[Hashable, ...
 
 
 def comparable(value: Any) -> Hashable:
-    """Equal exactly where RabbitMQ's headers exchange finds two values equal: Erlang terms without their type
-    tag, where texts and byte arrays are both binaries and timestamps are integers (seconds). What is nested
-    too deep equals nothing."""
+    """Equal exactly where RabbitMQ's headers exchange finds two values equal: Erlang terms without their type tag,
+    where texts and byte arrays are both binaries, timestamps are integers (seconds), and 1 equals 1.0. What is
+    nested too deep equals nothing."""
     try:
         type_name, plain = canonical(value)
     except NestedTooDeep:
@@ -87,6 +87,8 @@ def comparable(value: Any) -> Hashable:
         return ("longstr", plain)
     if type_name == "timestamp":
         return ("long", plain)
+    if isinstance(plain, float) and plain.is_integer():
+        return ("long", int(plain))
     return (type_name, plain)
 
 

@@ -86,6 +86,17 @@ class Deadlines:
         """(first, last, deadline) of what was not told yet, in the order in which they came."""
         return sorted((first, last, at) for at, first, last in self.by_deadline())
 
+    def within(self, first: int, last: int) -> dict[int, int]:
+        """The deadline of each of the messages first..last that has one; 0 of those that are overdue."""
+        found = {
+            seq: deadline_ms
+            for at, deadline_ms in enumerate(self._at[self._walked :], self._walked)
+            for seq in range(max(first, self._first[at]), min(last, self._last[at]) + 1)
+        }
+        for low, high in self.overdue:
+            found.update(dict.fromkeys(range(max(first, low), min(last, high) + 1), 0))
+        return found
+
     def pack(self) -> bytes:
         """Little-endian int64 triples (deadline, first, last), ascending by deadline. What is overdue or doomed has a
         deadline in the past, whichever."""

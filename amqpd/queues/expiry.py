@@ -119,7 +119,7 @@ class Expiring(Segments):
             for low, high in segment.live_in(first, last) if segment.left else ():
                 for part in self._ready_or(waiting, low, high):
                     if doomed is None:
-                        count += self._expired(*part)
+                        count += self.leave(*part)
                     else:
                         self._doom(segment, *part)
                         doomed(*part)
@@ -146,7 +146,7 @@ class Expiring(Segments):
                     at = low + begin - first
                     buried = end - begin + 1 if bury is None else bury(run, at, at + end - begin + 1)
                     if buried:
-                        count += self._expired(begin, begin + buried - 1)
+                        count += self.leave(begin, begin + buried - 1)
                     if begin + buried <= end:
                         self._doom(segment, begin + buried, end)
                         doomed(begin + buried, end)
@@ -177,16 +177,19 @@ class Expiring(Segments):
         if next_ms is not None:
             self.schedule_at(self.timetable, next_ms)
 
-    def leaves(self, segment: Segment) -> None:
+    def leaves(self, segment: Segment) -> int:
         if self.buries and segment.scattered:
             self.timetable.take_over(segment)
+            return segment.left
+        return 0
 
     def _finish(self, segment: Segment) -> None:
         super()._finish(segment)
         if segment.batch is not None:
             self.timetable.forget(segment.batch)
 
-    def _expired(self, first: int, last: int) -> int:
+    def leave(self, first: int, last: int) -> int:
+        """The ready messages first..last leave the queue; how many that are."""
         if first < self.cursor:
             self.returned.cut(first, last)
         count, nbytes = self.discard(first, last)

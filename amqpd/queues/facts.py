@@ -2,7 +2,9 @@
 
 What comes in: counts, as things happen; the time. What goes out: totals, rates, a histogram, utilisation.
 Rules: 1. Always on, so everything is a number that is added to, per piece and not per message. 2. What left the queue
-left it in exactly one way: accepted = ready + unacked + all of `LEFT`. 3. Rates are those of the last full sample.
+left it in exactly one way: accepted = ready + unacked + all of `LEFT`. 3. Rates and utilisation are those of the last
+full sample and what came since, 5 to 10 seconds; somebody calls `sample` once a second, or an idle queue would go on
+to report what it did last.
 Not here: depth and bytes (`backlog.py`), who asks (`broker.py`'s control commands).
 
 Source for names: https://www.rabbitmq.com/docs/management, message_stats and consumer_capacity.
@@ -15,8 +17,8 @@ from bisect import bisect_left
 SAMPLE_MS = 5_000
 # Upper bounds of the histogram's buckets, in ms; the last bucket has none.
 TIME_IN_QUEUE_MS = (1, 5, 20, 100, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000, 86_400_000)
-LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged")
-RATES = ("accepted", "delivered", "acked")
+LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged", "withdrawn")
+RATES = ("accepted", "delivered", "redelivered", "acked")
 
 
 class Facts:
@@ -24,7 +26,6 @@ class Facts:
         "_before",
         "_looked_ms",
         "_sample",
-        "_since_ms",
         "accepted",
         "acked",
         "dead_lettered",
@@ -33,6 +34,7 @@ class Facts:
         "dropped",
         "expired",
         "purged",
+        "recovered",
         "redelivered",
         "refused",
         "rejected",
@@ -40,11 +42,13 @@ class Facts:
         "time_in_queue",
         "waiting",
         "waiting_ms",
+        "withdrawn",
     )
 
     def __init__(self, now_ms: int) -> None:
         self.accepted = 0
         """messages taken in, those that were recovered included"""
+        self.recovered = 0
         self.delivered = 0
         self.redelivered = 0
         self.acked = 0
@@ -55,6 +59,8 @@ class Facts:
         """over the length limit, from the head"""
         self.delivery_limit = 0
         self.purged = 0
+        self.withdrawn = 0
+        """by an operator: deleted one by one, or moved to another queue"""
         self.refused = 0
         """publishes not taken, over the length limit"""
         self.dead_lettered = 0
@@ -65,10 +71,13 @@ class Facts:
         self.waiting = False
         """something is ready that no consumer could take"""
         self._looked_ms = now_ms
-        self._since_ms = now_ms
-        self._before = (now_ms, (0, 0, 0))
-        self._sample = (now_ms, (0, 0, 0))
+        self._before = self._sample = (now_ms, self._counts())
         self.sample_due_ms = now_ms + SAMPLE_MS
+
+    def begin(self, recovered: int) -> None:
+        """So many messages were there at the start."""
+        self.accepted = self.recovered = recovered
+        self._before = self._sample = (self._sample[0], self._counts())
 
     def waited(self, count: int, redelivered: bool, waited_ms: int) -> None:
         """So many messages were handed out after so long a time. (For less than 2 ms, the queue counts itself.)"""
@@ -85,25 +94,34 @@ class Facts:
         if now_ms >= self.sample_due_ms:
             self._take_sample(now_ms)
 
+    def sample(self, now_ms: int) -> None:
+        """To be called once a second, whether or not there was anything to do."""
+        if now_ms >= self.sample_due_ms:
+            self.waits(self.waiting, now_ms)
+
     def _take_sample(self, now_ms: int) -> None:
         self._before = self._sample
-        self._sample = (now_ms, (self.accepted, self.delivered, self.acked))
+        self._sample = (now_ms, self._counts())
         self.sample_due_ms = now_ms + SAMPLE_MS
 
+    def _counts(self) -> tuple[int, ...]:
+        return (self.waiting_ms, *(getattr(self, name) for name in RATES))
+
     def rates(self, now_ms: int) -> dict[str, float]:
-        """Messages a second, by the names in `RATES`, over the last sample and what came since."""
-        if now_ms >= self.sample_due_ms:
-            self._take_sample(now_ms)
-        begin, counts = self._before
-        seconds = max(now_ms - begin, 1) / 1000
-        now = (self.accepted, self.delivered, self.acked)
-        return {name: (now[i] - counts[i]) / seconds for i, name in enumerate(RATES)}
+        """Messages a second, by the names in `RATES`."""
+        self.sample(now_ms)
+        begin_ms, (_, *counts) = self._before
+        # A queue that was made a moment ago has no rate of a million.
+        seconds = max(now_ms - begin_ms, 1000) / 1000
+        return {name: (getattr(self, name) - counts[i]) / seconds for i, name in enumerate(RATES)}
 
     def utilisation(self, now_ms: int) -> float:
         """The share of the time in which the consumers could take at once what was ready (consumer_capacity)."""
-        waiting = self.waiting_ms + (now_ms - self._looked_ms if self.waiting else 0)
-        return 1.0 - waiting / max(now_ms - self._since_ms, 1)
+        self.sample(now_ms)
+        begin_ms, (waited_ms, *_) = self._before
+        waiting_ms = self.waiting_ms - waited_ms + (now_ms - self._looked_ms if self.waiting else 0)
+        return 1.0 - waiting_ms / max(now_ms - begin_ms, 1)
 
     @property
     def left(self) -> int:
-        return self.acked + self.rejected + self.expired + self.dropped + self.delivery_limit + self.purged
+        return sum(getattr(self, name) for name in LEFT)

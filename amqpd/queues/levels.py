@@ -96,7 +96,7 @@ class Levels:
     def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed) -> int:
         return sum(
             level.expire(now_ms, bury, partial(_doomed_in, doomed, priority))
-            for priority, level in self._levels.items()
+            for priority, level in list(self._levels.items())
         )
 
     @property

@@ -46,6 +46,7 @@ class Mortality:
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
         self._dying_count = 0
         self._burying = False
+        """letters are on their way: one that comes back here must not find the queue half done"""
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
         self.moulds: dict[str, Mould] = {}
@@ -120,9 +121,11 @@ class Mortality:
 
     def _expire(self, now_ms: int) -> None:
         due_ms = self._queue.backlog.next_due_ms
-        if due_ms is not None and due_ms <= now_ms:
+        if due_ms is not None and due_ms <= now_ms and not self._burying:
             lost = self._queue.settings.dead_letter_exchange is None
+            self._burying = True
             gone = self._queue.backlog.expire(now_ms, None if lost else self._bury_expired, self._doomed)
+            self._burying = False
             self._queue.facts.expired += gone
             self.prune()
 
@@ -141,7 +144,7 @@ class Mortality:
     def _schedule(self) -> None:
         queue = self._queue
         times = [] if queue.backlog.next_due_ms is None else [queue.backlog.next_due_ms]
-        if self._expires and not queue.consumers:
+        if self._expires and not queue.consumers and not queue.getters:
             times.append(self.used_ms + (queue.settings.expires_ms or 0))
         wake_ms = min(times, default=None)
         # Asking twice for one time costs nothing; a time that has passed without a look must be asked for again.
@@ -156,7 +159,7 @@ class Mortality:
         queue, settings, count = self._queue, self._queue.settings, run.count
         if not self.refuses:
             return count
-        if self._left(run.body_size) < count and queue.consumers:
+        if self._left(run.body_size) < count and queue.consumers and not self._burying:
             queue.dispatch()
         left = self._left(run.body_size)
         if left < count and not queue.backlog.ready and settings.max_length != 0:
@@ -224,10 +227,9 @@ class Mortality:
         """back..seq-1 are to come back, as one stretch"""
         for seq in range(first, last + 1):
             count = counts.get(seq, 0) + 1
-            # One that dies may have to wait for somebody who takes it, and must not be delivered after a restart.
-            journal.count(queue.record.id, seq, count)
             if limit is None or count <= limit:
                 counts[seq] = count
+                journal.count(queue.record.id, seq, count)
                 continue
             counts.pop(seq, None)
             if back < seq:
@@ -236,6 +238,8 @@ class Mortality:
             if queue.settings.dead_letter_exchange is None:
                 queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
             else:
+                # It may have to wait for somebody who takes it, and dies after a restart too.
+                journal.count(queue.record.id, seq, count)
                 self._die(seq, seq, DELIVERY_LIMIT)
         if back <= last:
             queue.backlog.requeue(back, last)
@@ -283,7 +287,6 @@ class Mortality:
 
     def _bury_dying(self, now_ms: int) -> None:
         if self._burying:
-            # A letter comes back to this very queue, which looked whether it has room: what is next can wait.
             return
         self._burying = True
         left = PIECES_MAX

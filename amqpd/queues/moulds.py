@@ -36,7 +36,7 @@ class State(NamedTuple):
 
 
 class Mould:
-    __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "found", "properties", "targets")
+    __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "properties", "targets")
 
     def __init__(
         self,
@@ -45,7 +45,6 @@ class Mould:
         ends: tuple[bytes, bytes],
         letter: tuple[bytes, bytes, int, int],
         properties: Properties,
-        found: Sequence[Queue],
         targets: Sequence[Queue],
     ) -> None:
         """`ends` are the raw properties before and behind the digits; `letter` the letter's frames before the body,
@@ -57,10 +56,7 @@ class Mould:
         self._letter = letter
         self.properties = properties
         """the letter's"""
-        self.found = found
-        """the queues that it is routed to"""
         self.targets = targets
-        """those of them that it may go into"""
 
     def copy(self, run: Run, low: int, state: State) -> Run | None:
         """The letter of message `low` of the run, if it is alike."""
@@ -89,12 +85,7 @@ class Mould:
 
 
 def mould_of(
-    state: State,
-    run: Run,
-    properties: Properties,
-    found: Sequence[Queue],
-    targets: Sequence[Queue],
-    letter_of: Callable[[Run], Run],
+    state: State, run: Run, properties: Properties, targets: Sequence[Queue], letter_of: Callable[[Run], Run]
 ) -> Mould | None:
     """The mould for messages like the run's. `properties` are the letter's, `letter_of` makes a run's letter."""
     raw = run.properties
@@ -115,6 +106,5 @@ def mould_of(
         (raw[:at], raw[at + size :]),
         (head, tail, letter.method_size, letter.header_size),
         properties,
-        found,
         targets,
     )

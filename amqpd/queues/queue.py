@@ -75,7 +75,7 @@ class Queue:
             assert isinstance(self.backlog, Backlog)
             self.backlog.recover(found)
             self.mortality.recover(found)
-        self.facts.accepted = self.backlog.ready
+        self.facts.begin(self.backlog.ready + self.backlog.unacked)
 
     def apply(self, record: QueueRecord, policy: Mapping[str, Any]) -> None:
         """Its record or its policy is another one now."""

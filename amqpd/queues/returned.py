@@ -66,8 +66,9 @@ class Returned:
 
     def within(self, first: int, last: int) -> list[Stretch]:
         """Those of the messages first..last that are here, ascending."""
-        stretches = sorted(self) if self._fifo else self._stretches
-        start = 0 if self._fifo else self._start
+        stretches, start = self._stretches, self._start
+        if self._fifo:
+            return sorted((max(first, low), min(last, high)) for low, high in self if low <= last and high >= first)
         found: list[Stretch] = []
         index = max(start, bisect_left(stretches, (first, 0), lo=start) - 1)
         while index < len(stretches) and stretches[index][0] <= last:

@@ -149,7 +149,7 @@ class Segment:
         return rest
 
     def arrival(self, offset: int) -> int:
-        """When the message came, in ms since the epoch, to ARRIVAL_MS."""
+        """When the message came, in ms since the epoch; to COARSE_MS if it has been on disk only."""
         return self.published_ms if self.arrivals is None else self.arrivals.at(offset)
 
     @property
@@ -198,6 +198,8 @@ class Segment:
         )
 
     def evict(self) -> None:
+        if self.arrivals is not None:
+            self.arrivals = self.arrivals.coarse()
         self.runs, self.offsets, self.nbytes, self.held = None, [], 0, 0
 
     @property

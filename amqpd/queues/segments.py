@@ -21,6 +21,9 @@ from amqpd.queues.segment import Segment
 
 # A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
 SEGMENT_BYTES_MAX = 256 * 1024
+# After so many messages that were touched one by one, some milliseconds, the rest leaves with the next tick, unless
+# there is this many times as much as there should be.
+EFFORT_MAX, EFFORT_SHARE = 1000, 3
 
 _last = attrgetter("last")
 
@@ -175,7 +178,7 @@ class Segments:
         does not hold yet is given to it, and leaves after its commit: call again then. The segment at the cursor
         stays."""
         segments, journal = self.segments, self.journal
-        index = len(segments) - 1
+        index, effort = len(segments) - 1, 0
         while self.memory_bytes > bytes_max and index >= 0:
             segment = segments[index]
             if segment.runs is not None and segment.left and index != self.at:
@@ -183,17 +186,20 @@ class Segments:
                     self.memory_bytes -= segment.nbytes
                     if segment.body_size < 0:
                         segment.taken_bytes = segment.body_bytes - self.ready_bytes_in(segment)
-                    self.leaves(segment)
+                    effort += self.leaves(segment)
                     segment.evict()
                     self._merge(index)
                     self._merge(index - 1)
                 elif not segment.index and not segment.persistent and segment.held == segment.size:
                     segment.sealed = True
                     journal.append(self.queue_id, segment)
+            if effort > EFFORT_MAX and self.memory_bytes < bytes_max * EFFORT_SHARE:
+                return
             index -= 1
 
-    def leaves(self, segment: Segment) -> None:
-        """Its bodies are about to leave memory."""
+    def leaves(self, segment: Segment) -> int:
+        """Its bodies are about to leave memory. How much that cost, in messages that had to be touched one by one."""
+        return 0
 
     def _merge(self, index: int) -> None:
         """Make the segment and the one behind it one, if nothing of them was delivered."""
@@ -233,12 +239,7 @@ class Segments:
             segment = self._on_disk_at(row.first_seq)
             if segment is None:
                 continue
-            rest = None
-            if segment.first < row.first_seq:
-                # While the read was on its way, what stands before the row was evicted too and became one with it.
-                rest, segment = segment, self._split(segment, row.first_seq)
-            if segment.last > row.last_seq:
-                rest = self._split(segment, row.last_seq + 1)
+            segment, rest = self._cut_out(segment, row.first_seq, row.last_seq)
             estimated, body_bytes = segment.estimated, segment.body_bytes
             try:
                 segment.load(parse_row(row.data))
@@ -247,6 +248,29 @@ class Segments:
             self.memory_bytes += segment.nbytes
             if estimated:
                 self.recount(segment, body_bytes, rest)
+
+    def cut_at(self, first: int, last: int) -> None:
+        """first..last is one row of the journal: so it is a segment of its own now, if it is on disk only. What is
+        settled of it afterwards is then told to the journal by rows, as it has to be."""
+        segment = self._on_disk_at(first)
+        if segment is not None:
+            self._cut_out(segment, first, last)
+
+    def on_disk_only(self, seq: int) -> bool:
+        """The message is not settled, and its body must be read."""
+        segment = self._on_disk_at(seq)
+        return segment is not None and bool(segment.live_in(seq, seq))
+
+    def _cut_out(self, segment: Segment, first: int, last: int) -> tuple[Segment, Segment | None]:
+        """The segment on disk, which holds the row first..last, without what stands before and behind the row; and
+        one of the other parts, if there is one."""
+        rest = None
+        if segment.first < first:
+            # What stands before the row was evicted too and became one with it, maybe while a read was on its way.
+            rest, segment = segment, self._split(segment, first)
+        if segment.last > last:
+            rest = self._split(segment, last + 1)
+        return segment, rest
 
     def _on_disk_at(self, seq: int) -> Segment | None:
         """The segment on disk only that holds `seq`, if there is one."""

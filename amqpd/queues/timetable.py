@@ -5,11 +5,11 @@ whose bodies will be needed then (dead letters, delayed messages). What goes out
 come.
 Rules: 1. Without this, each of a million messages would need the row that it stands in read again, for one message
 out of a thousand. So their frames are written once more: some megabytes are gathered, sorted by deadline, and
-written as rows of their own, a batch. 2. Of each batch only the row that falls due next is in memory, so memory is a
-thirtieth of what is on disk, at most. A row is read some seconds before its time. 3. A copy is transient whatever
-the message is: deadlines and bodies are recovered from the message's own row, and copied again. 4. What is in here
-may be settled, delivered or expired by now: whoever takes it asks the backlog. 5. A batch goes when all its rows
-are over, or all segments it was made of.
+written as rows of their own, a batch. 2. Of each batch only the row that falls due next is in memory, read some
+seconds before its time: a thirtieth of what is on disk, which the queue's limit does not count. 3. A copy is
+transient whatever the message is: deadlines and bodies are recovered from the message's own row, and copied again.
+4. What is in here may be settled, delivered or expired by now: whoever takes it asks the backlog. 5. A batch goes
+when all its rows are over, or all segments it was made of.
 Not here: which messages are ready (`backlog.py`), messages that fall due in order, whose own rows are as good.
 """
 
@@ -27,9 +27,10 @@ from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
 
-# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 30 batches.
-BATCH_BYTES = 8 * 1024 * 1024
-ROW_BYTES = 256 * 1024
+# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 60 batches, and to
+# write one takes some 40 ms.
+BATCH_BYTES = 4 * 1024 * 1024
+ROW_BYTES = 128 * 1024
 # How long before its time a row is read: many times what a read takes on a busy node.
 AHEAD_MS = 3000
 
@@ -102,6 +103,7 @@ class Timetable:
         """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, but for what
         is overdue."""
         assert segment.deadlines is not None
+        self._release()
         deadlines = segment.deadlines.by_message()
         overdue, segment.deadlines.overdue = segment.deadlines.overdue, []
         for first, last, deadline_ms in deadlines:
@@ -140,6 +142,14 @@ class Timetable:
         times = [heap[0][0] for heap in (self._gathered, self._live(self._soon)) if heap]
         if self._coming is None and self._live(self._later):
             times.append(self._later[0][0] - AHEAD_MS)
+        return min(times, default=None)
+
+    @property
+    def earliest_ms(self) -> int | None:
+        """The first deadline of all."""
+        times = [heap[0][0] for heap in (self._gathered, self._live(self._soon), self._live(self._later)) if heap]
+        if self._coming is not None:
+            times.append(self._coming.first_ms)
         return min(times, default=None)
 
     def due(self, now_ms: int) -> Iterator[Due]:

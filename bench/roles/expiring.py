@@ -70,6 +70,8 @@ def expiring_publish(
         while confirms.settled < messages:
             if sent < messages and sent - confirms.settled + BATCH <= WINDOW:
                 moment, parts = now(), []
+                if moment >= first_s:
+                    raise BenchError(f"filling is too slow: {sent} of {messages} in {lead_s:g} s")
                 for number in range(sent, min(sent + BATCH, messages)):
                     ttl_ms = int((first_s + number * step % messages * each_s - moment) * 1000)
                     body = pack(number, moment + ttl_ms / 1000)
@@ -97,7 +99,8 @@ def expired_consume(link: Link, *, url: str, queue: str, messages: int) -> dict[
         wire.set_wake_seconds(WAKE_SECONDS)
         link.say("ready")
         go = link.hear("go", GO_SECONDS_MAX)
-        watch, seen, late = Stopwatch(go["start"], go["stop"]), bytearray(messages), []
+        watch, seen = Stopwatch(go["start"], go["stop"]), bytearray(messages)
+        late: list[float] = []
         stream, deadline = _Deliveries(wire), now() + GO_SECONDS_MAX
         while len(late) < messages:
             bodies = stream.receive()

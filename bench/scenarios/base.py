@@ -57,3 +57,5 @@ class Scenario:
     """A broker process that has done nothing yet: one that has served has freed memory to grow into."""
     only: str = ""
     """the name of the one broker that can do it; others are passed over"""
+    takes_long: bool = False
+    """minutes each time: only run when it is asked for by its name"""

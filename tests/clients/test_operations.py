@@ -176,10 +176,25 @@ def test_queues_channels_consumers_exchanges_and_bindings_are_listed(
         assert sum(queue["time_in_queue_ms"].values()) == 2
         assert 0 <= queue["oldest_message_age_s"] < 60
         assert queue["policy"] is None
-        shown = command("queue", "show", "/", "work").stdout
-        assert "accepted 5, delivered 2," in shown
-        assert json.loads(command("queue", "show", "/", "work", "--json").stdout)["name"] == "work"
-        assert "there is no queue 'x'" in command("queue", "show", "/", "x", code=1).stderr
+        shown = command("queue", "show", "work").stdout
+        assert "accepted 5, delivered 2" in shown
+        assert "3 ready, 2 unacknowledged" in shown
+        assert "time in queue" in shown
+        detailed = json.loads(command("queue", "show", "work", "--json").stdout)
+        assert (detailed["name"], detailed["message_stats"]["publish"]) == ("work", 5)
+        assert [each["consumer_tag"] for each in detailed["consumer_details"]] == ["me"]
+        assert "there is no queue 'x'" in command("queue", "show", "x", code=1).stderr
+        columns = command("queue", "list", "--columns", "name,ready,totals.delivered").stdout
+        assert columns.splitlines()[-1].split() == ["work", "3", "2"]
+        assert "there is no column 'nome'" in command("queue", "list", "--columns", "nome", code=2).stderr
+        with connected(broker) as other:
+            other.send_bytes(publish_bytes(1, "amq.topic", "nowhere", b"x"))
+            other.call(Basic.Qos(prefetch_count=1), channel=1)
+        dropped = {row["name"]: row["unroutable"]["dropped"] for row in listed("exchange", "list")}
+        assert dropped["amq.topic"] == 1
+        assert "dropped 1" in command("exchange", "list").stdout
+        assert json.loads(command("status", "--json").stdout)["vhosts"][0]["unroutable"]["dropped"] == 1
+        assert "messages_delayed" in command("status").stdout
         [consumer] = listed("consumer", "list")
         assert (consumer["priority"], consumer["active"]) == (0, True)
         assert (consumer["queue"], consumer["consumer_tag"], consumer["prefetch_count"]) == ("work", "me", 2)

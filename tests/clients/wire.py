@@ -97,7 +97,7 @@ class Wire:
         assert isinstance(method, (commands.Basic.Deliver, commands.Basic.GetOk, commands.Basic.Return)), method
         kind, _, payload = self.read_frame()
         assert kind == HEADER
-        content = frame.unmarshal(struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce")[2]
+        content = frame.unmarshal(frame_bytes(kind, payload, channel))[2]
         assert isinstance(content, header.ContentHeader)
         parts: list[bytes] = []
         while sum(map(len, parts)) < content.body_size:
@@ -197,7 +197,17 @@ class Wire:
 
 
 def decode_method(payload: bytes) -> Any:
-    return frame.unmarshal(struct.pack(">BHI", METHOD, 0, len(payload)) + payload + b"\xce")[2]
+    return frame.unmarshal(frame_bytes(METHOD, payload, 0))[2]
+
+
+def frame_bytes(kind: int, payload: bytes, channel: int = 1) -> bytes:
+    """A frame by hand, for what pamqp would not send."""
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + bytes([FRAME_END])
+
+
+def short_string(text: str) -> bytes:
+    raw = text.encode()
+    return bytes([len(raw)]) + raw
 
 
 def publish_bytes(

@@ -77,7 +77,7 @@ HARD = [
     (Basic.Qos(prefetch_size=9), 540, "NOT_IMPLEMENTED - prefetch_size!=0 (9)"),
     (Basic.Recover(False), 540, "NOT_IMPLEMENTED - requeue=false"),
     (Channel.Open(), 504, "CHANNEL_ERROR - second 'channel.open' seen"),
-    (Queue.DeclareOk("q", 0, 0), 504, "CHANNEL_ERROR - unexpected method queue.declareok on channel 1"),
+    (Queue.DeclareOk("q", 0, 0), 503, "COMMAND_INVALID - unimplemented method"),
 ]
 
 

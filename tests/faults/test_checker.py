@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pamqp import commands, frame, header
 
 from .checker import Verdict, check
 from .history import CONFIRMED, REFUSED, Delivery, History, PublisherHistory, QueueHistory, ranges
+from .workload import note_arrival
 
 
 def drained(confirmed: int = 10, attempted: int = 12) -> History:
@@ -45,7 +49,7 @@ def remove(queue: QueueHistory, sequence: int) -> None:
 
 
 def kinds(verdict: Verdict) -> set[str]:
-    names = ("lost", "unexpected", "resurrected", "misordered", "unflagged", "violations")
+    names = ("lost", "unexpected", "resurrected", "misordered", "unflagged", "moved_twice", "violations")
     return {name for name in names if getattr(verdict, name)}
 
 
@@ -193,6 +197,94 @@ def test_a_second_confirm_and_a_confirm_before_its_return_are_found() -> None:
     publisher.attempt(3)
     publisher.resolve(0, 2, CONFIRMED)
     assert "before the return" in publisher.violations[0]
+
+
+def with_letters() -> History:
+    """As `drained`, but every third message came out of the dead letter queue."""
+    history = drained()
+    history.publishers["p"].dead = "q.dead"
+    letters = history.queues["q.dead"] = QueueHistory("q.dead", letters_of="q", reason="expired", counted_as="dead")
+    for sequence in range(0, 12, 3):
+        remove(history.queues["q"], sequence)
+        deliver(letters, sequence, life=1)
+    return history
+
+
+def test_a_message_may_come_out_as_a_dead_letter_instead() -> None:
+    verdict = check(with_letters())
+    assert verdict.valid, verdict.text()
+    assert verdict.counts["dead"] == 4
+
+
+def test_a_message_that_comes_out_of_neither_is_lost() -> None:
+    history = with_letters()
+    remove(history.queues["q.dead"], 6)
+    assert check(history).lost == {("q", "p"): [6]}
+
+
+def test_a_message_in_its_queue_and_among_the_dead_letters_was_moved_twice() -> None:
+    history = with_letters()
+    deliver(history.queues["q.dead"], 4, life=1)
+    verdict = check(history)
+    assert verdict.moved_twice == {("q", "p"): [4]}
+    assert kinds(verdict) == {"moved_twice", "misordered"}
+
+
+def test_a_dead_letter_of_unknown_outcome_may_be_in_its_queue_too() -> None:
+    """It was given to a consumer before a kill that took back the move."""
+    history = with_letters()
+    letters = history.queues["q.dead"]
+    letters.deliveries.insert(0, Delivery("p", 1, False, 0))
+    letters.settle_sent = {0} | {index + 1 for index in letters.settle_sent}
+    letters.settle_sure = {index + 1 for index in letters.settle_sure}
+    assert "moved_twice" not in kinds(check(history))
+
+
+def test_a_dead_letter_that_was_never_published_is_unexpected() -> None:
+    history = with_letters()
+    deliver(history.queues["q.dead"], 12, life=1)
+    assert check(history).unexpected == {("q.dead", "p"): [12]}
+
+
+def test_what_expires_into_nothing_may_be_missing_and_nothing_else() -> None:
+    history = drained()
+    history.publishers["p"].may_vanish = lambda sequence: sequence % 2 == 0
+    for sequence in (2, 3):
+        remove(history.queues["q"], sequence)
+    verdict = check(history)
+    assert verdict.lost == {("q", "p"): [3]}
+    assert verdict.counts["expired into nothing"] == 1
+
+
+def test_order_is_per_lane() -> None:
+    history = drained()
+    queue = history.queues["q"]
+    queue.deliveries.sort(key=lambda delivery: (delivery.sequence % 2, delivery.sequence))
+    assert kinds(check(history)) == {"misordered"}
+    queue.lane_of = lambda sequence: sequence % 2
+    assert check(history).valid
+    queue.deliveries.reverse()
+    assert kinds(check(history)) == {"misordered"}
+    queue.lane_of = None
+    assert check(history).valid
+
+
+def test_what_comes_too_early_or_without_its_death_is_a_violation() -> None:
+    queue = QueueHistory("q", earliest_ms=lambda sequence: 1 << 60)
+    note_arrival(queue, "p", 3, b"")
+    assert "too early" in queue.violations[0]
+    letters = QueueHistory("q.dead", letters_of="q", reason="expired")
+    note_arrival(letters, "p", 3, header_of({"x-death": [{"queue": "q", "reason": "expired", "count": 1}]}))
+    assert not letters.violations
+    for deaths in ([], [{"queue": "r", "reason": "expired", "count": 1}]):
+        note_arrival(letters, "p", 3, header_of({"x-death": deaths}))
+    assert len(letters.violations) == 2
+
+
+def header_of(headers: dict[str, Any]) -> bytes:
+    """The payload of a content header frame."""
+    properties = commands.Basic.Properties(headers=headers)
+    return frame.marshal(header.ContentHeader(body_size=0, properties=properties), 1)[7:-1]
 
 
 def test_the_texts_name_what_was_found() -> None:

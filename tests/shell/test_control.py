@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,21 @@ def numbers(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
         raise ControlError("no more of them")
 
 
+async def slow_numbers(arguments: dict[str, Any]) -> AsyncGenerator[list[dict[str, Any]], None]:
+    for number in range(arguments["count"]):
+        await trio.lowlevel.checkpoint()
+        yield [{"number": number, "uid": control.caller_uid()}] if number % 2 else []
+    if arguments.get("refused"):
+        raise ControlError("no more of them")
+
+
 HANDLERS = {"echo": echo, "refuse": refuse, "broken": broken, "failing": failing}
 
 
 @contextlib.asynccontextmanager
 async def running(data_dir: Path) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        await nursery.start(ControlServer(data_dir, HANDLERS, {"numbers": numbers}).run)
+        await nursery.start(ControlServer(data_dir, HANDLERS, {"numbers": numbers}, {"slow": slow_numbers}).run)
         yield
         nursery.cancel_scope.cancel()
 
@@ -79,6 +87,25 @@ async def test_a_command_gets_its_answer(tmp_path: Path) -> None:
     async with running(tmp_path):
         assert await ask(tmp_path, "echo", {"name": "zoë"}) == {"echo": {"name": "zoë"}}
         assert await ask(tmp_path, "echo") == {"echo": {}}
+
+
+async def test_rows_that_are_waited_for_come_page_by_page_and_the_caller_is_known(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        line = b'{"command": "slow", "arguments": {"count": 3}}\n'
+        received = b""
+        with short_path(tmp_path) as path:
+            stream = await trio.open_unix_socket(path)
+        async with stream:
+            await stream.send_all(line)
+            while b"result" not in received:
+                received += await stream.receive_some()
+        answers = [json.loads(each) for each in received.splitlines()]
+        assert [each.get("rows") for each in answers] == [[], [{"number": 1, "uid": os.getuid()}], [], None]
+        found = await trio.to_thread.run_sync(rows, tmp_path, "slow", {"count": 5})
+        assert [row["number"] for row in found or ()] == [1, 3]
+        with pytest.raises(ControlError, match="no more of them"):
+            await trio.to_thread.run_sync(rows, tmp_path, "slow", {"count": 2, "refused": True})
+    assert control.caller_uid() is None
 
 
 async def test_a_refusal_is_a_sentence(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from tests.core.model.messages import EXPIRED, MAXLEN, Message, goes_round, letter
+from tests.core.model.messages import DELIVERY_LIMIT, EXPIRED, MAXLEN, Message, goes_round, letter
 from tests.core.model.queues import ClientChannel, Consumer, ModelQueue
 
 FAN = "fan"
@@ -103,14 +103,15 @@ class Model:
         if queue.ready:
             queue.choose()
 
-    def dispatch_ends(self, name: str, dropped: int) -> None:
-        """`dropped` is what the real queue has counted by now."""
+    def dispatch_ends(self, name: str, dropped: int, instants: int) -> None:
+        """`dropped` is what the real queue has counted by now; so many `instants` came when it was ending, and have
+        their dispatch before them."""
         queue = self.queues.get(name)
         if queue is not None:
             while queue.facts["dropped"] < dropped:
                 queue.drop()
                 self.events["dropped"] += 1
-            queue.end_instants(self.now_ms)
+            queue.end_instants(self.now_ms, instants)
             queue.expire(self.now_ms)
 
     def buried(self, name: str, numbers: list[int], reason: str, refused: bool, bury: Callable[[], int]) -> int:
@@ -207,14 +208,17 @@ class Model:
             new = self.queues[name] = ModelQueue(name, queue.asked.arguments, True, self.now_ms)
             new.asked.policy = queue.asked.policy
             for message in self.disk.get(name, ()):
-                priority = -message.turn[0]
-                message.turn = (-priority, 1, message.place)
+                message.turn = (message.turn[0], 1, message.place)
                 if not message.delivered and not clean:
                     message.delivered = None
-                new.ready.append(message)
+                limit = new.delivery_limit
+                if new.asked.quorum and limit is not None and message.returns > limit:
+                    new.dying.append((message, DELIVERY_LIMIT))
+                else:
+                    new.ready.append(message)
             new.ready.sort(key=lambda each: each.turn)
             new.next_place = queue.next_place
-            new.facts["accepted"] = len(new.ready)
+            new.facts["accepted"] = len(new.held)
         self.delayed = list(self.disk_delayed)
         self.incoming, self.sent = {}, {}
         self.commit()

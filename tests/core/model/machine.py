@@ -53,6 +53,10 @@ class Machine:
     def count(self, event: str) -> None:
         self.model.events[event] += 1
 
+    def small_bounds(self, copies: bool) -> None:
+        """See `watching.BOUNDS`."""
+        self.count("copies on disk" if copies else "small bounds")
+
     # The node
 
     def connect(self) -> None:
@@ -75,10 +79,16 @@ class Machine:
 
     def settle_down(self) -> None:
         """Everything that can happen without time passing, and without the disk if it is slow."""
-        self.harness.answer()
-        if not self.slow_disk:
-            self.harness.read()
-        self.harness.answer()
+        node = self.harness.node
+        for turn in range(200):
+            self.harness.answer()
+            if not self.slow_disk:
+                self.harness.read()
+            self.harness.answer()
+            waits = self.harness.reads and not self.slow_disk
+            if not waits and not node.dirty and (node.wakes.next_ms is None or node.wakes.next_ms > node.now_ms):
+                break
+            assert turn < 199, "it never ends"
         for bug in self.harness.bugs:
             raise bug
         for number, client in enumerate(self.harness.clients):
@@ -282,7 +292,7 @@ class Machine:
         for key in taken:
             queue = next(queue for queue in self.model.queues.values() if key in queue.unacked)
             {"ack": queue.ack, "requeue": queue.requeue, "reject": queue.reject}[how](*key)
-        self.count(how)
+        self.count(f"{how} with multiple" if len(taken) > 1 else how)
         if how == "ack":
             method: Any = commands.Basic.Ack(tag, multiple)
         else:
@@ -407,9 +417,15 @@ class Machine:
                 self.harness.read()
         self.count("restart clean" if clean else "restart dirty")
         before = {name: len(queue.held) for name, queue in self.model.queues.items()}
-        self.model.restart(clean)
         if sum(before.values()):
             self.count("restart with messages")
+        for queue in self.model.queues.values():
+            if queue.dying:
+                self.count("restart while messages die")
+            for what in ("deadline_ms", "returns"):
+                if any(getattr(message, what) for message in queue.held):
+                    self.count(f"restart with {what}")
+        self.model.restart(clean)
         self.harness.clients = []
         self.harness.restart()
         self.harness.node.now_ms = self.model.now_ms

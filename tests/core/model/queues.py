@@ -127,9 +127,7 @@ class ModelQueue:
         length, nbytes = self.asked.number("max-length"), self.asked.number("max-length-bytes")
         # Dead letters that nobody takes count, or they would pile up.
         held = len(self.ready) + (len(self.dying) if self.asked.at_least_once else 0)
-        return (length is not None and held + 1 > length) or (
-            nbytes is not None and self.ready_bytes + size > nbytes
-        )
+        return (length is not None and held + 1 > length) or (nbytes is not None and self.ready_bytes + size > nbytes)
 
     # Out, to clients
 
@@ -186,7 +184,7 @@ class ModelQueue:
         return max(self.consumers, key=lambda each: each.priority)
 
     def choose(self) -> None:
-        """The single active consumer stays; that of a quorum queue goes when it has nothing, and a better one waits."""
+        """The single active one stays; that of a quorum queue goes when it has nothing and a better one waits."""
         if self.consumers and (
             self.active is None
             or (
@@ -240,11 +238,11 @@ class ModelQueue:
     def overdue(self, now_ms: int) -> list[Message]:
         return [each for each in self.ready if each.deadline_ms is not None and each.deadline_ms <= now_ms]
 
-    def end_instants(self, now_ms: int) -> None:
-        """Whoever did not get them by now never will."""
-        for message in self.held:
-            if message.instant:
-                message.instant, message.deadline_ms = False, now_ms
+    def end_instants(self, now_ms: int, but: int = 0) -> None:
+        """Whoever did not get them by now never will; but for the last ones."""
+        found = sorted((message for message in self.held if message.instant), key=lambda each: each.place)
+        for message in found[: max(0, len(found) - but)]:
+            message.instant, message.deadline_ms = False, now_ms
 
     def expire(self, now_ms: int) -> None:
         """What is over is not ready any more. It waits to be buried; where nobody wants what dies, it is gone."""

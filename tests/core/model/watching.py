@@ -9,8 +9,10 @@ Not here: whether it is right (`broker.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import amqpd.methods.basic
 import amqpd.node
@@ -20,6 +22,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.limits import Limits
 from amqpd.properties import Properties
+from amqpd.queues import deadlines, expiry, mortality, returned, segment, segments, timetable
 from amqpd.queues.backlog import Piece
 from amqpd.queues.queue import Queue
 from amqpd.topology.records import QueueRecord
@@ -95,11 +98,16 @@ class WatchedQueue(Queue):
 
     def dispatch(self) -> None:
         name = self.record.name
-        segments = [segment for lane in self.backlog.lanes() for segment in lane.segments]
-        guessed = any(segment.estimated and (not segment.whole or segment.taken_bytes) for segment in segments)
+        held = [each for lane in self.backlog.lanes() for each in lane.segments]
+        guessed = any(each.estimated and (not each.whole or each.taken_bytes) for each in held)
         self.model.dispatch_begins(name, guessed)
         super().dispatch()
-        self.model.dispatch_ends(name, self.facts.dropped)
+        if self.mortality.dying and any(lane.wanted is not None for lane in self.backlog.lanes()):
+            self.model.events["dead letter waits for its body"] += 1
+        if any(lane.timetable.queue_id for lane in self.backlog.lanes()):
+            self.model.events["copies written"] += 1
+        left = sum(last - first + 1 for lane in self.backlog.lanes() for first, last in lane.instants)
+        self.model.dispatch_ends(name, self.facts.dropped, left)
 
     def purge(self) -> int:
         expected = self.model.queues[self.record.name].purge()
@@ -141,7 +149,8 @@ class WatchedQueue(Queue):
         if self.harness.deleting != name:
             queue = self.model.queues[name]
             expires_ms = queue.asked.number("expires")
-            assert expires_ms is not None and not queue.consumers, f"{name} is gone"
+            assert expires_ms is not None, f"{name} is gone"
+            assert not queue.consumers, f"{name} is gone, and has consumers"
             assert self.model.now_ms >= queue.used_ms + expires_ms, f"{name} is gone too early"
             self.model.events["queue expired"] += 1
         consumers = self.model.delete(name)
@@ -160,13 +169,30 @@ class WatchedConsumer(Consumer):
         harness.model.delivered(self.queue.record.name, numbers, redelivered, ours, tag, self.tag)
 
 
+# Bounds that a few small messages never reach; some of them, or what stands behind them is never tried.
+BOUNDS: tuple[tuple[ModuleType, str, int], ...] = (
+    (segment, "COMPACT_BYTES_MIN", 100),
+    (segments, "SEGMENT_BYTES_MAX", 500),
+    (mortality, "PIECES_MAX", 3),
+    (returned, "SERVED_MAX", 2),
+    (deadlines, "WALKED_MAX", 2),
+)
+COPIES: tuple[tuple[ModuleType, str, int], ...] = (
+    (timetable, "BATCH_BYTES", 400),
+    (timetable, "ROW_BYTES", 150),
+    (timetable, "AHEAD_MS", 10),
+    (expiry, "PREPARE_MS", 10),
+)
+"""with them, what expires must be read first: a slow disk makes it late"""
+
+
 @contextmanager
-def watched() -> Iterator[None]:
+def watched(small_bounds: bool = False, copies: bool = False) -> Iterator[None]:
     """Meanwhile, queues and consumers that are made are watched."""
-    amqpd.node.Queue = WatchedQueue  # type: ignore[misc]
-    amqpd.methods.basic.Consumer = WatchedConsumer  # type: ignore[misc]
-    try:
+    bounds = (*(BOUNDS if small_bounds else ()), *(COPIES if copies else ()))
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(amqpd.node, "Queue", WatchedQueue))
+        stack.enter_context(patch.object(amqpd.methods.basic, "Consumer", WatchedConsumer))
+        for module, name, value in bounds:
+            stack.enter_context(patch.object(module, name, value))
         yield
-    finally:
-        amqpd.node.Queue = Queue  # type: ignore[misc]
-        amqpd.methods.basic.Consumer = Consumer  # type: ignore[misc]

@@ -1,0 +1,129 @@
+"""Reading messages for somebody who looks at a queue, wherever their bodies are.
+
+What comes in: stretches of a queue; rows of the journal. What goes out: the same stretches in parts, each with its
+bodies.
+Rules: 1. What is in memory is looked at where it is; what is on disk only is read, one read at a time behind those of
+consumers, and forgotten with the next one. 2. What is gone when the disk answers is left out; what is missing though
+it should be there is damage, and ends the node.
+Not here: which stretches (`queues/browsing.py`), when the journal reads (`journal/writer.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from typing import NamedTuple, Protocol
+
+import trio
+
+from amqpd.journal.records import JournalDamaged, Row
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.browsing import Stretch, body_segment
+from amqpd.queues.segment import Segment
+
+
+class Reader(Protocol):
+    """As `journal.writer.BacklogReader`."""
+
+    def read(self, queue_id: int, first_seq: int, last_seq: int, answer: Callable[[list[Row]], None]) -> None: ...
+
+
+class Part(NamedTuple):
+    """The messages first..last of a stretch. `bodies` has them all, as far as they are still there: the queue's own
+    segment, or a row that was read."""
+
+    stretch: Stretch
+    bodies: Segment
+    first: int
+    last: int
+
+
+class Bodies:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._lane: Backlog | None = None
+        """whose the rows are"""
+        self._rows: list[Row] = []
+        """the last ones that were read"""
+        self._parsed: Segment | None = None
+
+    async def parts(self, stretch: Stretch, messages_max: int) -> AsyncGenerator[Part, None]:
+        """The stretch in parts of so many messages at the most. Raises JournalDamaged."""
+        seq = stretch.first
+        while seq <= stretch.last:
+            bodies = _in_memory(stretch.lane, seq) or self._known(stretch.lane, seq)
+            if bodies is None:
+                await self._read(stretch.lane, seq, stretch.last)
+                if _in_memory(stretch.lane, seq) is not None:
+                    continue
+                if not self._rows:
+                    return
+                # Rows whose messages were all settled meanwhile are not there any more.
+                seq = max(seq, self._rows[0].first_seq)
+                bodies = self._known(stretch.lane, seq)
+                assert bodies is not None
+            last = min(stretch.last, bodies.last, seq + messages_max - 1)
+            yield Part(stretch, bodies, seq, last)
+            seq = last + 1
+            await trio.lowlevel.checkpoint()
+
+    async def piece(self, lane: Backlog, seq: int, last: int) -> tuple[int, int] | None:
+        """The next of the messages seq..last that are in one segment, and may be settled together: not only some of a
+        segment on disk that is many rows, for the journal is told of what is settled row by row. None when nothing is
+        left there. Raises JournalDamaged."""
+        while True:
+            index = lane.index_of(seq)
+            if index == len(lane.segments) or lane.segments[index].first > last:
+                return None
+            segment = lane.segments[index]
+            low, high = max(seq, segment.first), min(last, segment.last)
+            one_row = segment.runs is not None or not segment.whole or segment.deadlines is not None
+            if one_row or (low, high) == (segment.first, segment.last) or self._is_row(lane, segment):
+                return low, high
+            probe = low if low > segment.first else high
+            await self._read(lane, probe, probe)
+            row = self._row_of(lane, probe)
+            if row is not None:
+                lane.cut_at(row.first_seq, row.last_seq)
+
+    def _is_row(self, lane: Backlog, segment: Segment) -> bool:
+        row = self._row_of(lane, segment.first)
+        return row is not None and (row.first_seq, row.last_seq) == (segment.first, segment.last)
+
+    def _row_of(self, lane: Backlog, seq: int) -> Row | None:
+        if lane is self._lane:
+            for row in self._rows:
+                if row.first_seq <= seq <= row.last_seq:
+                    return row
+        return None
+
+    def _known(self, lane: Backlog, seq: int) -> Segment | None:
+        row = self._row_of(lane, seq)
+        if row is None:
+            return None
+        if self._parsed is None or self._parsed.first != row.first_seq:
+            self._parsed = body_segment(row)
+        return self._parsed
+
+    async def _read(self, lane: Backlog, first: int, last: int) -> None:
+        answered = trio.Event()
+        found: list[Row] = []
+
+        def answer(rows: list[Row]) -> None:
+            found.extend(rows)
+            answered.set()
+
+        self._lane, self._rows, self._parsed = None, [], None
+        self._reader.read(lane.queue_id, first, last, answer)
+        await answered.wait()
+        self._lane, self._rows = lane, found
+        if self._row_of(lane, first) is None and lane.on_disk_only(first):
+            raise JournalDamaged(f"the row with message {first} of queue {lane.queue_id} is missing")
+
+
+def _in_memory(lane: Backlog, seq: int) -> Segment | None:
+    index = lane.index_of(seq)
+    if index < len(lane.segments):
+        segment = lane.segments[index]
+        if segment.runs is not None and segment.first <= seq:
+            return segment
+    return None

@@ -1,0 +1,68 @@
+"""`amqpd status`: a running broker at a glance.
+
+What comes in: nothing. What goes out: sums, and a line for each virtual host.
+Rules: asks the running broker, which is the only one that knows.
+Not here: lists of what there is (`queues.py`, `connections.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amqpd.commands.metadata import data_dir_option, show
+from amqpd.commands.queue_picture import counted
+from amqpd.commands.running import ask, ask_rows
+
+COLUMNS = (
+    "vhost",
+    "connections",
+    "queues",
+    "messages_ready",
+    "messages_unacknowledged",
+    "messages_delayed",
+    "delayed_next_s",
+    "unroutable",
+)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs.")
+@data_dir_option
+def status(as_json: bool, data_dir: Path) -> None:
+    """Show what a running broker has: connections, queues, messages, what is delayed, what reached no queue.
+
+    Delayed messages wait in the broker until their time; delayed_next_s says in how many seconds the first of
+    them is due. Unroutable ones were returned, dropped, nacked or rerouted.
+
+    \b
+    Examples:
+      amqpd status
+      amqpd status --json
+    """
+    sums = ask(data_dir, "status", {})
+    rows = ask_rows(data_dir, "vhost status", {}, ("vhost",))
+    if as_json:
+        click.echo(json.dumps({**sums, "vhosts": rows}, indent=2, ensure_ascii=False))
+        return
+    width = max(map(len, sums))
+    for name, value in sums.items():
+        click.echo(f"{name:{width}}  {_said(value)}")
+    click.echo()
+    show([{**row, **_short(row)} for row in rows], COLUMNS, False)
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    next_s = row["delayed_next_s"]
+    return {"delayed_next_s": "" if next_s is None else next_s, "unroutable": counted(row["unroutable"])}
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        return counted(value) or "none"
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return "none" if value is None else f"{value:,}"

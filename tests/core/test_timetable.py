@@ -1,0 +1,177 @@
+"""Messages that leave memory with deadlines in any order: each is buried once, in time, whatever became of others."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pamqp import commands
+
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import JournalDamaged, Row
+from amqpd.kernel import Run
+from amqpd.kernel.rows import parse_row
+from amqpd.queues import timetable
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.timetable import AHEAD_MS
+from tests.clients.wire import publish_bytes
+
+MESSAGES = 400
+SPAN_MS = 100_000
+
+
+class World:
+    """A backlog with deadlines in any order, a journal whose rows are a dictionary, and a list of who was buried."""
+
+    def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(timetable, "BATCH_BYTES", 8000)
+        monkeypatch.setattr(timetable, "ROW_BYTES", 1000)
+        monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", 1500)
+        self.chance = random.Random(seed)
+        self.journal = JournalBuffer()
+        self.backlog = Backlog(7, self.journal, True)
+        self.backlog.buries = True
+        self.rows: dict[tuple[int, int], Row] = {}
+        self.buried: list[tuple[int, int]] = []
+        """message, time"""
+        self.dying: list[tuple[int, int]] = []
+        self.now_ms = 0
+        self.deadlines = [1 + self.chance.randrange(SPAN_MS) for _ in range(MESSAGES)]
+
+    def fill(self, persistent: bool) -> None:
+        for number, deadline_ms in enumerate(self.deadlines):
+            properties = commands.Basic.Properties(expiration=str(deadline_ms))
+            (run,) = parse_row(publish_bytes(1, "", "q", b"%06d" % number, properties))
+            self.backlog.publish(run, persistent, 0, deadline_ms)
+        for _ in range(4):
+            self.backlog.shrink(2000)
+            self.commit()
+
+    def commit(self) -> None:
+        transaction = self.journal.take()
+        for row in transaction.rows:
+            self.rows[row.queue_id, row.first_seq] = row
+        for gone in transaction.deletes:
+            for key in [key for key in self.rows if key[0] == gone.queue_id]:
+                if gone.first_seq <= key[1] <= gone.last_seq:
+                    del self.rows[key]
+        self.journal.committed(transaction.index)
+
+    def expire(self) -> None:
+        self.backlog.expire(self.now_ms, self.bury, lambda first, last: self.dying.append((first, last)))
+        while self.dying:
+            first, last = self.dying.pop(0)
+            _, stopped = self.backlog.bury(first, last, self.bury)
+            if stopped <= last:
+                self.dying.insert(0, (stopped, last))
+                return
+
+    def bury(self, run: Run, low: int, high: int) -> int:
+        self.buried += [(int(run.body(i)), self.now_ms) for i in range(low, high)]
+        return high - low
+
+    def read(self) -> None:
+        for lane in (self.backlog.timetable, self.backlog):
+            while (wish := lane.next_read(0) if lane is self.backlog else lane.next_read()) is not None:  # type: ignore[call-arg]
+                row = self.rows.get((lane.queue_id, wish[0]))
+                lane.loaded(wish[0], [] if row is None else [row])
+                self.expire()
+
+    def until(self, now_ms: int, step_ms: int = 500) -> None:
+        while self.now_ms < now_ms:
+            self.now_ms = min(now_ms, self.now_ms + step_ms)
+            self.expire()
+            self.read()
+            self.backlog.shrink(2000)
+            self.commit()
+
+
+@pytest.fixture(params=[0, 1])
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(request.param, monkeypatch)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_each_is_buried_once_and_in_time(world: World, persistent: bool) -> None:
+    world.fill(persistent)
+    assert world.backlog.memory_bytes < 4000
+    assert world.rows
+    world.until(SPAN_MS)
+    assert sorted(number for number, _ in world.buried) == list(range(MESSAGES))
+    assert all(0 <= at - world.deadlines[number] <= 500 for number, at in world.buried)
+    assert world.backlog.ready == 0
+    world.commit()
+    world.commit()
+    assert not world.rows
+
+
+def test_only_what_falls_due_soon_is_in_memory(world: World) -> None:
+    world.fill(False)
+    for now_ms in range(SPAN_MS // 10, SPAN_MS, SPAN_MS // 10):
+        world.until(now_ms)
+        rows = [copies for _, _, copies in world.backlog.timetable._later if copies.segment.left]
+        assert all(copies.segment.runs is None and copies.entries is None for copies in rows)
+        assert all(copies.first_ms > now_ms + AHEAD_MS - 500 for copies in rows)
+
+
+def test_what_was_consumed_is_not_buried(world: World) -> None:
+    world.fill(False)
+    taken: list[int] = []
+    while len(taken) < MESSAGES // 2:
+        piece = world.backlog.take(10)
+        if piece is None:
+            world.read()
+            continue
+        run, low, high, seq, _ = piece
+        taken += [int(run.body(i)) for i in range(low, high)]
+        world.backlog.settle(seq, seq + high - low - 1)
+    world.until(SPAN_MS)
+    assert sorted(taken + [number for number, _ in world.buried]) == list(range(MESSAGES))
+
+
+def test_what_is_delivered_meanwhile_expires_when_it_comes_back(world: World) -> None:
+    world.fill(False)
+    held: list[tuple[int, int]] = []
+    while len(held) < 20:
+        piece = world.backlog.take(1)
+        if piece is None:
+            world.read()
+        else:
+            held.append((piece[3], piece[3]))
+    world.until(SPAN_MS)
+    assert len(world.buried) == MESSAGES - 20
+    for first, last in held:
+        world.backlog.requeue(first, last)
+    world.until(SPAN_MS + 1000)
+    assert sorted(number for number, _ in world.buried) == list(range(MESSAGES))
+
+
+def test_a_purge_and_a_deletion_leave_nothing_behind(world: World) -> None:
+    world.fill(False)
+    world.backlog.purge()
+    world.until(2000)
+    assert not world.rows
+    world.fill(False)
+    world.backlog.drop()
+    transaction = world.journal.take()
+    assert set(transaction.dropped) == {7, world.backlog.timetable.queue_id}
+    assert world.backlog.timetable.next_ms() is None
+
+
+def test_messages_that_expire_in_their_order_are_not_copied(world: World) -> None:
+    world.deadlines.sort()
+    world.fill(False)
+    assert {queue_id for queue_id, _ in world.rows} == {7}
+    world.until(SPAN_MS)
+    assert [number for number, _ in world.buried] == list(range(MESSAGES))
+
+
+def test_a_copy_that_is_missing_is_damage(world: World) -> None:
+    world.fill(False)
+    world.until(min(copies.first_ms for _, _, copies in world.backlog.timetable._later) - AHEAD_MS - 1, 1)
+    world.now_ms += 2
+    world.expire()
+    wish = world.backlog.timetable.next_read()
+    assert wish is not None
+    with pytest.raises(JournalDamaged):
+        world.backlog.timetable.loaded(wish[0], [])
