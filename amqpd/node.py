@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 JOURNAL_BYTES_MAX = 32 * 1024 * 1024
 
 # So many dead letters go out in one tick, some ten milliseconds of work; the rest in the next ones, and connections
-# are served between them. A letter counts once for itself and once for each death that it lists, which is its cost:
-# one publish may die its way through hundreds of queues, doubled in each.
+# are served between them: one publish may die its way through hundreds of queues, doubled in each. What a letter
+# counts is in `dead_lettering.py`.
 LETTERS_MAX = 2_000
 # Of the queues that fall due at one instant, so many are looked at in one tick.
 DUE_QUEUES_MAX = 1_000

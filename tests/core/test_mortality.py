@@ -363,3 +363,19 @@ def test_what_comes_back_together_is_served_together(harness: Harness, client: C
     assert requeued == [(0, 99), (49, 49)], "the last one is over its limit"
     client.send(commands.Basic.Nack(0, True, True))
     assert requeued[2:] == [(0, 48), (50, 99)]
+
+
+def test_a_cycle_ends_for_each_of_some_messages_that_are_alike(harness: Harness, client: Client) -> None:
+    """At least once means into a queue that it may go into: where there is none the message is gone."""
+    declare(
+        client,
+        queue_type="quorum",
+        dead_letter_exchange="",
+        dead_letter_routing_key="q",
+        dead_letter_strategy="at-least-once",
+        overflow="reject-publish",
+    )
+    for body in (b"1", b"2", b"3"):
+        client.publish(body, "q", expiration="10")
+    later(harness, 11)
+    assert harness.node.queues["/", "q"].backlog.unacked == 0
