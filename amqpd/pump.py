@@ -173,11 +173,11 @@ class Pump:
     def settle(self) -> None:
         """After anything that acted on the node from outside of a tick: an answer of the metadata store, a commit, a
         timer."""
+        self.node.now_ms = self._clock_ms()
         self._settle(trio.current_time())
 
     def _settle(self, now: float) -> None:
         node = self.node
-        node.now_ms = self._clock_ms()
         reads = node.tick()
         if reads:
             self._want_reads(reads)
@@ -196,7 +196,7 @@ class Pump:
             self._resume_paused()
         if node.journal.pending:
             self._want_commit()
-        next_ms = node.wakes.next_ms
+        next_ms = node.wakes.next_ms if node.wakes.heap else None
         if next_ms is not None and (self._wakes_at_ms is None or next_ms < self._wakes_at_ms):
             self._wakes_at_ms = next_ms
             self._earlier.set()
@@ -282,6 +282,11 @@ class Pump:
                 self._send(link, data)
             connection.liveness.sent_at = now
             connection.bytes_out += len(data)
+            if link.events == _IN and not (link.pending or link.tls or connection.outbox_full):
+                # Nearly always: all of it is gone, and there is nothing to watch for.
+                connection.outbox_bytes = 0
+                if connection.state is State.RUNNING:
+                    return
         if link.tls is not None:
             self._send(link, link.tls.output())
         if link.pending and not outbox:
