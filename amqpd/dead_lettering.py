@@ -19,7 +19,8 @@ from amqpd.kernel import Run
 from amqpd.properties import Properties
 from amqpd.queues.deadletters import dead_letter, is_cycle
 from amqpd.queues.moulds import State, mould_of
-from amqpd.routing import route_again, run_names
+from amqpd.rewriting import run_names
+from amqpd.routing import route_again
 
 if TYPE_CHECKING:
     from amqpd.node import Node

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from amqpd.exchanges import Message, Reads
 from amqpd.kernel import Run
-from amqpd.routing import put, queues_named, run_names
+from amqpd.rewriting import run_names
+from amqpd.routing import put, queues_named
 from amqpd.topology.records import BindingRecord, Change, Key, Put
 
 if TYPE_CHECKING:

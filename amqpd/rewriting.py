@@ -45,6 +45,16 @@ def readdressed(run: Run, exchange: str, routing_key: str, properties: bytes, ma
     return _rewritten(run, _HEAD.pack(_METHOD, _channel(run), len(payload)) + payload + b"\xce", properties)
 
 
+def run_names(run: Run) -> tuple[str, str]:
+    """The exchange and the routing key that it was published with."""
+    names = run.names
+    size = names[0]
+    return (
+        names[1 : 1 + size].decode("utf-8", "surrogateescape"),
+        names[2 + size :].decode("utf-8", "surrogateescape"),
+    )
+
+
 def mark_of(run: Run) -> int:
     """What stands in the reserved field of its method; 0 in what clients send, or should."""
     return int.from_bytes(run.data[run.start + _MARK_AT : run.start + _MARK_AT + 2], "big")

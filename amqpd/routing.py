@@ -16,7 +16,7 @@ from amqpd.claims import BCC
 from amqpd.exchanges import Message, Reads
 from amqpd.kernel import Run
 from amqpd.properties import Properties
-from amqpd.rewriting import with_headers
+from amqpd.rewriting import run_names, with_headers
 from amqpd.topology.parameters import unroutable
 from amqpd.unroutable import DROP, NACK, Outcome
 
@@ -163,13 +163,3 @@ def count_unroutable(node: Node, vhost: str, exchange: str, outcome: Outcome, me
 def without_bcc(run: Run, properties: Properties) -> Run:
     """As consumers get it (https://www.rabbitmq.com/docs/sender-selected)."""
     return with_headers(run, {}, (BCC,)) if properties.has_bcc else run
-
-
-def run_names(run: Run) -> tuple[str, str]:
-    """The exchange and the routing key that it was published with."""
-    names = run.names
-    size = names[0]
-    return (
-        names[1 : 1 + size].decode("utf-8", "surrogateescape"),
-        names[2 + size :].decode("utf-8", "surrogateescape"),
-    )

@@ -19,7 +19,7 @@ from amqpd.kernel import Run
 from amqpd.properties import Properties
 from amqpd.propertylist import EXPIRATION, edited
 from amqpd.queues.settings import QueueSettings
-from amqpd.rewriting import mark_of, readdressed
+from amqpd.rewriting import mark_of, readdressed, run_names
 
 REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
 
@@ -41,7 +41,7 @@ def dead_letter(
 ) -> DeadLetter:
     """All messages of the run, dead in `queue`, whose settings name a dead letter exchange."""
     headers = properties.headers or {}
-    exchange, routing_key = names_of(run)
+    exchange, routing_key = run_names(run)
     keys = [routing_key, *_carbon_copies(headers)]
     known = headers.get("x-death") if mark_of(run) == DEAD_LETTER else None
     deaths: list[dict[str, Any]] = [dict(death) for death in known] if isinstance(known, Sequence) else []
@@ -83,15 +83,6 @@ def is_cycle(queue: str, deaths: list[tuple[str, str]]) -> bool:
 
 def _death(which: str, queue: str, reason: str, exchange: str) -> dict[str, str]:
     return {f"x-{which}-death-reason": reason, f"x-{which}-death-queue": queue, f"x-{which}-death-exchange": exchange}
-
-
-def names_of(run: Run) -> tuple[str, str]:
-    names = run.names
-    size = names[0]
-    return (
-        names[1 : 1 + size].decode("utf-8", "surrogateescape"),
-        names[2 + size :].decode("utf-8", "surrogateescape"),
-    )
 
 
 def _carbon_copies(headers: Mapping[str, Any]) -> list[str]:
