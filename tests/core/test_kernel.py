@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
@@ -120,3 +122,25 @@ def test_a_small_run_in_a_large_buffer_does_not_pin_it() -> None:
     run = scan_publishes(data, 0, len(data), 131_072)
     assert run is not None
     assert len(run.data) == len(one)
+
+
+@given(
+    first=st.one_of(st.integers(1, 70_000), st.integers(2**64 - 600, 2**64 - 1)),
+    count=st.integers(1, 700),
+    broken=st.none() | st.integers(0, 700),
+    octet=st.integers(0, 20),
+    rest=st.integers(0, 30),
+)
+def test_a_range_of_acks_ends_where_a_frame_differs(
+    first: int, count: int, broken: int | None, octet: int, rest: int
+) -> None:
+    """Up to the first frame that is another one, wherever in it the difference stands."""
+    frames = [struct.pack(">BHIIQBB", 1, 3, 13, 0x003C0050, (first + i) % 2**64, 0, 0xCE) for i in range(count)]
+    alike = count
+    if broken is not None and 0 < broken < count:
+        changed = bytearray(frames[broken])
+        changed[octet] ^= 0x55
+        frames[broken], alike = bytes(changed), broken
+    data = b"".join(frames) + frames[0][:rest]
+    low, high, multiple, pos = scan_acks(data, 0, len(data))
+    assert (low, high, multiple, pos) == (first, first + alike - 1, False, alike * 21)
