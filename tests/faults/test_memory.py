@@ -22,7 +22,7 @@ SAMPLE_S = 0.02
 BATCH = 500
 QUEUE = "memory"
 MIB = 1 << 20
-KEPT_MIB_MAX = 150
+KEPT_MIB_MAX = 200
 
 pytestmark = pytest.mark.usefixtures("only_amqpd")
 

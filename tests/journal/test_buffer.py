@@ -13,6 +13,7 @@ class Written:
 
     count = 1
     nbytes = 4
+    stride = 4
     body_size = 3
 
     def raw(self) -> bytes:
