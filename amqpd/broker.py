@@ -29,6 +29,7 @@ from amqpd.config import Settings
 from amqpd.control import ControlServer
 from amqpd.datadir import open_data_directory
 from amqpd.errors import NodeFailure, StartupError
+from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFailure, JournalInUse, NotAJournal
 from amqpd.journal.errors import NewerFormat as NewerJournal
@@ -163,6 +164,7 @@ class Broker:
                 self.pump.run,
                 self.pump.run_timers,
                 self.pump.run_wakes,
+                partial(collect_garbage, self.node),
                 self.pump.run_measurements,
                 partial(run_samples, self.node),
             ):

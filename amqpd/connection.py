@@ -380,6 +380,7 @@ class Connection:
         if self.state is not State.CLOSED:
             self.state = State.CLOSED
             self.node.connections.pop(self.id, None)
+            self.node.ended += 1
             self.node.census.left(self)
             self.node.touched[self] = None
             self._rest = bytearray()

@@ -96,6 +96,8 @@ class Node:
         """exclusive queues by the connection that owns them"""
         self.alarms: set[str] = set()
         self.draining = False
+        self.ended = 0
+        """connections and queues that are no more, since the start"""
         self.now_ms = 0
         """milliseconds since the epoch, as the shell told last; never goes back within a run"""
         self.letters_left = LETTERS_MAX
@@ -236,6 +238,7 @@ class Node:
             self.dirty.pop(queue, None)
             self.congestion.forget(queue)
             queue.delete()
+            self.ended += 1
 
     def _empty_vhost(self, name: str) -> None:
         """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
