@@ -51,24 +51,16 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
     node.letters_left -= LETTER_COST + len(letter.deaths)
     targets = [target for target in found if not is_cycle(target.record.name, letter.deaths)]
     new_properties = node.properties.read(letter.run.properties)
-    if count == 1 and properties.expiration is not None:
+    wanted = mould is None or mould.used or not mould.good_for(state)
+    if wanted and count == 1 and properties.expiration is not None:
         route = node.routes.find(node, queue.record.vhost, *run_names(letter.run))
         if found and len(letter.routing_keys) == 1 and found is route.queues:
-            made = mould_of(
-                *(state, part, new_properties, targets),
-                lambda like: (
-                    dead_letter(
-                        *(
-                            like,
-                            node.properties.read(like.properties),
-                            queue.record.name,
-                            reason,
-                            settings,
-                            node.now_ms,
-                        )
-                    ).run
-                ),
-            )
+
+            def letter_of(like: Run) -> Run:
+                read = node.properties.read(like.properties)
+                return dead_letter(like, read, queue.record.name, reason, settings, node.now_ms).run
+
+            made = mould_of(state, part, new_properties, targets, letter_of)
             if made is not None:
                 moulds[reason] = made
     return _post(node, queue, letter.run, new_properties, bool(found), targets)

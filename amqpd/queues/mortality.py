@@ -3,8 +3,8 @@
 What comes in: deadlines, limits and rejections of one queue. What goes out: messages to bury; wake-up times.
 Rules: 1. A message expires when its time is up, wherever in the queue it stands, and never before. With a TTL of 0 it
 goes to a consumer that waits, or nowhere. 2. The length limit counts what is ready, after consumers took theirs.
-3. What is to be dead-lettered needs its body in memory; until it is read, the message stays what it was. 4. Delivery
-counts are kept for quorum queues only, and only of messages that have come back.
+3. What is to be dead-lettered needs its body in memory; until it is read, it counts as unacked, and nobody gets it.
+4. Delivery counts are kept for quorum queues only, and only of messages that have come back.
 Not here: order and deadlines (`backlog.py`), what a dead letter looks like (`deadletters.py`), where it goes (the
 host).
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 # 10 years, RabbitMQ's bound on all times: a later deadline is none that anybody waits for.
 TTL_MS_MAX = 315_360_000_000
-
-
 # So many pieces die in one dispatch, some ten milliseconds of work; the others follow in the next: a policy may make
 # millions of messages too many at once, and the other queues must not wait for that.
 PIECES_MAX = 2_000

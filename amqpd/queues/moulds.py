@@ -5,7 +5,8 @@ are alike.
 Rules: 1. Alike is byte for byte: method frame, properties but for the digits of the expiration, which have the same
 number. So the letter is the first one's, but for these digits and the body. 2. A mould is good for the second that
 stands in the letter, for one settings, and for one state of the topology. 3. Where the digits cannot be found in the
-letter beyond doubt, there is no mould.
+letter beyond doubt, there is no mould. 4. Making one costs a second letter: where nothing is alike, one a second is
+made.
 Not here: what a letter says (`deadletters.py`), where it goes (`amqpd/dead_lettering.py`).
 """
 
@@ -36,7 +37,7 @@ class State(NamedTuple):
 
 
 class Mould:
-    __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "properties", "targets")
+    __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "properties", "targets", "used")
 
     def __init__(
         self,
@@ -57,6 +58,11 @@ class Mould:
         self.properties = properties
         """the letter's"""
         self.targets = targets
+        self.used = False
+        """something was alike"""
+
+    def good_for(self, state: State) -> bool:
+        return state == self._state
 
     def copy(self, run: Run, low: int, state: State) -> Run | None:
         """The letter of message `low` of the run, if it is alike."""
@@ -73,6 +79,7 @@ class Mould:
             or not data.startswith(behind, digits_end)
         ):
             return None
+        self.used = True
         head, tail, method_size, header_size = self._letter
         at = start + low * stride
         body = data[at + run.method_size + run.header_size : at + stride]

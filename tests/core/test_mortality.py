@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
+from amqpd import dead_lettering
 from amqpd.kernel import scan_publishes
 from amqpd.node import DUE_QUEUES_MAX, LETTERS_MAX
 from amqpd.queues.backlog import Backlog
@@ -379,3 +380,18 @@ def test_a_cycle_ends_for_each_of_some_messages_that_are_alike(harness: Harness,
         client.publish(body, "q", expiration="10")
     later(harness, 11)
     assert harness.node.queues["/", "q"].backlog.unacked == 0
+
+
+def test_where_no_dead_letter_is_like_another_none_is_made_twice(
+    harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    original = dead_lettering.dead_letter
+    monkeypatch.setattr(dead_lettering, "dead_letter", lambda *args: made.append("") or original(*args))
+    declare(client, "dead")
+    declare(client, dead_letter_exchange="", dead_letter_routing_key="dead")
+    for n in range(20):
+        client.publish(b"x", "q", expiration="10", message_id=f"{n:04d}")
+    later(harness, 11)
+    assert client.declare("dead", passive=True).message_count == 20
+    assert len(made) == 21
