@@ -62,7 +62,7 @@ class Connection:
         self.name = peer.name
         self.id = connection_id
         self.state = State.HEADER
-        self.outbox: list[bytes] = []
+        self.outbox: list[bytes | bytearray] = []
         self.outbox_bytes = 0
         self.channels: dict[int, Channel] = {}
         self.capabilities: dict[str, Any] = {}
@@ -271,7 +271,7 @@ class Connection:
 
     # Bytes out
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         if not self.outbox:
             self.node.touched[self] = None
         self.outbox.append(data)

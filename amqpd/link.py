@@ -32,7 +32,7 @@ class Link:
         self.linger_until: float | None = None
         self.ended = False
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | bytearray) -> None:
         """Send `data` behind what is pending; what the socket does not take stays pending. Raises OSError when the
         socket is gone."""
         pending = self.pending

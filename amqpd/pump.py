@@ -303,7 +303,7 @@ class Pump:
                 return
         self._watch(link)
 
-    def _send(self, link: Link, data: bytes) -> None:
+    def _send(self, link: Link, data: bytes | bytearray) -> None:
         try:
             link.send(data)
         except OSError as error:

@@ -48,7 +48,7 @@ class TlsStream:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | bytearray) -> None:
         """Encrypt; the result is part of `output`."""
         if data:
             self._tls.write(data)

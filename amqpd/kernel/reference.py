@@ -14,8 +14,6 @@ Source: AMQP 0-9-1 sections 2.3.5 (frames), 4.2.6 (content framing).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain, repeat
 from struct import Struct
 
 NAME = "python"
@@ -151,12 +149,13 @@ def _count_alike(data: bytes, pos: int, end: int, stride: int, same: int) -> int
     """How many further messages follow that equal the first in their first `same` bytes and end as frames end."""
     prefix = data[pos : pos + same]
     starts_with = data.startswith
-    at = pos + stride
-    last = at + stride - 1
-    while last < end and starts_with(prefix, at) and data[last] == FRAME_END:
-        at += stride
-        last += stride
-    return (at - pos) // stride - 1
+    last = at = pos + ((end - pos) // stride - 1) * stride
+    for at in range(pos + stride, last + 1, stride):
+        if not starts_with(prefix, at):
+            last = at - stride
+            break
+    ends = data[pos + 2 * stride - 1 : last + stride : stride]
+    return len(ends) - len(ends.lstrip(b"\xce"))
 
 
 def _measure(data: bytes, pos: int, end: int, payload_max: int) -> tuple[int, ...] | None:
@@ -204,7 +203,7 @@ def _measure(data: bytes, pos: int, end: int, payload_max: int) -> tuple[int, ..
 
 def encode_deliveries(
     run: Run, low: int, high: int, channel: int, consumer: bytes, tag: int, redelivered: bool, frame_max: int
-) -> bytes:
+) -> bytes | bytearray:
     """The frames of basic.deliver for messages low..high-1 of the run.
 
     `consumer` is the consumer tag as a short string (length octet first); the first delivery tag is `tag`, the
@@ -223,27 +222,42 @@ def encode_deliveries(
             return b"".join(
                 (head, _pack_tag(tag), flag, names, b"\xce", data[content + at : start + at + run.stride])
             )
-    # The header frame and the head of the body frame are the same in the whole run: patch the channel once.
-    middle = (
-        (b"\x01" if redelivered else b"\x00")
-        + names
-        + b"\xce\x02"
-        + _CHANNEL_SIZE.pack(channel, run.header_size - FRAME_OVERHEAD_BYTES)
-        + data[content + 7 : content + run.header_size]
-    )
+    # All but the tags and the bodies is the same in the whole run: the channel is patched once.
+    each = head + _pack_tag(tag) + (b"\x01" if redelivered else b"\x00") + names + b"\xce\x02"
+    each += _CHANNEL_SIZE.pack(channel, run.header_size - FRAME_OVERHEAD_BYTES)
+    each += data[content + 7 : content + run.header_size]
+    count = high - low
+    # An empty one first: what is the same goes between each two.
+    bodies = [b""]
+    if run.body_frames == 0:
+        return _numbered(each, bodies * (count + 1), len(head), tag)
     if run.body_frames == 1 and run.body_size + FRAME_OVERHEAD_BYTES <= frame_max:
-        middle += _HEAD.pack(BODY, channel, run.body_size)
+        each += _HEAD.pack(BODY, channel, run.body_size)
         stride, length = run.stride, run.body_size + 1
         begin = content + run.header_size + 7
-        bodies: Iterable[bytes] = [
-            data[at : at + length] for at in range(begin + low * stride, begin + high * stride, stride)
-        ]
-    elif run.body_frames == 0:
-        bodies = repeat(b"", high - low)
-    else:
-        bodies = [cut_body(run.body(i), channel, frame_max) for i in range(low, high)]
-    tags = map(_pack_tag, range(tag, tag + high - low))
-    return b"".join(chain.from_iterable(zip(repeat(head), tags, repeat(middle), bodies)))
+        bodies += [data[at : at + length] for at in range(begin + low * stride, begin + high * stride, stride)]
+        return _numbered(each, bodies, len(head), tag)
+    pieces: list[bytes] = []
+    for i in range(low, high):
+        pieces += (each[: len(head)], _pack_tag(tag + i - low), each[len(head) + 8 :])
+        if run.body_frames:
+            pieces.append(cut_body(run.body(i), channel, frame_max))
+    return b"".join(pieces)
+
+
+def _numbered(each: bytes, bodies: list[bytes], at: int, tag: int) -> bytes | bytearray:
+    """`each` before every one of the `bodies` but the first, which is empty; with the delivery tags from `tag` on,
+    which stand at `at` in it: written octet by octet, for those together that differ in their last one only."""
+    deliveries = bytearray(each).join(bodies)
+    count, stride = len(bodies) - 1, len(each) + len(bodies[-1])
+    low = tag & 0xFF
+    deliveries[at + 7 :: stride] = (_OCTETS * ((low + count) // 256 + 1))[low : low + count]
+    for begin in range(256 - low, count, 256):
+        alike = min(256, count - begin)
+        first, stop = at + begin * stride, at + (begin + alike) * stride
+        for k, octet in enumerate(_pack_tag(tag + begin)[:7]):
+            deliveries[first + k : stop : stride] = bytes((octet,)) * alike
+    return deliveries
 
 
 def encode_content(run: Run, i: int, channel: int, frame_max: int) -> bytes:

@@ -144,3 +144,31 @@ def test_a_range_of_acks_ends_where_a_frame_differs(
     data = b"".join(frames) + frames[0][:rest]
     low, high, multiple, pos = scan_acks(data, 0, len(data))
     assert (low, high, multiple, pos) == (first, first + alike - 1, False, alike * 21)
+
+
+@given(
+    tag=st.one_of(st.integers(1, 70_000), st.integers(2**32 - 700, 2**32), st.integers(2**63 - 700, 2**63)),
+    count=st.integers(2, 700),
+    low=st.integers(0, 5),
+    size=st.integers(0, 3),
+)
+def test_deliveries_of_many_are_those_of_one_after_the_other(tag: int, count: int, low: int, size: int) -> None:
+    data = b"".join(publish_bytes(bytes((i % 251, i // 251, 7))[:size]) for i in range(count + low))
+    (run,) = parse_row(data)
+    one_by_one = [
+        encode_deliveries(run, low + i, low + i + 1, 5, b"\x01t", tag + i, False, 131_072) for i in range(count)
+    ]
+    assert encode_deliveries(run, low, low + count, 5, b"\x01t", tag, False, 131_072) == b"".join(one_by_one)
+
+
+@given(count=st.integers(2, 40), other=st.integers(1, 39), at=st.integers(0, 200), rest=st.integers(0, 60))
+def test_a_run_ends_before_the_first_message_that_differs(count: int, other: int, at: int, rest: int) -> None:
+    """Wherever in it the difference stands, but in its body."""
+    one = publish_bytes(b"body")
+    at, other = at % len(one), min(other, count - 1)
+    data = bytearray(one * count + one[:rest])
+    data[other * len(one) + at] ^= 0x55
+    run = scan_publishes(bytes(data), 0, len(data), 131_072)
+    assert run is not None
+    in_body = len(one) - 5 <= at < len(one) - 1
+    assert run.count == (count + rest // len(one) if in_body else other)
