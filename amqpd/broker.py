@@ -132,6 +132,7 @@ class Broker:
             self._read,
             self._writer.want_commit,
             clock_ms,
+            self._alone,
         )
         self.node.recover(recovered)
         await self._sync.start()
@@ -202,6 +203,19 @@ class Broker:
         with trio.move_on_after(timeout_s) as flushing:
             await self._writer.flush()
         log.info("stopped", connections_cut=left, flushed=not flushing.cancelled_caught)
+
+    def _alone(self) -> bool:
+        """No other task than the one that asks has anything to do, and none waits for a thread: it would not learn
+        of that one's end while the pump waits."""
+        limiters = (
+            self._writer.threads,
+            self._reader.threads,
+            self._store.threads,
+            trio.to_thread.current_default_thread_limiter(),
+        )
+        return not (
+            any(limiter.borrowed_tokens for limiter in limiters) or trio.lowlevel.current_statistics().tasks_runnable
+        )
 
     # What the other rooms tell
 

@@ -43,7 +43,7 @@ class JournalWriter:
         self._on_durable = on_durable
         self._on_full = on_full
         self._work = trio.Event()
-        self._limiter = trio.CapacityLimiter(1)
+        self.threads = trio.CapacityLimiter(1)
         self._busy = False
         self._full = False
         self._idle = trio.Event()
@@ -123,7 +123,7 @@ class JournalWriter:
     async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         # A thread cannot be stopped in the middle: whoever cancels waits for it.
         with trio.CancelScope(shield=True):
-            return await trio.to_thread.run_sync(work, *arguments, limiter=self._limiter)
+            return await trio.to_thread.run_sync(work, *arguments, limiter=self.threads)
 
     async def flush(self) -> None:
         """Return when nothing waits to be written (shutdown)."""
@@ -137,6 +137,7 @@ class BacklogReader:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self.threads = trio.CapacityLimiter(1)
         self._wishes: deque[tuple[int, int, int, Callable[[list[Row]], None]]] = deque()
         self._work = trio.Event()
 
@@ -145,7 +146,6 @@ class BacklogReader:
         self._work.set()
 
     async def run(self) -> None:
-        limiter = trio.CapacityLimiter(1)
         while True:
             await self._work.wait()
             self._work = trio.Event()
@@ -153,6 +153,6 @@ class BacklogReader:
                 queue_id, first_seq, last_seq, answer = self._wishes.popleft()
                 answer(
                     await trio.to_thread.run_sync(
-                        self._disk.read, queue_id, first_seq, last_seq, READ_BYTES, limiter=limiter
+                        self._disk.read, queue_id, first_seq, last_seq, READ_BYTES, limiter=self.threads
                     )
                 )

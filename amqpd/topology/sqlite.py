@@ -53,7 +53,7 @@ class SqliteStore:
         self._file = file
         self._poll_s = poll_s
         self._log = EventLog(file.revision)
-        self._threads = trio.CapacityLimiter(1)
+        self.threads = trio.CapacityLimiter(1)
         self._turn = trio.Lock()
         self._gathered: list[Call] = []
         self._leases: set[int] = set()
@@ -121,7 +121,7 @@ class SqliteStore:
                 if isinstance(self._failure, StoreClosed):
                     return
                 self._fail(StoreClosed(f"{self._file.path} was closed"))
-                await trio.to_thread.run_sync(self._file.close, limiter=self._threads)
+                await trio.to_thread.run_sync(self._file.close, limiter=self.threads)
 
     async def _gather(self, call: Call) -> list[Outcome]:
         """Whoever gets its turn first commits for all that wait."""
@@ -168,7 +168,7 @@ class SqliteStore:
     async def _run(self, work: Callable[[], T]) -> T:
         """Work on the file in a thread, then publish the events that it saw or made."""
         try:
-            result = await trio.to_thread.run_sync(work, limiter=self._threads)
+            result = await trio.to_thread.run_sync(work, limiter=self.threads)
         except (Compacted, StoreFull):
             raise
         except MetadataStoreError as error:
