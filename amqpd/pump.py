@@ -120,7 +120,9 @@ class Pump:
                 self._tick(events)
                 if trio.current_time() >= until:
                     break
-                events = self._epoll.poll(0) or (self._alone() and self._epoll.poll(WAIT_S))
+                events = self._epoll.poll(0)
+                if not events and self._alone():
+                    events = self._epoll.poll(WAIT_S)
 
     async def run_wakes(self) -> None:
         """Look at queues whose time has come though nothing came in: expired messages, delays, unused queues."""
