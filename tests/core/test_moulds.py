@@ -15,9 +15,9 @@ from amqpd.queues.deadletters import dead_letter
 from amqpd.queues.moulds import Mould, State, mould_of
 from amqpd.queues.settings import QueueSettings
 from tests.clients.wire import publish_bytes
+from tests.core.kernels import SHAPE
 
 SETTINGS = QueueSettings(dead_letter_exchange="dead", dead_letter_routing_key="over")
-SHAPE = ("data", "start", "stride", "count", "method_size", "header_size", "body_size", "body_frames")
 STATE = State(1, 1, SETTINGS)
 READ = PropertiesReader().read
 
