@@ -26,7 +26,7 @@ from tests.core.mutations import mutated
 
 pytestmark = needs_compiled
 
-STREAMS = int(os.environ.get("AMQPD_TEST_KERNEL_STREAMS", "4000"))
+STREAMS = int(os.environ.get("AMQPD_TEST_KERNEL_STREAMS", "2000"))
 FIRST = int(os.environ.get("AMQPD_TEST_KERNEL_FIRST", "0"))
 PAYLOADS_MAX = (0, 8, 9, 14, 40, 4096, 131_072, 2**32 - 1, 2**40)
 FRAMES_MAX = (9, 10, 17, 100, 4096, 131_072, 2**32 + 7, 2**32 + 8, 2**40)
@@ -66,9 +66,8 @@ def assert_same_run(run: Any, other: Any, random: Random) -> None:
         encoded = outcome(reference.encode_deliveries, run, *arguments)
         assert encoded == outcome(Kernel.encode_deliveries, other, *arguments), arguments
         assert encoded == outcome(Kernel.encode_deliveries, by_hand, *arguments), arguments
-        assert outcome(run.part, low, high) is IndexError or shape(run.part(low, high)) == shape(
-            other.part(low, high)
-        )
+        part, same = outcome(run.part, low, high), outcome(other.part, low, high)
+        assert (part is same is IndexError) or shape(part) == shape(same)
     for i in {-1, 0, run.count - 1, run.count, random.randint(0, run.count)}:
         assert outcome(run.body, i) == outcome(other.body, i), i
         for arguments in ((i, 7, frame_max) for frame_max in (*random.sample(FRAMES_MAX, 2), 8, 0, -5)):
@@ -210,12 +209,8 @@ def test_a_body_of_any_announced_size_is_the_same_to_both(size: int) -> None:
 
 @pytest.mark.parametrize(("pos", "end"), [(-1, 5), (0, 6), (3, 2), (6, 6), (0, 2**63 - 1), (-(2**63), -(2**63))])
 def test_a_range_outside_the_data_is_refused(pos: int, end: int) -> None:
-    for scan in (
-        lambda: Kernel.scan_publishes(bytes(5), pos, end, 100),
-        lambda: Kernel.scan_acks(bytes(5), pos, end),
-    ):
-        with pytest.raises(ValueError):
-            scan()
+    assert outcome(Kernel.scan_publishes, bytes(5), pos, end, 100) is ValueError
+    assert outcome(Kernel.scan_acks, bytes(5), pos, end) is ValueError
 
 
 @pytest.mark.parametrize(
