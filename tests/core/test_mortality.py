@@ -227,7 +227,8 @@ def test_a_cycle_of_expiry_ends(harness: Harness, client: Client) -> None:
 
 def test_a_delayed_message_comes_in_time_also_after_a_restart(harness: Harness, client: Client) -> None:
     declare(client)
-    run = scan_publishes(publish_bytes(b"later", "q", delivery_mode=1), 0, 1 << 20, 1 << 20)
+    data = publish_bytes(b"later", "q", delivery_mode=1)
+    run = scan_publishes(data, 0, len(data), 1 << 20)
     assert run is not None
     assert harness.node.delay("/", run, harness.node.properties.read(run.properties), 100)
     later(harness, 100)
