@@ -20,16 +20,15 @@ The walk, from socket to disk to consumer, one sentence a room (ARCHITECTURE.md 
 Not here: benchmarks (`bench/`), black-box tests (`tests/clients/`), examples (`examples/`).
 """
 
-import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from amqpd.compiled import CompiledMissing, choose
+from amqpd.compiled import KernelError, install
 
 try:
-    # Before any other room is imported: it says from where.
-    KERNEL, KERNEL_REASON = choose(os.environ.get("AMQPD_KERNEL", ""))
-except (CompiledMissing, ValueError) as error:
+    # Before any other room is imported: it decides from where.
+    KERNEL, KERNEL_REASON = install()
+except KernelError as error:
     sys.exit(f"amqpd: {error}")
 
 try:

@@ -78,9 +78,9 @@ class LazyGroup(click.Group):
 
 def version_text() -> str:
     """As in "amqpd 0.1.0 (kernel: python)"."""
-    from amqpd import __version__, kernel
+    from amqpd import KERNEL, KERNEL_REASON, __version__
 
-    return f"amqpd {__version__} (kernel: {kernel.NAME})"
+    return f"amqpd {__version__} (kernel: {KERNEL}{', for ' * bool(KERNEL_REASON)}{KERNEL_REASON})"
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import structlog
 import trio
 
-from amqpd import __version__, kernel
+from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.alarm_board import AlarmBoard
 from amqpd.alarms import Alarms
 from amqpd.config import Settings
@@ -178,7 +178,8 @@ class Broker:
             log.info(
                 "READY",
                 version=__version__,
-                kernel=kernel.NAME,
+                kernel=KERNEL,
+                kernel_reason=KERNEL_REASON or "compiled",
                 listening=",".join(listener.address for listener in listeners),
                 data_dir=str(self._settings.data_dir),
             )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -20,6 +21,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+VARIABLE = "AMQPD_KERNEL"
 PACKAGE = "amqpd._compiled"
 MANIFEST = "manifest.json"
 # Where messages go through, from the socket to the consumer; compiled by mypyc as they are.
@@ -56,13 +58,12 @@ ROOMS = (
     "amqpd.unacked",
     "amqpd.wire",
 )
-_KERNEL = "amqpd.kernel.compiled"
 _HERE = Path(__file__).parent
 _FOLDER = _HERE / "_compiled"
 
 
-class CompiledMissing(ImportError):
-    """AMQPD_KERNEL=cython, and there is nothing compiled that could be used."""
+class KernelError(ImportError):
+    """The kernel that AMQPD_KERNEL asks for is not there."""
 
 
 class _Finder(MetaPathFinder):
@@ -79,7 +80,8 @@ class _Finder(MetaPathFinder):
 
 def _sources() -> dict[str, str]:
     """Digests of what is compiled, by the file's name inside the package."""
-    files = [*(f"{room.replace('.', '/')}.py" for room in ROOMS), "amqpd/kernel/compiled.pyx"]
+    kernel = [f"amqpd/kernel/{file}" for file in ("compiled.pyx", "deliveries.pxi", "octets.pxd")]
+    files = [*(f"{room.replace('.', '/')}.py" for room in ROOMS), *kernel]
     return {file: hashlib.sha256(_HERE.parent.joinpath(file).read_bytes()).hexdigest() for file in files}
 
 
@@ -88,30 +90,35 @@ def write_manifest(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps({"sources": _sources()}, indent=1) + "\n")
 
 
-def unusable() -> str:
-    """Why the compiled parts cannot be used; empty when they can."""
+def unusable(folder: Path = _FOLDER) -> str:
+    """Why the compiled parts in the folder cannot be used; empty when they can."""
     try:
-        manifest = json.loads((_FOLDER / MANIFEST).read_bytes())
+        manifest = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
-        return "nothing is compiled for this Python; 'make build' does it where there is a C compiler"
-    if not (_FOLDER / "kernel" / f"compiled{EXTENSION_SUFFIXES[0]}").exists():
-        return "what is compiled is for another Python; 'make build' does it for this one"
+        return "nothing is compiled: 'make build' does it where there is a C compiler"
+    if not (folder / "kernel" / f"compiled{EXTENSION_SUFFIXES[0]}").exists():
+        return "what is compiled is for another Python: 'make build' does it for this one"
     if manifest["sources"] != _sources():
-        return "what is compiled is older than its sources; 'make build' does it anew"
+        return "what is compiled is older than its sources: 'make build' does it anew"
     return ""
 
 
-def choose(wanted: str) -> tuple[str, str]:
-    """The name of the kernel that runs, and why it is not the compiled one; installs the finder when it is. Raises
-    CompiledMissing when it must be and cannot, ValueError for a name that is none."""
+def choose(wanted: str, folder: Path = _FOLDER) -> tuple[str, str]:
+    """What to run: "cython" or "python", and why it is not the former. `wanted` is AMQPD_KERNEL's value. Raises
+    KernelError when what is demanded is not there, or is no kernel."""
     if wanted not in ("", "python", "cython"):
-        raise ValueError(f"AMQPD_KERNEL is '{wanted}': it can be 'python' or 'cython', or not be set")
+        raise KernelError(f"{VARIABLE} is '{wanted}', and kernels are python and cython: correct or unset it")
     if wanted == "python":
-        return "python", "AMQPD_KERNEL=python"
-    reason = unusable()
-    if not reason:
+        return "python", f"{VARIABLE} is python"
+    reason = unusable(folder)
+    if reason and wanted:
+        raise KernelError(f"{VARIABLE} is cython, but {reason}")
+    return "python" if reason else "cython", reason
+
+
+def install() -> tuple[str, str]:
+    """Choose, and from now on import what was chosen. The answer is that of `choose`. Raises KernelError."""
+    chosen = choose(os.environ.get(VARIABLE, "").strip().lower())
+    if chosen[0] == "cython":
         sys.meta_path.insert(0, _Finder())
-        return "cython", ""
-    if wanted == "cython":
-        raise CompiledMissing(f"AMQPD_KERNEL is 'cython', but {reason}")
-    return "python", reason
+    return chosen

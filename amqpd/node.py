@@ -70,8 +70,7 @@ class Read(NamedTuple):
 Handlers = Mapping[type, Callable[["Channel", Any], None]]
 
 
-# Tests watch nodes and queues from below.
-@mypyc_attr(allow_interpreted_subclasses=True)
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it from below
 class Node:
     def __init__(
         self,
@@ -211,7 +210,6 @@ class Node:
                 self.end_queue(queue)
 
     def make_queue(self, record: QueueRecord) -> Queue:
-        """A machine for the queue; for tests that watch it."""
         return Queue(record, self, self._policy_of(record))
 
     def _recover_queue(self, queue: Queue) -> None:

@@ -14,9 +14,10 @@ import argparse
 import struct
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from amqpd.kernel import KernelError, choose
+from amqpd import KERNEL_REASON
 
 COUNTS = (1, 2, 8, 256, 1300)
 BODY_BYTES = (0, 100, 1000)
@@ -75,16 +76,14 @@ def main() -> None:
     parser.add_argument("--kernel", choices=("python", "cython"), help="only this one")
     given = parser.parse_args()
     kernels = {}
-    for name in (given.kernel,) if given.kernel else ("python", "cython"):
-        try:
-            kernels[name] = choose(name)
-        except KernelError as error:
-            if given.kernel:
-                parser.exit(error.exit_code, f"bench: {error.sentence}\n")
-            print(f"without cython: {error.sentence}")
-    print(
-        f"{'messages':>8} {'bytes':>6} {'kernel':>8} {'scan':>9} {'read':>9} {'encode':>9} {'acks':>9}   ns per message"
-    )
+    for name, module in {"python": "reference", "cython": "compiled"}.items():
+        if given.kernel in (None, name):
+            try:
+                kernels[name] = import_module(f"amqpd.kernel.{module}")
+            except ImportError as error:
+                print(f"without cython: {KERNEL_REASON or error}")
+    columns = (f"{column:>9}" for column in ("scan", "read", "encode", "acks"))
+    print(f"{'messages':>8} {'bytes':>6} {'kernel':>8}", *columns, "  ns per message")
     for count in COUNTS:
         for size in BODY_BYTES:
             compare(kernels, count, size, given.seconds)

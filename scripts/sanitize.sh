@@ -32,13 +32,16 @@ case $python in /*) ;; *) python=$PWD/$python ;; esac
 cp -R amqpd tests pyproject.toml "$work/"
 [ ! -d conformance ] || cp -R conformance "$work/"
 cd "$work"
-find . \( -name '*.so' -o -name compiled.c \) -exec rm -f {} +
+rm -rf amqpd/_compiled
+mkdir -p amqpd/_compiled/kernel
 "$python" -m cython -3 -o amqpd/kernel/compiled.c amqpd/kernel/compiled.pyx
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 "$CC" -shared -fPIC -g -O1 -fno-omit-frame-pointer -Wall -Wextra -Wno-unused-parameter \
     -Wno-missing-field-initializers -Wno-cast-function-type -fsanitize=address,undefined -fno-sanitize-recover=all \
-    -I"$include" amqpd/kernel/compiled.c -o "amqpd/kernel/compiled$suffix"
+    -I"$include" amqpd/kernel/compiled.c -o "amqpd/_compiled/kernel/compiled$suffix"
+# The rooms stay plain: what is looked at is the kernel.
+"$python" -c "import pathlib, amqpd.compiled as c; c.write_manifest(pathlib.Path('amqpd/_compiled'))"
 
 run() {
     env LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 \

@@ -116,7 +116,7 @@ IMPURE = frozenset(
 )
 # What a pure module may import all the same: {(module, import): reason}.
 ALLOWED = {
-    ("amqpd.kernel", "os"): "which build of the kernel runs is read from the environment, once, at import",
+    ("amqpd.compiled", "os"): "whether what is compiled runs is read from the environment, once, at import",
 }
 # Names that say nothing; what to write instead is the noun of what is in there.
 BANNED_NAMES = frozenset({"utils", "util", "manager", "helper", "helpers", "misc", "common"})

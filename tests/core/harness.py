@@ -69,9 +69,10 @@ class Harness:
         self._apply(plans.create_vhost("/"))
 
     def _start(self, journal: JournalBuffer) -> None:
+        services: Any = self
         self.node = self.node_class(
-            self, self.topology, self.access, journal, self.limits, METHODS, {"product": "amqpd"}
-        )  # type: ignore[arg-type]
+            services, self.topology, self.access, journal, self.limits, METHODS, {"product": "amqpd"}
+        )
 
     def _apply(self, changes: Sequence[Change]) -> None:
         self.topology.apply(changes)

@@ -1,64 +1,77 @@
-"""Which kernel runs: the compiled one where it was built, unless AMQPD_KERNEL says otherwise."""
+"""Which kernel runs: the compiled one where it was built from these sources, unless AMQPD_KERNEL says otherwise."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from types import ModuleType
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 import pytest
 
-from amqpd import kernel
-from amqpd.kernel import KernelError, choose, reference
+from amqpd.compiled import MANIFEST, VARIABLE, KernelError, choose, write_manifest
 
 
 @pytest.fixture
-def no_compiled_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What sys.modules has as None cannot be imported.
-    monkeypatch.setitem(sys.modules, "amqpd.kernel.compiled", None)
+def built(tmp_path: Path) -> Path:
+    (tmp_path / "kernel").mkdir()
+    (tmp_path / "kernel" / f"compiled{EXTENSION_SUFFIXES[0]}").touch()
+    write_manifest(tmp_path)
+    return tmp_path
 
 
-@pytest.fixture
-def compiled_kernel(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module = ModuleType("amqpd.kernel.compiled")
-    monkeypatch.setitem(sys.modules, "amqpd.kernel.compiled", module)
-    return module
+def test_what_was_compiled_is_taken(built: Path) -> None:
+    assert choose("", built) == choose("cython", built) == ("cython", "")
 
 
-def test_the_compiled_kernel_is_taken_where_it_is(compiled_kernel: ModuleType) -> None:
-    assert choose("") is compiled_kernel
-    assert choose("cython") is compiled_kernel
+def test_python_forces_the_plain_one(built: Path) -> None:
+    assert choose("python", built)[0] == "python"
 
 
-def test_python_forces_the_reference(compiled_kernel: ModuleType) -> None:
-    assert choose("python") is reference
+def test_without_anything_compiled_the_plain_one_runs_and_says_why(tmp_path: Path) -> None:
+    kernel, reason = choose("", tmp_path)
+    assert kernel == "python"
+    assert "make build" in reason
 
 
-@pytest.mark.usefixtures("no_compiled_kernel")
-def test_without_a_compiled_kernel_the_reference_runs() -> None:
-    assert choose("") is reference
+def test_what_is_older_than_its_source_is_not_used(built: Path) -> None:
+    manifest = json.loads((built / MANIFEST).read_text())
+    manifest["sources"]["amqpd/node.py"] = "another"
+    (built / MANIFEST).write_text(json.dumps(manifest))
+    kernel, reason = choose("", built)
+    assert kernel == "python"
+    assert "older than its sources" in reason
 
 
-@pytest.mark.usefixtures("no_compiled_kernel")
-def test_a_demanded_kernel_that_is_not_there_is_one_sentence() -> None:
-    with pytest.raises(
-        ImportError, match="AMQPD_KERNEL is cython, and the compiled kernel cannot be loaded"
-    ) as caught:
-        choose("cython")
-    assert isinstance(caught.value, KernelError)
-    assert "\n" not in caught.value.sentence
+def test_what_is_for_another_python_is_not_used(built: Path) -> None:
+    next((built / "kernel").iterdir()).unlink()
+    kernel, reason = choose("", built)
+    assert kernel == "python"
+    assert "another Python" in reason
+
+
+def test_a_demanded_kernel_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match="AMQPD_KERNEL is cython, but nothing is compiled: 'make build'"):
+        choose("cython", tmp_path)
 
 
 def test_another_name_is_refused() -> None:
-    with pytest.raises(KernelError, match="AMQPD_KERNEL is 'rust', and kernels are python and cython"):
-        choose("rust")
+    environment = os.environ | {VARIABLE: "rust"}
+    found = subprocess.run(
+        [sys.executable, "-m", "amqpd", "--version"], env=environment, capture_output=True, text=True
+    )
+    sentence = "amqpd: AMQPD_KERNEL is 'rust', and kernels are python and cython: correct or unset it\n"
+    assert (found.returncode, found.stderr) == (1, sentence)
 
 
 @pytest.mark.parametrize("value", ["python", " Python "])
 def test_the_environment_decides_at_import(value: str) -> None:
-    script = "from amqpd import kernel; from amqpd.kernel.rows import scan_publishes; print(kernel.NAME)"
+    script = "from amqpd import kernel, node; print(kernel.NAME, node.__file__)"
     found = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | {kernel.VARIABLE: value}, capture_output=True, text=True
+        [sys.executable, "-c", script], env=os.environ | {VARIABLE: value}, capture_output=True, text=True
     )
-    assert (found.stdout, found.stderr) == ("python\n", "")
+    assert found.stdout.startswith("python ")
+    assert found.stdout.endswith("node.py\n")
+    assert found.stderr == ""
