@@ -35,14 +35,14 @@ _LEVELS = {
     "bad_protocol_header": "warning",
 }
 
-_log = structlog.get_logger(room="node")
-
 
 class BrokerServices:
     """Made before the node; `start` gives it what is made after it."""
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
+        # Bound once: what `get_logger` returns is bound for each line anew.
+        self._log = structlog.get_logger().bind(room="node")
         self._sync: TopologySync | None = None
         self._nursery: trio.Nursery | None = None
         self._settle: Callable[[], None] | None = None
@@ -74,10 +74,10 @@ class BrokerServices:
         return random.random()
 
     def log(self, event: str, fields: Mapping[str, Any]) -> None:
-        getattr(_log, _LEVELS.get(event, "info"))(event, **fields)
+        getattr(self._log, _LEVELS.get(event, "info"))(event, **fields)
 
     def bug(self, error: Exception) -> None:
-        _log.error("bug", exc_info=error)
+        self._log.error("bug", exc_info=error)
 
     def _answer(self, resume: Callable[..., None], *results: Any) -> None:
         assert self._settle is not None
