@@ -28,6 +28,18 @@ _ACK = Struct(">BHIIQBB")
 _DELETE_OK = Struct(">BHIIIB")
 _TUNE = Struct(">BHIIHIHB")
 
+# What every connection sends, and mostly in the same few words, is read once. Nobody changes a method that was read;
+# those with tables are none of them, and no secrets are kept.
+_REMEMBERED = frozenset(
+    (
+        *(commands.Connection.TuneOk, commands.Connection.Open, commands.Connection.Close),
+        *(commands.Channel.Open, commands.Channel.Close, commands.Confirm.Select, commands.Basic.Qos),
+    )
+)
+REMEMBERED_MAX = 256
+REMEMBERED_BYTES_MAX = 64
+_known: dict[bytes, base.Frame] = {}
+
 # Methods that say nothing but that something is done: a connection that comes and goes is sent four of them.
 _BARE: dict[type[base.Frame], bytes] = {
     method: _METHOD_ID.pack(method.index) + method().marshal()
@@ -85,6 +97,9 @@ def nack_frame(channel: int, delivery_tag: int) -> bytes:
 def read_method(payload: bytes) -> base.Frame:
     """The method in the payload of a method frame. Raises AMQPCommandInvalid for a method that AMQP 0-9-1 does not
     have, AMQPSyntaxError when its arguments cannot be read (sections 2.3.5.1 and 4.2.4)."""
+    known = _known.get(payload)
+    if known is not None:
+        return known
     if len(payload) < 4:
         raise AMQPSyntaxError("method frame too short")
     method_class = commands.INDEX_MAPPING.get(_METHOD_ID.unpack_from(payload)[0])
@@ -99,6 +114,10 @@ def read_method(payload: bytes) -> base.Frame:
         read_arguments(method, payload)
     except ValueError as error:
         raise AMQPSyntaxError(f"cannot read the arguments of {method.name.lower()}") from error
+    if method_type in _REMEMBERED and len(payload) <= REMEMBERED_BYTES_MAX:
+        if len(_known) >= REMEMBERED_MAX:
+            _known.clear()
+        _known[payload] = method
     return method
 
 

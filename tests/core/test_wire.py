@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pamqp import base, commands, frame
+from pamqp.exceptions import AMQPSyntaxError
 
 from amqpd import wire
 from tests.core.harness import Harness
@@ -41,3 +42,33 @@ def test_every_connection_is_greeted_alike_and_in_full() -> None:
     (greeting,) = harness.node.greetings.values()
     _, channel, start = frame.unmarshal(greeting)
     assert (channel, start.mechanisms, start.server_properties) == (0, "PLAIN AMQPLAIN", {"product": "amqpd"})
+
+
+def test_what_is_read_again_and_again_is_read_once_and_the_memory_is_bounded() -> None:
+    for number in range(2 * wire.REMEMBERED_MAX):
+        method = commands.Connection.TuneOk(number, 131_072, 60)
+        payload = frame.marshal(method, 0)[7:-1]
+        assert dict(wire.read_method(payload)) == dict(method)
+        assert wire.read_method(payload) is wire.read_method(bytes(bytearray(payload)))
+        assert len(wire._known) <= wire.REMEMBERED_MAX
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        commands.Connection.UpdateSecret("secret", "expired"),
+        commands.Queue.Declare(queue="q", arguments={"x-expires": 1}),
+        commands.Connection.Open("v" * wire.REMEMBERED_BYTES_MAX),
+    ],
+    ids=lambda method: method.name,
+)
+def test_secrets_tables_and_long_names_are_not_remembered(method: base.Frame) -> None:
+    payload = frame.marshal(method, 0)[7:-1]
+    assert wire.read_method(payload) is not wire.read_method(payload)
+    assert payload not in wire._known
+
+
+def test_what_cannot_be_read_is_an_error_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(AMQPSyntaxError):
+            wire.read_method(b"\x00\x0a\x00\x1f\x07")
