@@ -73,10 +73,9 @@ class Logins:
         if not peer_is_loopback and user in self._loopback_users:
             return Refused(_LOOPBACK.format(user))
         record = self._topology.users.get(user)
-        remembered = self._remembered.get(user)
-        if record is None or remembered is None:
-            return None
-        if not hmac.compare_digest(remembered, self._digest(user, password, record.password_hash)):
+        # Of an unknown user too, so that nobody is told by the time that it takes.
+        digest = self._digest(user, password, record.password_hash if record else "")
+        if record is None or not hmac.compare_digest(self._remembered.get(user, b""), digest):
             return None
         self._remembered.move_to_end(user)
         return Accepted(user, record.tags)
