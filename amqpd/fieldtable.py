@@ -40,6 +40,8 @@ _NUMBERS: dict[int, tuple[Struct, Callable[[Any], Any]]] = {
     **{each.letter[0]: (each.struct, each) for each in BY_LETTER.values()},
 }
 _ARGUMENTS = {"octet": Struct("B"), "short": Struct(">H"), "long": Struct(">I"), "longlong": Struct(">q")}
+_ARGUMENTS_OF: dict[type[base.Frame], tuple[tuple[str, str], ...]] = {}
+"""by pamqp's class of the method, of which there are some sixty"""
 _LENGTH = Struct(">I")
 _DECIMAL = Struct(">Bi")
 _TIMESTAMP = Struct(">Q")
@@ -49,8 +51,7 @@ def read_arguments(method: base.Frame, payload: bytes) -> None:
     """Set the method's arguments from the payload of its frame, class and method id included. Raises ValueError."""
     at, end, bit = 4, len(payload), 0
     try:
-        for name in method.__slots__:
-            kind = method.amqp_type(name)
+        for name, kind in _arguments_of(type(method)):
             if kind == "bit":
                 # Bits that follow each other share octets (section 4.2.5.2).
                 setattr(method, name, bool(payload[at] & 1 << bit))
@@ -64,6 +65,15 @@ def read_arguments(method: base.Frame, payload: bytes) -> None:
         raise ValueError("it ends early") from error
     if at + bool(bit) != end:
         raise ValueError(f"{end} bytes where its arguments take {at + bool(bit)}")
+
+
+def _arguments_of(method_type: type[base.Frame]) -> tuple[tuple[str, str], ...]:
+    """Their names and types, in their order."""
+    known = _ARGUMENTS_OF.get(method_type)
+    if known is None:
+        known = tuple((name, method_type.amqp_type(name)) for name in method_type.__slots__)
+        _ARGUMENTS_OF[method_type] = known
+    return known
 
 
 def read_table(data: bytes, at: int) -> _Value:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pamqp import base, commands
 from pamqp.exceptions import AMQPCommandInvalid, AMQPNotAllowed
 
-from amqpd.wire import PROTOCOL_HEADER
+from amqpd.wire import PROTOCOL_HEADER, start_frame, tune_frame
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
@@ -52,15 +52,11 @@ class Handshake:
         # offered to whom it would let in; RabbitMQ offers it only where its plugin for it is enabled.
         if connection.peer.certificate_user in connection.node.topology.users:
             mechanisms += " EXTERNAL"
-        connection.send(
-            commands.Connection.Start(
-                version_major=0,
-                version_minor=9,
-                server_properties=dict(connection.node.server_properties),
-                mechanisms=mechanisms,
-                locales="en_US",
-            )
-        )
+        greetings = connection.node.greetings
+        greeting = greetings.get(mechanisms)
+        if greeting is None:
+            greeting = greetings[mechanisms] = start_frame(connection.node.server_properties, mechanisms)
+        connection.write(greeting)
         return True
 
     def method(self, method: base.Frame) -> None:
@@ -93,11 +89,7 @@ class Handshake:
     def authenticated(self) -> None:
         limits = self._connection.node.limits
         self._expected = commands.Connection.TuneOk
-        self._connection.send(
-            commands.Connection.Tune(
-                channel_max=limits.channel_max, frame_max=limits.frame_max, heartbeat=limits.heartbeat_s
-            )
-        )
+        self._connection.write(tune_frame(limits.channel_max, limits.frame_max, limits.heartbeat_s))
 
     def refused(self, mechanism: str) -> None:
         connection = self._connection

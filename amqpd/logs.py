@@ -13,7 +13,10 @@ Not here: what happened to messages (audit), `READY` for service supervisors (`n
 from __future__ import annotations
 
 import logging
+import re
 import sys
+import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import structlog
@@ -26,6 +29,8 @@ LEVELS = {
 }
 # Names under which rooms have secrets at hand. A password in the text of an event is for review to find.
 SECRETS = frozenset({"password", "password_hash", "secret", "token", "response", "credentials"})
+_FIRST = ("level", "event", "room")
+_TO_QUOTE = re.compile('[ ="\n]')
 # From libraries (Alembic, SQLAlchemy) only what an operator can act on, unless everything is asked for.
 _LIBRARY_LEVEL = logging.WARNING
 
@@ -37,12 +42,9 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
             hide_secrets,
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(
-                key_order=["time", "level", "event", "room"], drop_missing=True, bool_as_flag=False
-            ),
+            Lines(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=_LineLoggerFactory(stream),
@@ -56,6 +58,45 @@ def hide_secrets(_: Any, __: str, event: structlog.typing.EventDict) -> structlo
     for name in SECRETS & event.keys():
         event[name] = "(hidden)"
     return event
+
+
+class Lines:
+    """Renders an event as a line; the last processor. As structlog's TimeStamper and LogfmtRenderer would, in a
+    quarter of the time: there is a line for each connection. `clock` gives seconds since the epoch."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._second = -1
+        self._until_second = ""
+
+    def __call__(self, _: Any, __: str, event: structlog.typing.EventDict) -> str:
+        now = self._clock()
+        second = int(now)
+        if second != self._second:
+            self._second = second
+            self._until_second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        line = f"time={self._until_second}.{int((now - second) * 1_000_000):06}Z"
+        for key in _FIRST:
+            value = event.pop(key, None)
+            if value is not None:
+                line += f" {key}={_value(value)}"
+        for key, value in event.items():
+            line += f" {key}={_value(value)}"
+        return line
+
+
+def _value(value: Any) -> str:
+    """In quotes when it has to be, and always without an end of line."""
+    if value is None:
+        return ""
+    text = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    if not _TO_QUOTE.search(text):
+        return text
+    quoted = " " in text or "=" in text or '"' in text
+    if quoted:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    text = text.replace("\n", "\\n")
+    return f'"{text}"' if quoted else text
 
 
 class _LineLogger:

@@ -89,6 +89,8 @@ class Node:
         self.limits = limits
         self.methods = methods
         self.server_properties = server_properties
+        self.greetings: dict[str, bytes] = {}
+        """the frames of connection.start, by the mechanisms that they offer"""
         self.properties = PropertiesReader()
         self.token = services.token
         self.new_queue_id = services.queue_id

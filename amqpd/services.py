@@ -18,7 +18,7 @@ import trio
 
 from amqpd.connection import Connection
 from amqpd.security.logins import Accepted, Logins, Refused
-from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, parse_response
+from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
 from amqpd.topology.records import Change, Key
 from amqpd.topology.sync import TopologySync
 from amqpd.world import Resume
@@ -35,14 +35,14 @@ _LEVELS = {
     "bad_protocol_header": "warning",
 }
 
-_log = structlog.get_logger(room="node")
-
 
 class BrokerServices:
     """Made before the node; `start` gives it what is made after it."""
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
+        # Bound once: what `get_logger` returns is bound for each line anew.
+        self._log = structlog.get_logger().bind(room="node")
         self._sync: TopologySync | None = None
         self._nursery: trio.Nursery | None = None
         self._settle: Callable[[], None] | None = None
@@ -56,8 +56,13 @@ class BrokerServices:
         self._sync.submit_nowait(changes, lambda done: self._answer(resume, done), requires)
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        """What needs no hash is answered at once."""
         assert self._nursery is not None
-        self._nursery.start_soon(self._authenticate, connection, mechanism, response)
+        known = self._known(connection, parse_response(mechanism, response))
+        if isinstance(known, Credentials):
+            self._nursery.start_soon(self._verify, connection, mechanism, known)
+        else:
+            _conclude(connection, mechanism, known)
 
     def token(self) -> str:
         return secrets.token_urlsafe(16)
@@ -69,28 +74,25 @@ class BrokerServices:
         return random.random()
 
     def log(self, event: str, fields: Mapping[str, Any]) -> None:
-        getattr(_log, _LEVELS.get(event, "info"))(event, **fields)
+        getattr(self._log, _LEVELS.get(event, "info"))(event, **fields)
 
     def bug(self, error: Exception) -> None:
-        _log.error("bug", exc_info=error)
+        self._log.error("bug", exc_info=error)
 
     def _answer(self, resume: Callable[..., None], *results: Any) -> None:
         assert self._settle is not None
         resume(*results)
         self._settle()
 
-    async def _authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
-        verdict = await self._verdict(connection, mechanism, response)
-        if isinstance(verdict, Accepted):
-            self._answer(connection.authenticated, verdict.user, IMPERSONATOR in verdict.tags)
-        else:
-            self._answer(connection.refused, mechanism, verdict.reason)
+    async def _verify(self, connection: Connection, mechanism: str, given: Credentials) -> None:
+        verdict = await self._logins.verify(given.user, given.password, connection.peer.loopback)
+        self._answer(_conclude, connection, mechanism, verdict)
 
-    async def _verdict(self, connection: Connection, mechanism: str, response: bytes) -> Accepted | Refused:
-        parsed = parse_response(mechanism, response)
+    def _known(self, connection: Connection, parsed: Response | None) -> Accepted | Refused | Credentials:
+        """The verdict; or the credentials, when they have to be verified."""
         peer = connection.peer
         if isinstance(parsed, Credentials):
-            return await self._logins.verify(parsed.user, parsed.password, peer.loopback)
+            return self._logins.known(parsed.user, parsed.password, peer.loopback) or parsed
         if isinstance(parsed, CertificateIdentity) and peer.certificate_user is not None:
             if parsed.authzid not in ("", peer.certificate_user):
                 return Refused(f"the certificate is not that of '{parsed.authzid}'")
@@ -98,3 +100,10 @@ class BrokerServices:
         if isinstance(parsed, Malformed):
             return Refused(parsed.reason)
         return Refused("no verified client certificate")
+
+
+def _conclude(connection: Connection, mechanism: str, verdict: Accepted | Refused) -> None:
+    if isinstance(verdict, Accepted):
+        connection.authenticated(verdict.user, IMPERSONATOR in verdict.tags)
+    else:
+        connection.refused(mechanism, verdict.reason)

@@ -1,7 +1,7 @@
 """What the pure rooms ask of the world: the metadata store, log-ins, chance, the log.
 
 What comes in: nothing. What goes out: `Services`.
-Rules: none of it blocks or answers before it returns; time is not asked for, it is told (`Node.now_ms`).
+Rules: none of it blocks; time is not asked for, it is told (`Node.now_ms`).
 Not here: the answers (`services.py`).
 """
 
@@ -19,7 +19,7 @@ Resume = Callable[[bool], None]
 
 
 class Services(Protocol):
-    """What the shell does for the pure rooms. None of it blocks or answers before it returns."""
+    """What the shell does for the pure rooms. None of it blocks; only log-ins may be answered before it returns."""
 
     def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
         """Make the changes; resume(True) when they are applied, resume(False) when a record to create exists, or one
@@ -27,7 +27,7 @@ class Services(Protocol):
         ...
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
-        """Ends in `connection.authenticated` or `connection.refused`."""
+        """Ends in `connection.authenticated` or `connection.refused`, maybe before it returns."""
         ...
 
     def token(self) -> str:

@@ -29,7 +29,7 @@ from amqpd.queues.arguments import (
 )
 from amqpd.queues.settings import type_of
 from amqpd.topology.records import Arguments, QueueRecord
-from amqpd.wire import declare_ok_frame
+from amqpd.wire import declare_ok_frame, delete_ok_frame
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -192,7 +192,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
 
     def deleted(count: int) -> None:
         if not method.nowait:
-            channel.send(commands.Queue.DeleteOk(message_count=count))
+            connection.write(delete_ok_frame(channel.id, count))
 
     if queue is None:
         deleted(0)  # deleting what is not there succeeds, in RabbitMQ since 3.2

@@ -246,7 +246,9 @@ class Backlog(Expiring):
     def drop(self) -> None:
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
-        self.journal.drop(self.queue_id)
+        if self.journalled or self.paged:
+            # Else the disk knows nothing of it, and need not be told: that would cost a commit.
+            self.journal.drop(self.queue_id)
         self.segments, self.wanted, self.due, self.doomed = [], None, [], []
         self.timetable.clear()
         self.returned.clear()

@@ -43,6 +43,8 @@ class Segments:
         """what left memory since the start because it was settled"""
         self.journalled = False
         """some of the messages are, or were, on disk to stay"""
+        self.paged = False
+        """some left memory, for the disk, that are not to stay there"""
         self.miscounted_bytes = 0
         """counted as unacked and not as ready by mistake: see `segment.py` rule 4"""
         self.wanted: tuple[int, int] | None = None
@@ -192,6 +194,7 @@ class Segments:
                     self._merge(index - 1)
                 elif not segment.index and not segment.persistent and segment.held == segment.size:
                     segment.sealed = True
+                    self.paged = True
                     journal.append(self.queue_id, segment)
             if effort > EFFORT_MAX and self.memory_bytes < bytes_max * EFFORT_SHARE:
                 return

@@ -64,7 +64,8 @@ class Logins:
         self._running: dict[bytes, _Verification] = {}
         self._nobody_s_hash = ""
 
-    async def verify(self, user: str, password: bytes, peer_is_loopback: bool) -> Accepted | Refused:
+    def known(self, user: str, password: bytes, peer_is_loopback: bool) -> Accepted | Refused | None:
+        """The verdict where it costs no hash; None: `verify` must find it out."""
         if not password:
             return Refused(_BLANK.format(user))
         if len(password) > PASSWORD_BYTES_MAX:
@@ -72,11 +73,20 @@ class Logins:
         if not peer_is_loopback and user in self._loopback_users:
             return Refused(_LOOPBACK.format(user))
         record = self._topology.users.get(user)
+        # Of an unknown user too, so that nobody is told by the time that it takes.
+        digest = self._digest(user, password, record.password_hash if record else "")
+        if record is None or not hmac.compare_digest(self._remembered.get(user, b""), digest):
+            return None
+        self._remembered.move_to_end(user)
+        return Accepted(user, record.tags)
+
+    async def verify(self, user: str, password: bytes, peer_is_loopback: bool) -> Accepted | Refused:
+        known = self.known(user, password, peer_is_loopback)
+        if known is not None:
+            return known
+        record = self._topology.users.get(user)
         stored = record.password_hash if record else ""
         digest = self._digest(user, password, stored)
-        if record and hmac.compare_digest(self._remembered.get(user, b""), digest):
-            self._remembered.move_to_end(user)
-            return Accepted(user, record.tags)
         # Unknown names share one queue, else a flood of made-up names would be many users.
         queue = f"user {user}" if record else "nobody"
         try:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -42,6 +43,8 @@ from amqpd.topology.store import StoreDamaged
 PREFIX = "topology/"
 # Deeper tables than anybody writes by hand, and far from where Python's own recursion ends.
 TABLE_DEPTH_MAX = 100
+# Remembered parts of keys, of at most some hundred bytes each: a declaration writes its own three times.
+QUOTED_MAX = 1_000
 
 # In the order in which they are loaded: what others depend on goes first.
 RECORDS: dict[str, type[Record]] = {
@@ -75,7 +78,12 @@ _FIELDS = {
 
 def encode_key(key: Key) -> str:
     """`("queue", "/", "a b")` -> `topology/queue/%2F/a%20b/`."""
-    return PREFIX + "".join(quote(part, safe="", errors="surrogatepass") + "/" for part in key)
+    return PREFIX + "".join([_quoted(part) for part in key])
+
+
+@lru_cache(maxsize=QUOTED_MAX)
+def _quoted(part: str) -> str:
+    return quote(part, safe="", errors="surrogatepass") + "/"
 
 
 def decode_key(text: str) -> Key:
@@ -83,7 +91,7 @@ def decode_key(text: str) -> Key:
     if text.startswith(PREFIX) and text.endswith("/"):
         parts = text.removeprefix(PREFIX).removesuffix("/").split("/")
         if parts[0] in RECORDS:
-            return tuple(unquote(part, errors="surrogatepass") for part in parts)
+            return tuple([unquote(part, errors="surrogatepass") if "%" in part else part for part in parts])
     raise StoreDamaged(f"the metadata has a key that is not a record's: {text!r}")
 
 

@@ -80,17 +80,24 @@ def open_database(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.C
     return connection
 
 
+def driver_of(connection: sa.Connection) -> sqlite3.Connection:
+    """The driver's connection under SQLAlchemy's."""
+    driver = connection.connection.dbapi_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
+
+
 @contextmanager
-def transaction(connection: sa.Connection, begin: str) -> Iterator[None]:
+def transaction(driver: sqlite3.Connection, begin: str) -> Iterator[None]:
     """`begin` is BEGIN for a consistent read, BEGIN IMMEDIATE for a write. A transaction that wrote nothing
     costs no fsync."""
-    connection.exec_driver_sql(begin)
+    driver.execute(begin)
     try:
         yield
-        connection.exec_driver_sql("COMMIT")
+        driver.execute("COMMIT")
     except BaseException:
-        if connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
-            connection.exec_driver_sql("ROLLBACK")
+        if driver.in_transaction:
+            driver.execute("ROLLBACK")
         raise
 
 
@@ -99,15 +106,16 @@ def explained(path: Path) -> Iterator[None]:
     """Turn the errors of the database and of the file system into one sentence each."""
     try:
         yield
-    except sa.exc.DBAPIError as error:
-        code = getattr(error.orig, "sqlite_errorname", "") or ""
+    except (sa.exc.DBAPIError, sqlite3.Error) as error:
+        reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        code = getattr(reason, "sqlite_errorname", "") or ""
         if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA")):
-            raise StoreDamaged(f"{path} is damaged or is not amqpd's metadata ({error.orig})") from error
+            raise StoreDamaged(f"{path} is damaged or is not amqpd's metadata ({reason})") from error
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise MetadataStoreError(f"{path} is locked by another process ({error.orig})") from error
+            raise MetadataStoreError(f"{path} is locked by another process ({reason})") from error
         if code.startswith("SQLITE_FULL"):
             raise StoreFull(f"there is no room on the disk for {path}") from error
-        raise MetadataStoreError(f"{path} cannot be read or written ({error.orig})") from error
+        raise MetadataStoreError(f"{path} cannot be read or written ({reason})") from error
     except OSError as error:
         raise MetadataStoreError(f"{path} cannot be opened ({error.strerror or error})") from error
 
@@ -150,7 +158,7 @@ def _set_up(connection: sa.Connection, path: Path, steps: ScriptDirectory) -> No
         if mode != "wal":
             raise MetadataStoreError(f"{path} cannot have a write-ahead log here (journal mode {mode})")
     connection.exec_driver_sql("PRAGMA synchronous = FULL")
-    with transaction(connection, "BEGIN IMMEDIATE"):
+    with transaction(driver_of(connection), "BEGIN IMMEDIATE"):
         found = MigrationContext.configure(connection).get_current_heads()
         _check_known(found, path, steps)
         if found != (steps.get_current_head(),):

@@ -108,18 +108,23 @@ class Watch:
         return self
 
     async def __anext__(self) -> Event:
-        await trio.lowlevel.checkpoint()
         if self._position is None:
+            await trio.lowlevel.checkpoint()
             await self._take_position()
         if self._older:
+            await trio.lowlevel.checkpoint()
             return self._older.popleft()
         assert self._position is not None
-        while (event := self._log.read(self._position)) is None:
+        if (event := self._log.read(self._position)) is not None:
+            await trio.lowlevel.checkpoint()
+        while event is None:
             with trio.move_on_after(self._poll_s):
                 await self._log.wait_news()
+                event = self._log.read(self._position)
                 continue
             if self._catch_up is not None:
                 await self._catch_up()
+            event = self._log.read(self._position)
         self._position += 1
         return event
 

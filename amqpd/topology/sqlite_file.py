@@ -10,14 +10,16 @@ Not here: threads and turns (`sqlite.py`), tables and errors (`database.py`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert
 
-from amqpd.topology.database import entries, explained, history, open_database, state, transaction
+from amqpd.topology.database import driver_of, entries, explained, history, open_database, state, transaction
 from amqpd.topology.store import (
     Committed,
     Compacted,
@@ -41,23 +43,41 @@ LEASED_BITS = 48
 # SQLite takes 32,766 parameters in a statement; a list of this length keeps the statement cache small.
 KEYS_A_SELECT = 500
 
-# Built once: building a statement costs several times what SQLite takes to run it.
-_READ_STATE = sa.select(state.c.revision, state.c.compacted)
-_READ_ENTRIES = sa.select(entries).where(entries.c.key.in_(sa.bindparam("keys", expanding=True)))
-_READ_HISTORY = (
+_dialect = sqlite.dialect(paramstyle="named")
+
+
+def _text(statement: sa.ClauseElement) -> str:
+    """SQL with named parameters, for the driver. Built once, and not run by SQLAlchemy either: both cost several
+    times what SQLite takes, and a declare waits for six of them."""
+    return str(statement.compile(dialect=_dialect))
+
+
+_READ_STATE = _text(sa.select(state.c.revision, state.c.compacted))
+_READ_HISTORY = _text(
     sa.select(history.c.revision, history.c.key, history.c.value)
     .where(history.c.revision > sa.bindparam("after"), history.c.revision <= sa.bindparam("until"))
     .order_by(history.c.revision, history.c.position)
 )
 _INSERT_ENTRY = insert(entries)
-_PUT_ENTRIES = _INSERT_ENTRY.on_conflict_do_update(
-    index_elements=[entries.c.key],
-    set_={"value": _INSERT_ENTRY.excluded.value, "revision": _INSERT_ENTRY.excluded.revision},
+_PUT_ENTRIES = _text(
+    _INSERT_ENTRY.on_conflict_do_update(
+        index_elements=[entries.c.key],
+        set_={"value": _INSERT_ENTRY.excluded.value, "revision": _INSERT_ENTRY.excluded.revision},
+    )
 )
-_DELETE_ENTRIES = sa.delete(entries).where(entries.c.key == sa.bindparam("gone"))
-_ADD_HISTORY = sa.insert(history)
-_CUT_HISTORY = sa.delete(history).where(history.c.revision <= sa.bindparam("cut"))
-_WRITE_STATE = sa.update(state).values(revision=sa.bindparam("new_revision"), compacted=sa.bindparam("new_compacted"))
+_DELETE_ENTRIES = _text(sa.delete(entries).where(entries.c.key == sa.bindparam("gone")))
+_ADD_HISTORY = _text(sa.insert(history))
+_CUT_HISTORY = _text(sa.delete(history).where(history.c.revision <= sa.bindparam("cut")))
+_WRITE_STATE = _text(
+    sa.update(state).values(revision=sa.bindparam("new_revision"), compacted=sa.bindparam("new_compacted"))
+)
+
+
+@functools.lru_cache(maxsize=32)
+def _read_entries(count: int) -> str:
+    """The parameters are key0, key1, ..."""
+    keys: list[sa.BindParameter[str]] = [sa.bindparam(f"key{at}") for at in range(count)]
+    return _text(sa.select(entries).where(entries.c.key.in_(keys)))
 
 
 class Call:
@@ -83,15 +103,16 @@ class SqliteFile:
         self._history_revisions_max = history_revisions_max
         self._data_version: int | None = None
         self._connection = open_database(path)
+        self._driver = driver_of(self._connection)
         with explained(path):
-            self._seen, self._compacted = self._connection.execute(_READ_STATE).one()
+            self._seen, self._compacted = self._driver.execute(_READ_STATE).fetchone()
 
     @property
     def revision(self) -> int:
         return (self._seen << LEASED_BITS) + self._leased_steps
 
     def get(self, key: str) -> Entry | None:
-        with explained(self.path), transaction(self._connection, "BEGIN"):
+        with explained(self.path), transaction(self._driver, "BEGIN"):
             self._catch_up()
             return self._read([key]).get(key)
 
@@ -99,7 +120,7 @@ class SqliteFile:
         query = sa.select(entries).where(entries.c.key >= prefix)
         if (end := prefix_end(prefix)) is not None:
             query = query.where(entries.c.key < end)
-        with explained(self.path), transaction(self._connection, "BEGIN"):
+        with explained(self.path), transaction(self._driver, "BEGIN"):
             self._catch_up()
             found = [_entry(*row) for row in self._connection.execute(query)]
         found += [entry for key, entry in self._leased.items() if key.startswith(prefix)]
@@ -107,16 +128,16 @@ class SqliteFile:
 
     def refresh(self) -> int:
         with explained(self.path):
-            data_version = self._connection.exec_driver_sql("PRAGMA data_version").scalar_one()
+            (data_version,) = self._driver.execute("PRAGMA data_version").fetchone()
             if data_version != self._data_version:
-                with transaction(self._connection, "BEGIN"):
+                with transaction(self._driver, "BEGIN"):
                     self._catch_up()
                 self._data_version = data_version
         return self.revision
 
     def past(self, after: int, until: int) -> list[Event]:
         """The file's events greater than `after`, up to `until`, from the history."""
-        with explained(self.path), transaction(self._connection, "BEGIN"):
+        with explained(self.path), transaction(self._driver, "BEGIN"):
             self._catch_up()
             if after >> LEASED_BITS < self._compacted:
                 raise Compacted(f"revisions up to {self._compacted << LEASED_BITS} are gone")
@@ -125,7 +146,7 @@ class SqliteFile:
     def commit(self, calls: Sequence[Call]) -> list[Outcome]:
         """Raises StoreFull, with no effect."""
         outcomes: list[Outcome] = []
-        with explained(self.path), transaction(self._connection, "BEGIN IMMEDIATE"):
+        with explained(self.path), transaction(self._driver, "BEGIN IMMEDIATE"):
             self._catch_up()
             batch = _Batch(self._seen, self._leased_steps, self._read(_keys_of(calls)))
             for call in calls:
@@ -150,12 +171,12 @@ class SqliteFile:
             self._connection.engine.dispose()
 
     def _write(self, batch: _Batch) -> None:
-        execute = self._connection.execute
+        execute, execute_many = self._driver.execute, self._driver.executemany
         if puts := [row for row in batch.rows.values() if row["value"] is not None]:
-            execute(_PUT_ENTRIES, puts)
+            execute_many(_PUT_ENTRIES, puts)
         if gone := [{"gone": key} for key, row in batch.rows.items() if row["value"] is None]:
-            execute(_DELETE_ENTRIES, gone)
-        execute(_ADD_HISTORY, batch.past)
+            execute_many(_DELETE_ENTRIES, gone)
+        execute_many(_ADD_HISTORY, batch.past)
         compacted = self._compacted
         cut = batch.seen - self._history_revisions_max
         if cut >= compacted + min(HISTORY_CUT_EVERY, self._history_revisions_max):
@@ -165,7 +186,7 @@ class SqliteFile:
 
     def _catch_up(self) -> None:
         """Take note of what other processes committed since the last look."""
-        revision, self._compacted = self._connection.execute(_READ_STATE).one()
+        revision, self._compacted = self._driver.execute(_READ_STATE).fetchone()
         if revision == self._seen:
             return
         if self._compacted > self._seen:
@@ -183,7 +204,7 @@ class SqliteFile:
         self._seen, self._leased_steps = revision, 0
 
     def _events_between(self, after: int, until: int) -> list[Event]:
-        found = self._connection.execute(_READ_HISTORY, {"after": after, "until": until})
+        found = self._driver.execute(_READ_HISTORY, {"after": after, "until": until})
         return [
             Event(
                 revision << LEASED_BITS,
@@ -201,9 +222,9 @@ class SqliteFile:
     def _read_rows(self, keys: list[str]) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
         for first in range(0, len(keys), KEYS_A_SELECT):
-            some = keys[first : first + KEYS_A_SELECT]
-            for row in self._connection.execute(_READ_ENTRIES, {"keys": some}):
-                found[row.key] = _entry(*row)
+            some = {f"key{at}": key for at, key in enumerate(keys[first : first + KEYS_A_SELECT])}
+            for row in self._driver.execute(_read_entries(len(some)), some):
+                found[row[0]] = _entry(*row)
         return found
 
 

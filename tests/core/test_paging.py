@@ -213,9 +213,13 @@ def test_settled_ranges_never_cross_the_edge_of_a_row() -> None:
         assert any(row.first_seq <= settled.first_seq and settled.last_seq <= row.last_seq for row in rows.values())
 
 
-def test_a_deleted_queue_gives_its_memory_back_and_writes_nothing_more() -> None:
-    """Though a client still has a message of it, and settles it later."""
-    paged = Paged(3, delivery_mode=1)
+@pytest.mark.parametrize(("count", "delivery_mode", "on_disk"), [(3, 1, False), (3, 2, True), (8, 1, True)])
+def test_a_deleted_queue_gives_its_memory_back_and_writes_nothing_more(
+    count: int, delivery_mode: int, on_disk: bool
+) -> None:
+    """Though a client still has a message of it, and settles it later. A queue that the disk never heard of is not
+    dropped from it either: that would be a commit for nothing."""
+    paged = Paged(count, delivery_mode=delivery_mode)
     client, harness = paged.client, paged.harness
     queue = harness.node.queues["/", "q"]
     client.consume("q")
@@ -227,8 +231,9 @@ def test_a_deleted_queue_gives_its_memory_back_and_writes_nothing_more() -> None
     client.send(Basic.Ack(0, True))
     client.call(Channel.Close(200, "", 0, 0), Channel.CloseOk)
     harness.step()
-    dropped = next(i for i, each in enumerate(harness.transactions) if queue.record.id in each.dropped)
-    for transaction in harness.transactions[dropped:]:
+    dropped = [i for i, each in enumerate(harness.transactions) if queue.record.id in each.dropped]
+    assert len(dropped) == on_disk
+    for transaction in harness.transactions[dropped[0] if dropped else 0 :]:
         assert not transaction.rows
         assert not transaction.settled
         assert queue.record.id not in transaction.delivered

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
-from amqpd.logs import configure_logs
+from amqpd.logs import Lines, configure_logs
 from amqpd.notify import notify_ready, notify_stopping
 
 
@@ -37,6 +39,33 @@ def test_a_line_is_logfmt_with_time_level_event_room_first() -> None:
         r'peer=\[::1\]:5 reason="said \\"bye\\"\\nnow" tls=true\n',
         stream.getvalue(),
     )
+
+
+VALUES = st.one_of(
+    *(st.text(), st.sampled_from(["", " ", "=", '"', "\\", "\n", "\\n", "a\\b c", 'say "no\n"'])),
+    *(st.none(), st.booleans(), st.integers(), st.floats(), st.binary()),
+)
+
+
+@given(st.dictionaries(st.sampled_from(["room", "event", "level", "b", "a", "connection"]), VALUES))
+def test_a_line_is_what_structlog_would_write(fields: dict[str, object]) -> None:
+    rendered = structlog.processors.LogfmtRenderer(
+        key_order=["time", "level", "event", "room"], drop_missing=True, bool_as_flag=False
+    )(None, "", {"time": "2026-11-21T09:51:24.015625Z", **fields})
+    lines = Lines(lambda: 1_795_254_684.015625)
+    for _ in range(2):
+        assert lines(None, "", dict(fields)) == rendered
+
+
+def test_each_line_has_its_own_time() -> None:
+    times = iter([0.0, 0.999_999_5, 1.5, 86_400.25])
+    lines = Lines(lambda: next(times))
+    assert [lines(None, "", {}) for _ in range(4)] == [
+        "time=1970-01-01T00:00:00.000000Z",
+        "time=1970-01-01T00:00:00.999999Z",
+        "time=1970-01-01T00:00:01.500000Z",
+        "time=1970-01-02T00:00:00.250000Z",
+    ]
 
 
 def test_below_the_level_nothing_is_written() -> None:

@@ -1,0 +1,128 @@
+"""Wrong log-ins by the thousand, while right ones and messages go on: a node, its services, and argon2 held up.
+
+Whether somebody has to wait is read off the order of things, not off a clock: while no hash ends, whatever comes to
+its end needed none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from pamqp import commands
+
+from amqpd.connection import Connection
+from amqpd.security import logins as logins_module
+from amqpd.security.logins import VERIFICATIONS_AT_ONCE, WAITING_A_USER_MAX, Logins
+from amqpd.services import BrokerServices
+from amqpd.states import State
+from amqpd.topology.records import Put, UserRecord
+from tests.core.harness import PROTOCOL_HEADER, Client, Harness
+
+pytestmark = pytest.mark.trio
+
+FLOOD = WAITING_A_USER_MAX + 100
+"""connections under each of the two names; unknown users share one"""
+
+
+class HeldHashes:
+    """Stands for argon2: nothing ends before `go_on`. Its order is that in which the hashes began."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go_on = threading.Event()
+        self.order: list[str] = []
+        monkeypatch.setattr(logins_module, "verify_password", self.verify)
+        monkeypatch.setattr(logins_module, "hash_password", lambda password: "hash of nothing")
+
+    def verify(self, stored: str, password: bytes) -> bool:
+        self.order.append(stored)
+        assert self.go_on.wait(60)
+        return stored == "hash of " + password.decode()
+
+
+class Guarded(Harness):
+    """A node with users: log-ins are the real ones."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        super().__init__()
+        users = ("guest", "victim", "other")
+        self._apply([Put(UserRecord(user, f"hash of {user}")) for user in users])
+        self._services = BrokerServices(Logins(self.topology))
+        self._services.start(None, nursery, self._settle)  # type: ignore[arg-type]  # nothing is submitted through it
+        self._answered = trio.Event()
+
+    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        self._services.authenticate(connection, mechanism, response)
+
+    def _settle(self) -> None:
+        self.step()
+        self._answered.set()
+        self._answered = trio.Event()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Return when it is so; looked at after each answer to a log-in."""
+        with trio.fail_after(60):
+            while not reached():
+                await self._answered.wait()
+
+
+def knock(harness: Harness, user: str, password: str) -> Client:
+    """Begin to log in."""
+    client = Client(harness, authentication_failure_close=True)
+    client.raw(PROTOCOL_HEADER)
+    client.expect(commands.Connection.Start)
+    properties: dict[str, Any] = {"capabilities": client.capabilities}
+    client.send(commands.Connection.StartOk(properties, "PLAIN", f"\0{user}\0{password}"), 0)
+    return client
+
+
+def refused(client: Client) -> bool:
+    """connection.close was sent, and says nothing but 403."""
+    assert all(close.reply_code == 403 for close in client.take(commands.Connection.Close))
+    return client.connection.state is State.CLOSING
+
+
+async def test_a_flood_of_wrong_log_ins_stalls_neither_users_nor_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashes = HeldHashes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        harness = Guarded(nursery)
+        hashes.go_on.set()
+        first = knock(harness, "guest", "guest")
+        await harness.until(lambda: first.connection.user == "guest")
+        hashes.go_on.clear()
+        consumer, publisher = harness.client(), harness.client()
+        consumer.declare("q")
+        consumer.consume("q", no_ack=True)
+        publisher.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+
+        flood = [knock(harness, "victim", f"wrong {number}") for number in range(FLOOD)]
+        flood += [knock(harness, f"made up {number}", "wrong") for number in range(FLOOD)]
+        await trio.testing.wait_all_tasks_blocked()
+        # Few hashes at once, a bounded number waits under each name, and the rest has its answer already.
+        answered = sum(map(refused, flood))
+        assert answered == 2 * FLOOD - 2 * WAITING_A_USER_MAX - VERIFICATIONS_AT_ONCE
+
+        # No hash ends now, and nothing here lets another task run: what was verified before needs neither.
+        known = harness.client()
+        known.publish(b"from who came meanwhile")
+        publisher.publish(b"from who was there")
+        publisher.expect(commands.Basic.Ack)
+        assert consumer.bodies() == [b"from who came meanwhile", b"from who was there"]
+
+        # A right one that was never seen waits behind what runs and one of each name, not behind the flood.
+        new = knock(harness, "other", "other")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not new.connection.user
+        hashes.go_on.set()
+        await harness.until(lambda: new.connection.user == "other")
+        new.expect(commands.Connection.Tune)
+        # Before the flood there was one; two at once may begin in either order.
+        assert hashes.order.index("hash of other") <= 1 + VERIFICATIONS_AT_ONCE + 2 + 1
+        await harness.until(lambda: all(map(refused, flood)))
+        assert not harness.bugs
