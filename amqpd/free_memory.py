@@ -43,9 +43,9 @@ class FreeMemory:
 
 async def return_free_memory(give_back: Callable[[], None] = give_memory_back) -> None:
     """Run until cancelled."""
-    free = FreeMemory(trio.current_time(), time.process_time())
+    free = FreeMemory(trio.current_time(), time.thread_time())
     while True:
         await trio.sleep(LOOK_S)
-        if free.due(trio.current_time(), time.process_time()):
+        if free.due(trio.current_time(), time.thread_time()):
             # The interpreter's small objects are not malloc's, so most of what happens meanwhile does not wait.
             await trio.to_thread.run_sync(give_back)

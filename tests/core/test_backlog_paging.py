@@ -8,10 +8,13 @@ from pamqp import commands
 from amqpd.journal.records import JournalDamaged
 from amqpd.limits import Limits
 from amqpd.node import Read
+from amqpd.queues.segment import RUN_BYTES
 from tests.core.harness import Client, Harness
 
-LIMITS = Limits(queue_memory_bytes=4000, backlog_memory_bytes=4000, small_queue_bytes=500)
 BODY_BYTES = 500
+# Seven messages, each a run of its own.
+ROOM = 7 * (BODY_BYTES + 71 + RUN_BYTES)
+LIMITS = Limits(queue_memory_bytes=ROOM, backlog_memory_bytes=ROOM, small_queue_bytes=500)
 
 
 @pytest.fixture
