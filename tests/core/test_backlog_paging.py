@@ -61,6 +61,34 @@ def test_a_backlog_leaves_memory_as_one_stretch_and_comes_back_in_order(
     assert backlog.memory_bytes == 0
 
 
+@pytest.mark.parametrize("body_bytes", [16, BODY_BYTES])
+def test_transient_messages_that_leave_memory_in_many_transactions_come_back_in_order(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, body_bytes: int
+) -> None:
+    """The disk is slower than the publisher, so most of them wait for a later transaction than the one to come."""
+    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", body_bytes)
+    monkeypatch.setattr("amqpd.journal.buffer.PAGED_BYTES_MAX", 3 * body_bytes)
+    harness.automatic = True
+    client = harness.client()
+    client.declare("q", durable=True)
+    harness.automatic = False
+    for number in range(200):
+        client.publish(b"%03d" % number + bytes(body_bytes), "q", delivery_mode=1)
+        harness.step()
+        if number % 10 == 0:
+            harness.commit()
+    backlog = harness.node.queues["/", "q"].backlog
+    assert backlog.memory_bytes > LIMITS.queue_memory_bytes
+    for _ in range(200):
+        harness.commit()
+    assert backlog.memory_bytes <= LIMITS.queue_memory_bytes
+    assert not harness.node.journal.pending
+    harness.automatic = True
+    client.consume("q", no_ack=True)
+    assert numbers(client) == list(range(200))
+    assert (backlog.memory_bytes, backlog.ready, backlog.unacked) == (0, 0, 0)
+
+
 def test_what_is_evicted_while_a_read_is_under_way_does_not_look_like_a_lost_row(harness: Harness) -> None:
     """Found by the load generator: the evicted neighbour became one with what was being read, and the row that came
     back did not begin where the stretch did."""

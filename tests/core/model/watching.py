@@ -18,6 +18,7 @@ import amqpd.methods.basic
 import amqpd.node
 from amqpd.connection import Connection
 from amqpd.consumers import Consumer
+from amqpd.journal import buffer
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.limits import Limits
@@ -176,6 +177,7 @@ BOUNDS: tuple[tuple[ModuleType, str, int], ...] = (
     (mortality, "PIECES_MAX", 3),
     (returned, "SERVED_MAX", 2),
     (deadlines, "WALKED_MAX", 2),
+    (buffer, "PAGED_BYTES_MAX", 200),
 )
 COPIES: tuple[tuple[ModuleType, str, int], ...] = (
     (timetable, "BATCH_BYTES", 400),
