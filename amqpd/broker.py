@@ -29,6 +29,7 @@ from amqpd.config import Settings
 from amqpd.control import ControlServer
 from amqpd.datadir import open_data_directory
 from amqpd.errors import NodeFailure, StartupError
+from amqpd.free_memory import return_free_memory
 from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFailure, JournalInUse, NotAJournal
@@ -166,6 +167,7 @@ class Broker:
                 self.pump.run_timers,
                 self.pump.run_wakes,
                 partial(collect_garbage, self.node),
+                return_free_memory,
                 self.pump.run_measurements,
                 partial(run_samples, self.node),
             ):

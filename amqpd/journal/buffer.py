@@ -5,7 +5,8 @@ came back, deleted queues. What goes out: one `Transaction` at a time for the di
 everything that was handed in while `index` had that value, or a smaller one, is on disk.
 Rules: 1. `take` is called only when the transaction before is committed: one writer, in order. 2. A message that is
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
-its settling (CLUSTER.md 3: an uncommitted tail can be undone).
+its settling (CLUSTER.md 3: an uncommitted tail can be undone). 4. What is persistent goes with the next transaction,
+for somebody waits for it; what is only to leave memory goes a part at a time, and `Segment.index` says with which.
 Not here: threads and SQL (`writer.py`, `sqlite.py`).
 """
 
@@ -17,6 +18,11 @@ from amqpd.journal.records import Range, Row, Transaction
 
 if TYPE_CHECKING:
     from amqpd.queues.segment import Segment
+
+# Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
+# are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
+# is some 20 ms; larger transactions are not faster.
+PAGED_BYTES_MAX = 8 << 20
 
 
 class JournalBuffer:
@@ -53,7 +59,8 @@ class JournalBuffer:
         )
 
     def append(self, queue_id: int, segment: Segment) -> None:
-        """The segment will be in the transaction that gathers now, with all that is added to it until then."""
+        """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
+        later one, if it is not persistent."""
         segment.index = self.index
         self._segments.append((queue_id, segment))
         self.gathered_bytes += segment.nbytes
@@ -99,11 +106,19 @@ class JournalBuffer:
         transaction = Transaction(self.index)
         self.index += 1
         dropped = set(self._dropped)
+        later: list[tuple[int, Segment]] = []
+        room = PAGED_BYTES_MAX
         for queue_id, segment in self._segments:
             segment.sealed = True
             if segment.left == 0 or queue_id in dropped:
                 self._forget_counts(queue_id, segment)
                 continue
+            if not segment.persistent:
+                if room <= 0:
+                    segment.index = self.index
+                    later.append((queue_id, segment))
+                    continue
+                room -= segment.nbytes
             segment.stored = True
             transaction.rows.append(_row(queue_id, segment))
             if not segment.whole:
@@ -117,10 +132,10 @@ class JournalBuffer:
         transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
         self._deletable = self._retired
-        self._segments, self._settled, self._retired = [], [], []
+        self._segments, self._settled, self._retired = later, [], []
         self._last_settled = self._last_segment = None
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
-        self.gathered_bytes = 0
+        self.gathered_bytes = sum([segment.nbytes for _, segment in later])
         return transaction
 
     @property

@@ -8,7 +8,7 @@ Not here: the statement, and running it (`sqlite.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from json import JSONEncoder
 from operator import attrgetter
 from struct import Struct
@@ -24,8 +24,9 @@ INLINE_MESSAGES_MAX = 65_536
 queue was purged; so this is about 30 ms at the worst."""
 INLINE_RANGES_PER_ROW = 2
 """A commit may delete more than that if it writes as much itself: else many busy queues would gather discards."""
-STATEMENT_BYTES_MAX = 256 << 20
-"""SQLite takes no value above 1e9 bytes: a transaction with more bodies is written by several statements."""
+STATEMENT_BYTES_MAX = 4 << 20
+"""A transaction with more bodies is written by several statements. SQLite takes no value above 1e9 bytes, and each
+statement's bodies are there twice more while it runs: joined, and as the driver's copy."""
 
 CRC_BYTES_MAX = 4096
 """What is summed up in one call; below zlib's 5 kB."""
@@ -56,16 +57,12 @@ class Chunk(NamedTuple):
         }
 
 
-NO_ROWS = Chunk(0, b"", [], b"")
-
-
 def listed(items: Sequence[object] | None) -> str | None:
     return _encode(items) if items else None
 
 
-def chunks(rows: list[Row]) -> list[Chunk]:
-    """At least one; more than one only for a huge transaction."""
-    chunks = []
+def chunks(rows: list[Row]) -> Iterator[Chunk]:
+    """At least one; more than one for a large transaction, each made when it is asked for."""
     numbers: list[bytes] = []
     timed: list[tuple[int, ...]] = []
     pieces: list[bytes] = []
@@ -73,7 +70,7 @@ def chunks(rows: list[Row]) -> list[Chunk]:
     for row in rows:
         nbytes, deadline_bytes = len(row.data), len(row.deadlines)
         if numbers and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
-            chunks.append(Chunk(len(numbers), b"".join(numbers), timed, b"".join(pieces)))
+            yield Chunk(len(numbers), b"".join(numbers), timed, b"".join(pieces))
             numbers, timed, pieces, at = [], [], [], 1
         queue_id, first, last = row.queue_id, row.first_seq, row.last_seq
         what = (row.body_bytes, row.published_ms, deadline_bytes)
@@ -86,8 +83,7 @@ def chunks(rows: list[Row]) -> list[Chunk]:
             pieces.append(row.deadlines)
             at += deadline_bytes
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    chunks.append(Chunk(len(numbers), b"".join(numbers), timed, data))
-    return chunks
+    yield Chunk(len(numbers), b"".join(numbers), timed, data)
 
 
 def checksum(row: Row) -> int:

@@ -20,7 +20,7 @@ from amqpd.journal import statements
 from amqpd.journal.database import JOURNAL, meaning, open_journal
 from amqpd.journal.discards import Discard, Discards, Piece
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.intake import NO_ROWS, Chunk, checksum, checksum_of_deadlines, chunks, listed, split
+from amqpd.journal.intake import checksum, checksum_of_deadlines, chunks, listed, split
 from amqpd.journal.records import JournalDamaged, Recovered, Row, Transaction
 from amqpd.journal.recovery import Found, find
 from amqpd.journal.reserve import RESERVE_BYTES, Reserve
@@ -104,8 +104,8 @@ class SqliteDisk:
         if self._index is None or transaction.index != self._index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {self._index}")
         index = transaction.index
-        rows = chunks(transaction.rows)
-        now, later = split(transaction.deletes, len(transaction.rows))
+        rows = transaction.rows
+        now, later = split(transaction.deletes, len(rows))
         marks = [(queue_id, 0, below) for queue_id, below in transaction.delivered.items()]
         marks += [(item.queue_id, item.last_seq + 1, -1) for item in (*now, *later)]
         begun = self._discards.numbered(
@@ -117,8 +117,7 @@ class SqliteDisk:
         piece.settled_deletes += [
             (item.queue_id, item.first_seq, item.last_seq, item.last_seq, index) for item in now
         ]
-        for chunk in rows:
-            self._timed.update([queue_id for queue_id, *_ in chunk.deadlines])
+        self._timed.update([row.queue_id for row in rows if row.deadlines])
         self._counted.update([queue_id for queue_id, *_ in transaction.counts])
         lists: dict[str, list[Any]] = {
             "returned": transaction.counts,
@@ -157,7 +156,7 @@ class SqliteDisk:
         if self._index is None:
             raise ValueError("the journal is not recovered yet")
         if self._discards:
-            self._write(self._index, [NO_ROWS], self._piece([NO_ROWS], []), [], {}, counts=0)
+            self._write(self._index, [], self._piece([], []), [], {}, counts=0)
             more = True
         else:
             more = self._shrink()
@@ -185,7 +184,7 @@ class SqliteDisk:
     def _write(
         self,
         index: int,
-        rows: list[Chunk],
+        rows: list[Row],
         piece: Piece,
         begun: list[Discard],
         lists: dict[str, list[Any]],
@@ -208,12 +207,15 @@ class SqliteDisk:
         }
         connection = self._writer
         try:
-            if len(rows) > 1:
-                connection.execute("BEGIN IMMEDIATE")
-            for chunk in rows[:-1]:
-                self._take_in({**given, **chunk.taken_in()})
-            self._take_in({**given, **last, **rows[-1].taken_in()})
-            if len(rows) > 1:
+            parts = chunks(rows)
+            part = next(parts).taken_in()
+            for following in parts:
+                if not connection.in_transaction:
+                    connection.execute("BEGIN IMMEDIATE")
+                self._take_in({**given, **part})
+                part = following.taken_in()
+            self._take_in({**given, **last, **part})
+            if connection.in_transaction:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -221,23 +223,23 @@ class SqliteDisk:
         self._discards.begun(begun)
         # A row dirties a page of the table and one of the index; freed bodies dirty 1 page of the free list and 1 of
         # the map for some hundred of theirs; 8 are dirty always.
-        dirty = 8 + sum(2 * chunk.rows + len(chunk.deadlines) for chunk in rows)
+        dirty = 8 + sum(3 if row.deadlines else 2 for row in rows)
         dirty += len(piece.row_deletes) + piece.nbytes // (100 * PAGE_BYTES)
-        self._wal_bytes += dirty * PAGE_BYTES + sum(len(chunk.data) for chunk in rows)
+        self._wal_bytes += dirty * PAGE_BYTES + _nbytes(rows)
 
     def _take_in(self, given: dict[str, Any]) -> None:
         rare = any(map(given.get, statements.RARE_LISTS))
         self._writer.execute(statements.COMMIT_WITH_RARE if rare else statements.COMMIT, given)
 
-    def _piece(self, rows: list[Chunk], begun: list[Discard]) -> Piece:
+    def _piece(self, rows: list[Row], begun: list[Discard]) -> Piece:
         """What of the discards goes with the next transaction."""
         if not self._discards:
             return Piece()
         try:
             return self._discards.piece(
                 self._writer,
-                rows=sum(chunk.rows for chunk in rows),
-                nbytes=sum(len(chunk.data) for chunk in rows),
+                rows=len(rows),
+                nbytes=_nbytes(rows),
                 begun=len(begun),
                 counted=self._counted,
             )
@@ -270,7 +272,7 @@ class SqliteDisk:
         begun = self._discards.numbered([(*item, index) for item in found.dead])
         orphans = [(queue_id, first, first, last, index) for queue_id, first, last in found.orphans]
         marks = [(queue_id, last + 1, -1) for queue_id, _, last in found.dead]
-        self._write(index, [NO_ROWS], Piece(settled_deletes=orphans), begun, {"marks": marks}, counts=0)
+        self._write(index, [], Piece(settled_deletes=orphans), begun, {"marks": marks}, counts=0)
 
     # --- housekeeping
 
@@ -335,6 +337,10 @@ class SqliteDisk:
         ) != (nbytes, deadline_bytes, crc, deadline_crc):
             raise JournalDamaged(f"messages {first}..{last} of queue {queue_id} in {self._path} are damaged")
         return row
+
+
+def _nbytes(rows: list[Row]) -> int:
+    return sum([len(row.data) + len(row.deadlines) for row in rows])
 
 
 def _among(queues: set[int], items: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

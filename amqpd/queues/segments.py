@@ -17,7 +17,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
-from amqpd.queues.segment import Segment
+from amqpd.queues.segment import RUN_BYTES, Segment
 
 # A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
 SEGMENT_BYTES_MAX = 256 * 1024
@@ -69,8 +69,8 @@ class Segments:
                 self.journal.append(self.queue_id, segment)
         segment.add(run, now_ms)
         self.next_seq += run.count
-        nbytes = run.nbytes
-        self.memory_bytes += nbytes
+        nbytes = run.stride * run.count
+        self.memory_bytes += nbytes + RUN_BYTES
         if persistent:
             self.journal.gathered_bytes += nbytes
         return segment
@@ -151,8 +151,9 @@ class Segments:
         return count, nbytes
 
     def _finish(self, segment: Segment) -> None:
-        self.memory_bytes -= segment.nbytes
-        self.released_bytes += segment.nbytes
+        nbytes = segment.memory_bytes
+        self.memory_bytes -= nbytes
+        self.released_bytes += nbytes
         segment.sealed = True
         segment.due_ms = None
         self.miscounted_bytes += segment.taken_bytes
@@ -185,7 +186,7 @@ class Segments:
             segment = segments[index]
             if segment.runs is not None and segment.left and index != self.at:
                 if segment.stored and segment.index <= journal.durable:
-                    self.memory_bytes -= segment.nbytes
+                    self.memory_bytes -= segment.memory_bytes
                     if segment.body_size < 0:
                         segment.taken_bytes = segment.body_bytes - self.ready_bytes_in(segment)
                     effort += self.leaves(segment)
@@ -248,7 +249,7 @@ class Segments:
                 segment.load(parse_row(row.data))
             except ValueError as error:
                 raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
-            self.memory_bytes += segment.nbytes
+            self.memory_bytes += segment.memory_bytes
             if estimated:
                 self.recount(segment, body_bytes, rest)
 

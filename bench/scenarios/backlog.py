@@ -2,8 +2,9 @@
 
 What comes in: a setting. What goes out: messages per second over both phases, each phase's own rate, and the
 broker's resident memory when the queue is full. Rules: 1. a number of messages, not of seconds; 2. confirms
-with a window of 2000 while filling, automatic acks while draining, transient messages of 100 bytes.
-Not here: backlogs of persistent messages larger than memory (the broker's own tests).
+with a window of 2000 while filling, automatic acks while draining, messages of 100 bytes; transient ones for
+`backlog`, persistent ones in a durable queue for `backlog-5m`.
+Not here: what small messages cost in memory (`memory.py`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ MESSAGES_MIN = 1_000
 @dataclass(frozen=True, slots=True)
 class Backlog:
     messages: int
+    durable: bool = False
 
     def __call__(self, setting: Setting) -> Result:
         messages = max(MESSAGES_MIN, round(self.messages * setting.scale))
         with Topology(setting.url) as topology, Crew() as crew:
-            queue = topology.queue()
-            publisher = {"keys": [queue], "body_bytes": 100, "window": 2000, "messages": messages}
-            feeder = crew.start("publish", url=setting.url, ring_messages=1024, **publisher)
+            queue = topology.queue(durable=self.durable)
+            publisher = {"keys": [queue], "body_bytes": 100, "persistent": self.durable, "messages": messages}
+            feeder = crew.start("publish", url=setting.url, ring_messages=1024, window=2000, **publisher)
             first = look(setting.pid)
             crew.go(first.at, first.at + PHASE_SECONDS_MAX)
             (filled,) = crew.expect("stopped", [feeder], PHASE_SECONDS_MAX)
@@ -63,5 +65,11 @@ SCENARIOS = [
         "backlog",
         "fill a queue with 500,000 transient messages of 100 bytes (confirms, window 2000), then drain it",
         Backlog(500_000),
-    )
+    ),
+    Scenario(
+        "backlog-5m",
+        "fill a durable queue with 5,000,000 persistent messages of 100 bytes (confirms, window 2000), then drain it",
+        Backlog(5_000_000, durable=True),
+        takes_long=True,
+    ),
 ]

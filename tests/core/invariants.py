@@ -87,7 +87,7 @@ def check_lane(lane: Backlog) -> None:
     assert lane.ready >= 0
     left = sum(segment.left for segment in lane.segments)
     assert lane.ready + lane.unacked == left, f"{lane.ready} + {lane.unacked} != {left}"
-    assert lane.memory_bytes == sum(segment.nbytes for segment in lane.segments), "memory is not counted right"
+    assert lane.memory_bytes == sum(segment.memory_bytes for segment in lane.segments), "memory is not counted right"
     previous = -1
     for segment in lane.segments:
         assert previous < segment.first <= segment.last, "segments overlap"

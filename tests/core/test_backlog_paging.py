@@ -8,10 +8,13 @@ from pamqp import commands
 from amqpd.journal.records import JournalDamaged
 from amqpd.limits import Limits
 from amqpd.node import Read
+from amqpd.queues.segment import RUN_BYTES
 from tests.core.harness import Client, Harness
 
-LIMITS = Limits(queue_memory_bytes=4000, backlog_memory_bytes=4000, small_queue_bytes=500)
 BODY_BYTES = 500
+# Seven messages, each a run of its own.
+ROOM = 7 * (BODY_BYTES + 71 + RUN_BYTES)
+LIMITS = Limits(queue_memory_bytes=ROOM, backlog_memory_bytes=ROOM, small_queue_bytes=500)
 
 
 @pytest.fixture
@@ -56,6 +59,34 @@ def test_a_backlog_leaves_memory_as_one_stretch_and_comes_back_in_order(
     client.consume("q", no_ack=True)
     assert numbers(client) == list(range(40))
     assert backlog.memory_bytes == 0
+
+
+@pytest.mark.parametrize("body_bytes", [16, BODY_BYTES])
+def test_transient_messages_that_leave_memory_in_many_transactions_come_back_in_order(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, body_bytes: int
+) -> None:
+    """The disk is slower than the publisher, so most of them wait for a later transaction than the one to come."""
+    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", body_bytes)
+    monkeypatch.setattr("amqpd.journal.buffer.PAGED_BYTES_MAX", 3 * body_bytes)
+    harness.automatic = True
+    client = harness.client()
+    client.declare("q", durable=True)
+    harness.automatic = False
+    for number in range(200):
+        client.publish(b"%03d" % number + bytes(body_bytes), "q", delivery_mode=1)
+        harness.step()
+        if number % 10 == 0:
+            harness.commit()
+    backlog = harness.node.queues["/", "q"].backlog
+    assert backlog.memory_bytes > LIMITS.queue_memory_bytes
+    for _ in range(200):
+        harness.commit()
+    assert backlog.memory_bytes <= LIMITS.queue_memory_bytes
+    assert not harness.node.journal.pending
+    harness.automatic = True
+    client.consume("q", no_ack=True)
+    assert numbers(client) == list(range(200))
+    assert (backlog.memory_bytes, backlog.ready, backlog.unacked) == (0, 0, 0)
 
 
 def test_what_is_evicted_while_a_read_is_under_way_does_not_look_like_a_lost_row(harness: Harness) -> None:

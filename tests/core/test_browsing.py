@@ -240,7 +240,7 @@ def test_what_is_over_and_waits_to_be_dead_lettered_is_not_ready_and_is_left_alo
     harness, backlog = client.harness, queue_of(client).backlog
     assert isinstance(backlog, Backlog)
     for segment in backlog.segments:
-        backlog.memory_bytes -= segment.nbytes
+        backlog.memory_bytes -= segment.memory_bytes
         segment.evict()
     harness.automatic = False
     harness.node.now_ms += 100

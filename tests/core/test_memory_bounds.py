@@ -27,6 +27,7 @@ from amqpd.methods import basic
 from amqpd.properties import CACHE_ENTRIES_MAX, PropertiesReader
 from amqpd.publishing import ROUTES_MAX, TX_BYTES_MAX
 from amqpd.queues.queue import Queue
+from amqpd.queues.segment import RUN_BYTES
 from amqpd.states import State
 from tests.core.harness import PROTOCOL_HEADER, Client, Harness, publish_bytes
 from tests.core.invariants import check_node
@@ -93,7 +94,7 @@ def test_one_kept_message_does_not_pin_its_buffer(kept: str, durable: bool) -> N
             harness.step()
         harness.rows.clear()
         harness.transactions.clear()
-        assert queue_of(harness).backlog.memory_bytes == buffers * each * len(one)
+        assert queue_of(harness).backlog.memory_bytes == buffers * (each * len(one) + RUN_BYTES)
         consumer.connection.receive(frame.marshal(commands.Basic.Consume(queue="q", consumer_tag="c"), 1))
         harness.step()
         drained(consumer)
@@ -104,7 +105,7 @@ def test_one_kept_message_does_not_pin_its_buffer(kept: str, durable: bool) -> N
         harness.transactions.clear()
     backlog = queue_of(harness).backlog
     assert (backlog.unacked if kept == "unacked" else backlog.ready) == buffers
-    assert backlog.memory_bytes == buffers * len(one)
+    assert backlog.memory_bytes == buffers * (len(one) + RUN_BYTES)
     assert resident[0] < buffers * (len(one) + 2500), f"{resident[0] / buffers:.0f} bytes for each kept message"
     check_node(harness.node)
 
@@ -134,7 +135,7 @@ def bytes_per_message(count: int) -> float:
             client.connection.receive(one * min(each, count - number))
             harness.step()
     assert queue_of(harness).backlog.ready == count
-    assert queue_of(harness).backlog.memory_bytes == count * len(one)
+    assert queue_of(harness).backlog.memory_bytes == count * len(one) + -(-count // each) * RUN_BYTES
     return resident[0] / count - len(one)
 
 
@@ -142,6 +143,29 @@ def test_small_messages_cost_hardly_more_than_their_bytes() -> None:
     """Messages of 16 bytes are 64 bytes each on the wire, which is what is kept, and a tenth of a byte beside."""
     beside = bytes_per_message(MESSAGES)
     assert beside < 1, f"{beside:.2f} bytes for each message beside its frames"
+
+
+@pytest.mark.parametrize("spread", [1, 7], ids=["one size", "seven sizes"])
+def test_small_messages_that_differ_cost_what_is_counted_for_them(spread: int) -> None:
+    """Each is a run of its own. What is counted is what bounds them, so it has to be what they take."""
+    harness = Harness(ROOMY)
+    client = harness.client()
+    client.declare("q")
+    client.call(commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key="#"), commands.Queue.BindOk)
+    count, keys = 30_000, 100
+    all_of_them = [publish_bytes(bytes(16 + i % spread), f"key.{i % keys:03d}", "amq.topic") for i in range(count)]
+    published = b"".join(all_of_them)
+    bodies = sum(16 + i % spread for i in range(count))
+    del all_of_them
+    with traced() as resident:
+        for at in range(0, len(published), RECEIVE_BYTES):
+            client.connection.receive(published[at : at + RECEIVE_BYTES])
+            harness.step()
+    backlog = queue_of(harness).backlog
+    assert (backlog.ready, backlog.memory_bytes) == (count, len(published) + count * RUN_BYTES)
+    # The routes of the keys are in it too.
+    assert 0.9 < resident[0] / backlog.memory_bytes < 1.1, f"{(resident[0] - len(published)) / count:.0f} bytes a run"
+    assert (resident[0] - bodies) / count < 250, "above the body"
 
 
 # Caches

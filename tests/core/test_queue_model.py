@@ -193,7 +193,7 @@ class QueueModel(RuleBasedStateMachine):
         assert backlog.unacked == len(self.unacked)
         left = sum(segment.left for segment in backlog.segments)
         assert left == backlog.ready + backlog.unacked
-        held = sum(segment.nbytes for segment in backlog.segments)
+        held = sum(segment.memory_bytes for segment in backlog.segments)
         assert held == backlog.memory_bytes
         for number, prefetch in self.prefetch.items():
             channel = self.clients[number].connection.channels.get(2)

@@ -94,7 +94,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wo
 @pytest.mark.parametrize("persistent", [True, False])
 def test_each_is_buried_once_and_in_time(world: World, persistent: bool) -> None:
     world.fill(persistent)
-    assert world.backlog.memory_bytes < 4000
+    assert world.backlog.memory_bytes < 6000
     assert world.rows
     world.until(SPAN_MS)
     assert sorted(number for number, _ in world.buried) == list(range(MESSAGES))

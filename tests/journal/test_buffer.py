@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from amqpd.journal import buffer as buffer_module
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
@@ -26,8 +27,8 @@ def buffer() -> JournalBuffer:
     return JournalBuffer()
 
 
-def filled(first: int, count: int) -> Segment:
-    segment = Segment(first, True)
+def filled(first: int, count: int, persistent: bool = True) -> Segment:
+    segment = Segment(first, persistent)
     for _ in range(count):
         segment.add(Written(), now_ms=34)  # type: ignore[arg-type]
     return segment
@@ -73,3 +74,46 @@ def test_counts_of_messages_that_are_never_written_are_not_written_either(buffer
     cut = buffer.take()
     assert [(row.first_seq, row.last_seq) for row in cut.rows] == [(3, 5)]
     assert cut.counts == [(1, 3, 1)]
+
+
+def paged(buffer: JournalBuffer, count: int) -> list[Segment]:
+    """So many transient segments of 12 bytes, handed in."""
+    segments = [filled(3 * n, 3, persistent=False) for n in range(count)]
+    for segment in segments:
+        buffer.append(1, segment)
+    return segments
+
+
+def rows_of(buffer: JournalBuffer) -> list[tuple[int, int, bool]]:
+    return [(row.queue_id, row.first_seq, row.persistent) for row in buffer.take().rows]
+
+
+def test_what_only_leaves_memory_goes_a_part_at_a_time_and_what_is_waited_for_at_once(buffer, monkeypatch):
+    monkeypatch.setattr(buffer_module, "PAGED_BYTES_MAX", 20)
+    segments = paged(buffer, 5)
+    waited_for = filled(0, 3)
+    buffer.append(2, waited_for)
+    assert buffer.gathered_bytes == 72
+    assert rows_of(buffer) == [(1, 0, False), (1, 3, False), (2, 0, True)]
+    assert (buffer.pending, buffer.gathered_bytes) == (True, 36)
+    assert [segment.stored for segment in segments] == [True, True, False, False, False]
+    assert [segment.index for segment in segments] == [1, 1, 2, 2, 2]
+    buffer.append(1, filled(15, 3, persistent=False))
+    assert rows_of(buffer) == [(1, 6, False), (1, 9, False)]
+    assert rows_of(buffer) == [(1, 12, False), (1, 15, False)]
+    assert [segment.index for segment in segments] == [1, 1, 2, 2, 3]
+    assert (buffer.pending, buffer.gathered_bytes) == (False, 0)
+
+
+def test_what_is_settled_or_dropped_while_it_waits_for_its_transaction_is_never_written(buffer, monkeypatch):
+    monkeypatch.setattr(buffer_module, "PAGED_BYTES_MAX", 10)
+    segments = paged(buffer, 4)
+    assert rows_of(buffer) == [(1, 0, False)]
+    segments[1].discard(3, 5)
+    segments[2].discard(6, 7)
+    cut = buffer.take()
+    assert [(row.first_seq, row.last_seq) for row in cut.rows] == [(6, 8)]
+    assert [(part.first_seq, part.last_seq) for part in cut.settled] == [(6, 7)]
+    buffer.drop(1)
+    assert rows_of(buffer) == []
+    assert not buffer.pending

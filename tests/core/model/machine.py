@@ -26,7 +26,7 @@ from tests.core.model.watching import WatchedHarness
 NAMES = ["a", "b", "c", "d"]
 CLIENTS = 2
 PUBLISHING, CONSUMING, GETTING = 1, 2, 3
-SMALL = Limits(queue_memory_bytes=1500, backlog_memory_bytes=1500, small_queue_bytes=400)
+SMALL = Limits(queue_memory_bytes=2500, backlog_memory_bytes=2500, small_queue_bytes=800)
 
 
 class Machine:
@@ -461,7 +461,7 @@ class Machine:
         lanes = list(backlog.lanes())
         for lane in lanes:
             assert lane.ready + lane.unacked == sum(segment.left for segment in lane.segments)
-            assert lane.memory_bytes == sum(segment.nbytes for segment in lane.segments)
+            assert lane.memory_bytes == sum(segment.memory_bytes for segment in lane.segments)
         if all(segment.runs is not None for lane in lanes for segment in lane.segments):
             assert (backlog.ready_bytes, backlog.unacked_bytes) == (queue.ready_bytes, queue.unacked_bytes)
         if not self.slow_disk:

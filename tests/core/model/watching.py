@@ -17,6 +17,7 @@ from unittest.mock import patch
 import amqpd.methods.basic
 from amqpd.connection import Connection
 from amqpd.consumers import Consumer
+from amqpd.journal import buffer
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.limits import Limits
@@ -182,6 +183,7 @@ BOUNDS: tuple[tuple[ModuleType, str, int], ...] = (
     (mortality, "PIECES_MAX", 3),
     (returned, "SERVED_MAX", 2),
     (deadlines, "WALKED_MAX", 2),
+    (buffer, "PAGED_BYTES_MAX", 200),
 )
 COPIES: tuple[tuple[ModuleType, str, int], ...] = (
     (timetable, "BATCH_BYTES", 400),
