@@ -96,6 +96,27 @@ class Consumer:
                 # The others' queues look first when there is room again, or one queue would take it all.
                 channel.consumers[self.tag] = channel.consumers.pop(self.tag)
 
+    def pass_on(self, runs: list[Run]) -> int:
+        """See `Subscriber.pass_on`. As many calls of `deliver`, but what they all need is looked up once."""
+        if self.credit() <= 0:
+            return 0
+        channel = self.channel
+        connection, channel_id, consumer_tag = channel.connection, channel.id, self.tag_bytes
+        frame_max, room = connection.frame_max, connection.node.limits.outbox_bytes_max - connection.outbox_bytes
+        tag, nbytes = channel.next_tag, 0
+        frames: list[bytes | bytearray] = []
+        for run in runs:
+            count = run.count
+            encoded = encode_deliveries(run, 0, count, channel_id, consumer_tag, tag, False, frame_max)
+            frames.append(encoded)
+            nbytes += len(encoded)
+            tag += count
+            if nbytes > room:
+                break  # the outbox is full now
+        channel.next_tag = tag
+        connection.write_all(frames, nbytes)
+        return len(frames)
+
     def cancelled(self) -> None:
         channel = self.channel
         channel.consumers.pop(self.tag, None)

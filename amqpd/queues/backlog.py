@@ -34,6 +34,11 @@ class Backlog(Expiring):
         """what was recovered below this number had been delivered before the restart"""
         self.arrived_ms = 0
         """when what `take` gave last had come"""
+        self.fresh: list[Run] = []
+        """what came in since the last dispatch and has no place among the segments yet: transient, without a
+        deadline, behind all the rest; counted as ready and in `memory_bytes`. Empty between two ticks."""
+        self.fresh_ms = 0
+        """when the first of it came"""
         self._marked = 0
 
     def recover(self, found: RecoveredQueue) -> None:
@@ -59,6 +64,8 @@ class Backlog(Expiring):
 
     def publish(self, run: Run, persistent: bool, now_ms: int, deadline_ms: int | None = None) -> bool:
         """Append; True when the journal will hold it (a persistent message in a durable queue)."""
+        if self.fresh:
+            self.take_in()
         persistent = persistent and self.durable
         segment = self.append(run, persistent, now_ms)
         self.ready += run.count
@@ -73,6 +80,35 @@ class Backlog(Expiring):
                 self.schedule_at(segment, deadline_ms)
         return persistent
 
+    def take_in(self) -> None:
+        """What is fresh gets its numbers, and its place behind the rest."""
+        fresh, self.fresh = self.fresh, []
+        for run in fresh:
+            self.memory_bytes -= run.stride * run.count
+            self.append(run, False, self.fresh_ms)
+
+    def passed_on(self, runs: int) -> int:
+        """So many of the fresh runs, from the first on, went to a consumer who acknowledges nothing, while there was
+        nothing else here: they are settled, and were never anywhere. How many messages that are."""
+        fresh = self.fresh
+        if runs == len(fresh):
+            count, body_bytes, nbytes = self.ready, self.ready_bytes, self.memory_bytes
+            self.fresh = []
+        else:
+            count = body_bytes = nbytes = 0
+            for run in fresh[:runs]:
+                count += run.count
+                body_bytes += run.count * run.body_size
+                nbytes += run.count * run.stride
+            del fresh[:runs]
+        self.ready -= count
+        self.ready_bytes -= body_bytes
+        self.memory_bytes -= nbytes
+        self.released_bytes += nbytes
+        self.next_seq += count
+        self.cursor = self.next_seq
+        return count
+
     def lanes(self) -> tuple[Backlog, ...]:
         """The backlogs that this one consists of, each with its own rows in the journal."""
         return (self,)
@@ -80,6 +116,8 @@ class Backlog(Expiring):
     def take(self, limit: int, nbytes: int = 0) -> Piece | None:
         """The next piece of ready messages, at most `limit` of them and from one run; with `nbytes`, no more than
         make up so many bytes of bodies. None when nothing is ready, or when it must be read first (`wanted`)."""
+        if self.fresh:
+            self.take_in()
         if self.returned:
             return self._take_returned(limit, nbytes)
         segments = self.segments
@@ -209,6 +247,8 @@ class Backlog(Expiring):
 
     def purge(self) -> int:
         """Settle all that is ready; how many that were (queue.purge)."""
+        if self.fresh:
+            self.take_in()
         count = self.ready
         for first, last in self.returned:
             self.discard(first, last)
@@ -247,7 +287,7 @@ class Backlog(Expiring):
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
         self.journal.drop(self.queue_id)
-        self.segments, self.wanted, self.due, self.doomed = [], None, [], []
+        self.segments, self.fresh, self.wanted, self.due, self.doomed = [], [], None, [], []
         self.timetable.clear()
         self.returned.clear()
         self.memory_bytes = 0

@@ -32,6 +32,11 @@ class Subscriber(Protocol):
         the queue itself settles them."""
         ...
 
+    def pass_on(self, runs: list[Run]) -> int:
+        """Send all messages of the runs, in order and for the first time, as far as there is credit; only asked of
+        who acknowledges nothing. The number of runs that were sent."""
+        ...
+
     def cancelled(self) -> None:
         """The queue is gone (consumer cancel notification, https://www.rabbitmq.com/docs/consumer-cancel)."""
         ...

@@ -59,6 +59,8 @@ class Queue:
         """the host's: when it will look at the queue by itself"""
         self._stores_all = self.settings.quorum
         """also what need not outlive a restart"""
+        self._plain: Backlog | None = None
+        """its backlog, while a transient message without a deadline of its own is just the next one"""
         self.facts = Facts(host.now_ms)
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         self.getters: deque[tuple[bool, Getter]] = deque()
@@ -68,6 +70,7 @@ class Queue:
         self.mortality = Mortality(self)
         self.reading = False
         """a read of this queue is under way"""
+        self._find_plain()
 
     # Being
 
@@ -86,6 +89,13 @@ class Queue:
         self.record = record
         self.settings = settings_of(record.arguments, policy)
         self.mortality.settings_changed()
+        if self._plain is not None and self._plain.fresh:
+            self._plain.take_in()
+        self._find_plain()
+
+    def _find_plain(self) -> None:
+        backlog, plain = self.backlog, not self._stores_all and self.settings.message_ttl_ms is None
+        self._plain = backlog if plain and isinstance(backlog, Backlog) else None
 
     def used(self) -> None:
         """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
@@ -112,7 +122,22 @@ class Queue:
 
     def publish(self, run: Run, properties: Properties) -> bool:
         """Accept the run; True when its confirm must wait for the journal."""
-        self.facts.accepted += run.count
+        count, plain = run.count, self._plain
+        self.facts.accepted += count
+        if (
+            plain is not None
+            and self.consumers.count
+            and properties.expiration is None
+            and not (properties.persistent and plain.durable)
+        ):
+            # A consumer will most likely have it at the end of the tick: until then it needs no place of its own.
+            if not plain.fresh:
+                plain.fresh_ms = self.host.now_ms
+            plain.fresh.append(run)
+            plain.ready += count
+            plain.ready_bytes += count * run.body_size
+            plain.memory_bytes += count * run.stride
+            return False
         now_ms = self.host.now_ms
         if properties.expiration is None and self.settings.message_ttl_ms is None:
             deadline_ms = None
@@ -175,6 +200,9 @@ class Queue:
 
     def dispatch(self) -> None:
         """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
+        plain = self._plain
+        if plain is not None and plain.fresh and self._pass_on(plain):
+            return
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms
         mortal = bool(mortality.always or mortality.dying or backlog.due or backlog.instants)
@@ -195,6 +223,33 @@ class Queue:
         backlog.mark_delivered(self.consumers.count > 0)
         if waiting or facts.waiting or now_ms >= facts.sample_due_ms:
             facts.waits(waiting, now_ms)
+
+    def _pass_on(self, backlog: Backlog) -> bool:
+        """What came in since the last dispatch goes straight to the only consumer, who acknowledges nothing, when
+        there is nothing else in the queue and nothing else to do: True then. What does not go this way gets its place
+        in the backlog."""
+        mortality, facts, consumer = self.mortality, self.facts, self.consumers.sole
+        if (
+            consumer is not None
+            and not (backlog.segments or backlog.due or backlog.instants or self.getters)
+            and not (mortality.always or mortality.dying or mortality.counts)
+        ):
+            count = backlog.passed_on(consumer.pass_on(backlog.fresh))
+            facts.delivered += count
+            facts.acked += count
+            now_ms = self.host.now_ms
+            if now_ms - backlog.fresh_ms < 2:
+                facts.time_in_queue[0] += count
+            else:
+                facts.waited(count, False, now_ms - backlog.fresh_ms)
+            if not backlog.fresh:
+                if backlog.journalled:
+                    backlog.mark_delivered(True)
+                if facts.waiting or now_ms >= facts.sample_due_ms:
+                    facts.waits(False, now_ms)
+                return True
+        backlog.take_in()
+        return False
 
     def _serve(self, group: deque[Subscriber]) -> bool:
         """Give to these consumers in turn; True when something is left and none of them has credit."""
