@@ -70,6 +70,7 @@ class Connection:
         self.routes: dict[bytes, Route] = {}
         """what its publishes lead to, by their method payload; all of one version of the topology"""
         self.routes_version = -1
+        self.routes_bytes = 0
         self.user = ""
         self.vhost = ""
         self.may_impersonate = False
