@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 # A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
-# anew: some 16,000 with names of usual lengths, for a whole connection.
+# anew: some 25,000 with names of usual lengths, for a whole connection.
 ROUTES_BYTES_MAX = 8 * 1024 * 1024
 # What a route takes beside its names, which are there twice: as they came, and as text.
-ROUTE_BYTES = 384
+ROUTE_BYTES = 288
 # What one transaction may hold back, or one message of the largest size: it is in memory until the commit, and no
 # alarm helps, for a publisher that is blocked cannot commit.
 TX_BYTES_MAX = 64 * 1024 * 1024
