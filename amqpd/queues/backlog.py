@@ -87,6 +87,29 @@ class Backlog(Expiring):
             self.memory_bytes -= run.stride * run.count
             self.append(run, False, self.fresh_ms)
 
+    @property
+    def only_fresh(self) -> bool:
+        """Nothing else is ready."""
+        return self.ready == sum([run.count for run in self.fresh])
+
+    def taken_in(self, runs: int) -> int:
+        """What is fresh gets its place, while nothing else is ready, and so many of its runs, from the first on, are
+        taken with that: they went to a consumer who is to acknowledge them. How many messages that are."""
+        count = nbytes = 0
+        for run in self.fresh[:runs]:
+            count += run.count
+            nbytes += run.count * run.body_size
+        self.cursor = self.next_seq + count
+        self.take_in()
+        segments = self.segments
+        while self.at < len(segments) - 1 and segments[self.at].last < self.cursor:
+            self.at += 1
+        self.ready -= count
+        self.unacked += count
+        self.ready_bytes -= nbytes
+        self.unacked_bytes += nbytes
+        return count
+
     def passed_on(self, runs: int) -> int:
         """So many of the fresh runs, from the first on, went to a consumer who acknowledges nothing, while there was
         nothing else here: they are settled, and were never anywhere. How many messages that are."""

@@ -32,9 +32,9 @@ class Subscriber(Protocol):
         the queue itself settles them."""
         ...
 
-    def pass_on(self, runs: list[Run]) -> int:
-        """Send all messages of the runs, in order and for the first time, as far as there is credit; only asked of
-        who acknowledges nothing. The number of runs that were sent."""
+    def pass_on(self, runs: list[Run], seq: int) -> int:
+        """Send all messages of the runs, whose sequence numbers begin at `seq`, in order, for the first time; there
+        is credit for all, if there is any. The number of runs that were sent until the connection was full."""
         ...
 
     def cancelled(self) -> None:

@@ -225,31 +225,36 @@ class Queue:
             facts.waits(waiting, now_ms)
 
     def _pass_on(self, backlog: Backlog) -> bool:
-        """What came in since the last dispatch goes straight to the only consumer, who acknowledges nothing, when
-        there is nothing else in the queue and nothing else to do: True then. What does not go this way gets its place
-        in the backlog."""
-        mortality, facts, consumer = self.mortality, self.facts, self.consumers.sole
-        if (
-            consumer is not None
-            and not (backlog.segments or backlog.due or backlog.instants or self.getters)
-            and not (mortality.always or mortality.dying or mortality.counts)
-        ):
-            count = backlog.passed_on(consumer.pass_on(backlog.fresh))
-            facts.delivered += count
+        """What came in since the last dispatch goes to the only consumer, all at once, when nothing else is ready and
+        nothing else is to be done: True when that was the whole dispatch. Who acknowledges nothing gets it straight,
+        and it never had a place in the backlog. What does not go this way gets its place now."""
+        mortality, consumer = self.mortality, self.consumers.sole
+        special = self.getters or mortality.always or mortality.dying or mortality.counts
+        if consumer is None or special or backlog.due or backlog.instants:
+            backlog.take_in()
+            return False
+        facts, now_ms, waited_ms = self.facts, self.host.now_ms, self.host.now_ms - backlog.fresh_ms
+        count = 0
+        if not consumer.no_ack:
+            if not backlog.doomed and backlog.only_fresh and consumer.credit() >= backlog.ready:
+                count = backlog.taken_in(consumer.pass_on(backlog.fresh, backlog.next_seq))
+        elif not backlog.segments:
+            count = backlog.passed_on(consumer.pass_on(backlog.fresh, backlog.next_seq))
             facts.acked += count
-            now_ms = self.host.now_ms
-            if now_ms - backlog.fresh_ms < 2:
-                facts.time_in_queue[0] += count
-            else:
-                facts.waited(count, False, now_ms - backlog.fresh_ms)
-            if not backlog.fresh:
-                if backlog.journalled:
-                    backlog.mark_delivered(True)
-                if facts.waiting or now_ms >= facts.sample_due_ms:
-                    facts.waits(False, now_ms)
-                return True
-        backlog.take_in()
-        return False
+        if backlog.fresh:
+            backlog.take_in()
+        facts.delivered += count
+        if waited_ms < 2:
+            facts.time_in_queue[0] += count
+        else:
+            facts.waited(count, False, waited_ms)
+        if backlog.ready:
+            return False
+        if backlog.journalled:
+            backlog.mark_delivered(True)
+        if facts.waiting or now_ms >= facts.sample_due_ms:
+            facts.waits(False, now_ms)
+        return True
 
     def _serve(self, group: deque[Subscriber]) -> bool:
         """Give to these consumers in turn; True when something is left and none of them has credit."""

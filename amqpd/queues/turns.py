@@ -29,7 +29,7 @@ class Turns:
         """to be served in this order; who was served goes to the end of its group"""
         self.count = 0
         self.sole: Subscriber | None = None
-        """the only consumer, if there is no other and it acknowledges nothing"""
+        """the only consumer, if there is no other"""
         self.active: Subscriber | None = None
         """the single active consumer, if there is to be only one"""
 
@@ -80,8 +80,7 @@ class Turns:
             self._choose()
 
     def _choose(self) -> None:
-        only = next(iter(self)) if self.count == 1 else None
-        self.sole = only if only is not None and only.no_ack else None
+        self.sole = next(iter(self)) if self.count == 1 else None
         if not self._single_active:
             self.served = [group for _, group in self._groups]
             return
