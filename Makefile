@@ -17,18 +17,21 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-heavy lint format bench conformance client-suites clean
+.PHONY: help run build test test-heavy lint format bench conformance client-suites clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: $(RUN_STAMP) ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serve)
+run: build ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serve)
 	@exec $(PY) -m amqpd serve $(ARGS)
 
-test: $(DEV_STAMP) ## run the tests, and the conformance suite without what is slow (ARGS: arguments of pytest)
+build: $(RUN_STAMP) ## compile what is faster compiled, if there is a C compiler (run, test and bench do it)
+	@sh scripts/build.sh $(PY)
+
+test: $(DEV_STAMP) build ## run the tests, and the conformance suite without what is slow (ARGS: arguments of pytest)
 	$(PY) -m pytest -q -n $(WORKERS) -m 'not slow' $(ARGS)
 
-test-heavy: $(DEV_STAMP) ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
+test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
 	AMQPD_MODEL_STEPS=500000 AMQPD_MODEL_SEED=$$(date +%s) $(PY) -m pytest -q -n $(WORKERS) -o timeout=1200 tests/core/test_model.py
 	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/core/test_fuzz.py
@@ -42,25 +45,25 @@ format: $(DEV_STAMP) ## write the style that lint checks
 	$(PY) -m ruff check --fix-only --quiet .
 	$(PY) -m ruff format .
 
-bench: $(DEV_STAMP) ## measure amqpd and Debian's RabbitMQ side by side (ARGS: python -m bench --help)
+bench: $(DEV_STAMP) build ## measure amqpd and Debian's RabbitMQ side by side (ARGS: python -m bench --help)
 	@mkdir -p bench/results
 	$(PY) -m bench --amqpd --rabbitmq --json bench/results/latest.json $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
-conformance: $(DEV_STAMP) ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)
+conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)
 	AMQPD_TEST_URL='$(URL)' AMQPD_TEST_BROKER='$(BROKER)' $(PY) -m pytest -q -n $(WORKERS) -rxs conformance $(ARGS)
 
 # SUITE: a name that tests/suites/catalogue.py knows; CHECKOUT: its repository; SUITE_PYTHON: of its own environment.
-client-suites: $(DEV_STAMP) ## run a client's own test suite on RabbitMQ and amqpd (SUITE=pika CHECKOUT=folder SUITE_PYTHON=...)
+client-suites: $(DEV_STAMP) build ## run a client's own test suite on RabbitMQ and amqpd (SUITE=pika CHECKOUT=folder SUITE_PYTHON=...)
 	$(PY) -m tests.suites '$(SUITE)' '$(CHECKOUT)' $(if $(SUITE_PYTHON),--python '$(SUITE_PYTHON)') $(ARGS)
 
 clean: ## remove what was built and cached; never data
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist amqpd/_compiled *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	if [ ! -L $(VENV) ]; then rm -rf $(VENV); fi
 
 $(RUN_STAMP): pyproject.toml constraints.txt scripts/venv.sh
-	@sh scripts/venv.sh $(VENV)
+	@sh scripts/venv.sh $(VENV) build
 
 $(DEV_STAMP): pyproject.toml constraints.txt scripts/venv.sh
 	@sh scripts/venv.sh $(VENV) dev

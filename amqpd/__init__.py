@@ -15,11 +15,22 @@ The walk, from socket to disk to consumer, one sentence a room (ARCHITECTURE.md 
 `topology/`   is what exists, and the metadata store that it comes back from.
 `security/`   says who someone is and what they may do.
 `node`        is what connections share, and the end of a tick.
+`compiled`    chooses between the compiled rooms and the plain ones, which are the same.
 
 Not here: benchmarks (`bench/`), black-box tests (`tests/clients/`), examples (`examples/`).
 """
 
+import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
+
+from amqpd.compiled import CompiledMissing, choose
+
+try:
+    # Before any other room is imported: it says from where.
+    KERNEL, KERNEL_REASON = choose(os.environ.get("AMQPD_KERNEL", ""))
+except (CompiledMissing, ValueError) as error:
+    sys.exit(f"amqpd: {error}")
 
 try:
     __version__ = version("amqpd")

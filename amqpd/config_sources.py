@@ -24,6 +24,8 @@ from amqpd.config import Settings, TlsSettings
 from amqpd.errors import SettingsError
 
 CONFIG_VARIABLE = "AMQPD_CONFIG"
+# Read by `kernel/`, before there are settings.
+KERNEL_VARIABLE = "AMQPD_KERNEL"
 PATHS = (("data_dir",), ("tls", "certificate"), ("tls", "key"), ("tls", "ca"))
 
 Values = dict[str, Any]
@@ -82,7 +84,7 @@ def variable_names() -> list[str]:
     """Every environment variable that means something to amqpd."""
     names = [f"AMQPD_{name}" for name in Settings.model_fields if name != "tls"]
     names += [f"AMQPD_TLS_{name}" for name in TlsSettings.model_fields]
-    return sorted([CONFIG_VARIABLE, *(name.upper() for name in names)])
+    return sorted([CONFIG_VARIABLE, KERNEL_VARIABLE, *(name.upper() for name in names)])
 
 
 def _refuse_unknown_variables() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
 from pamqp import commands
 
 from amqpd.kernel import Run, encode_deliveries
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from amqpd.channels import Channel
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Consumer:
     """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
 

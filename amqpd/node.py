@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from amqpd import dead_lettering, routing
 from amqpd.congestion import Congestion
 from amqpd.histories import Histories
@@ -68,6 +70,8 @@ class Read(NamedTuple):
 Handlers = Mapping[type, Callable[["Channel", Any], None]]
 
 
+# Tests watch nodes and queues from below.
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
     def __init__(
         self,
@@ -197,7 +201,7 @@ class Node:
         if queue is not None:
             # Another process made a durable queue of this name, which did not know of a transient one here.
             self._remove_queue(record.key)
-        queue = self.queues[key] = Queue(record, self, self._policy_of(record))
+        queue = self.queues[key] = self.make_queue(record)
         self._recover_queue(queue)
         if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
@@ -205,6 +209,10 @@ class Node:
             if owner is None or owner.state is not State.RUNNING:
                 # The connection went while its declaration was on the way.
                 self.end_queue(queue)
+
+    def make_queue(self, record: QueueRecord) -> Queue:
+        """A machine for the queue; for tests that watch it."""
+        return Queue(record, self, self._policy_of(record))
 
     def _recover_queue(self, queue: Queue) -> None:
         if self._recovered is None:

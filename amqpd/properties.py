@@ -92,16 +92,19 @@ class Properties:
             self.problem = expiration_problem(expiration)
         if headers is not None:
             self._look_at(headers)
-        self.plain = (
-            user_id is None
-            and reply_to != REPLY_TO
+        self.plain = self._is_plain()
+        """nothing in them needs a look before the message is routed, if it is not routed by headers"""
+
+    def _is_plain(self) -> bool:
+        return (
+            self.user_id is None
+            and self.reply_to != REPLY_TO
             and self.problem is None
             and not self.delay_ms
             and not self.routing_keys
             and not self.has_bcc
-            and (headers is None or X_DEATH not in headers)
+            and (self.headers is None or X_DEATH not in self.headers)
         )
-        """nothing in them needs a look before the message is routed, if it is not routed by headers"""
 
     def _look_at(self, headers: dict[str, Any]) -> None:
         self.has_bcc = BCC in headers

@@ -12,22 +12,25 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from amqpd.consumers import Consumer
     from amqpd.queues.queue import Queue
 
 
-class Delivered(NamedTuple):
+class Delivered:
     """`size` deliveries: tags from `tag` on, sequence numbers of `queue` from `seq` on; `consumer` is None for
-    basic.get."""
+    basic.get. Never changed."""
 
-    tag: int
-    size: int
-    seq: int
-    queue: Queue
-    consumer: Consumer | None
+    __slots__ = ("consumer", "queue", "seq", "size", "tag")
+
+    def __init__(self, tag: int, size: int, seq: int, queue: Queue, consumer: Consumer | None) -> None:
+        self.tag = tag
+        self.size = size
+        self.seq = seq
+        self.queue = queue
+        self.consumer = consumer
 
 
 class Unacked:
@@ -128,7 +131,7 @@ class Unacked:
 
 def _cut(entry: Delivered, first: int, last: int) -> tuple[Delivered, list[Delivered]]:
     """The tags first..last of the entry, and what is left of it on either side."""
-    tag, size, seq, queue, consumer = entry
+    tag, size, seq, queue, consumer = entry.tag, entry.size, entry.seq, entry.queue, entry.consumer
     low, high = first - tag, last - tag + 1
     if low == 0 and high == size:
         return entry, []

@@ -42,7 +42,8 @@ class Run:
     """`count` publishes that differ only in their bodies, as they were received.
 
     Message i stands at data[start + i*stride : start + (i+1)*stride]: method frame (`method_size` bytes), content
-    header frame (`header_size`), then `body_frames` body frames with `body_size` bytes of body in all.
+    header frame (`header_size`), then `body_frames` body frames with `body_size` bytes of body in all. Who makes one
+    sees to it that the numbers are so; a kernel that relies on it raises ValueError for others.
     """
 
     __slots__ = ("body_frames", "body_size", "count", "data", "header_size", "method_size", "start", "stride")
@@ -95,7 +96,8 @@ class Run:
         return self.data[self.start : stop]
 
     def part(self, low: int, high: int) -> Run:
-        """A copy of the messages low..high-1 that shares no memory with this run."""
+        """A copy of the messages low..high-1 that shares no memory with this run. Raises IndexError."""
+        _check_range(self, low, high)
         begin = self.start + low * self.stride
         data = self.data[begin : self.start + high * self.stride]
         return Run(
@@ -110,7 +112,8 @@ class Run:
         )
 
     def body(self, i: int) -> bytes:
-        """The body of message i, without its framing."""
+        """The body of message i, without its framing. Raises IndexError."""
+        _check_range(self, i, i + 1)
         at = self.start + i * self.stride + self.method_size + self.header_size
         pieces = []
         for _ in range(self.body_frames):
@@ -120,6 +123,11 @@ class Run:
         return b"".join(pieces)
 
 
+def _check_range(run: Run, low: int, high: int) -> None:
+    if not 0 <= low <= high <= run.count:
+        raise IndexError(f"messages {low} to {high} of a run of {run.count}")
+
+
 INCOMPLETE = Run(b"", 0, 0, 0, 0, 0, 0, 0)
 
 
@@ -127,7 +135,8 @@ def scan_publishes(data: bytes, pos: int, end: int, payload_max: int) -> Run | N
     """The longest run of publishes that begins at data[pos] (the start of a basic.publish method frame) and lies
     wholly before `end`. `INCOMPLETE` when the bytes up to `end` are the beginning of a publish; None when the first
     publish is interleaved with other frames, malformed, or has a frame whose payload is larger than `payload_max`
-    bytes."""
+    bytes. 0 <= pos <= end <= len(data) is for the caller to see to; where memory could be read that is not the
+    data's, it is a ValueError."""
     first = _measure(data, pos, end, payload_max)
     if not first:
         return None if first is None else INCOMPLETE
@@ -208,7 +217,10 @@ def encode_deliveries(
 
     `consumer` is the consumer tag as a short string (length octet first); the first delivery tag is `tag`, the
     others follow it; a body is cut anew when one of its frames would be larger than `frame_max` bytes in all.
+    Raises IndexError for messages that the run has not, ValueError for a `frame_max` without room for a body.
     """
+    _check_range(run, low, high)
+    _check_frame_max(frame_max)
     data, start, method_size = run.data, run.start, run.method_size
     names = run.names
     payload = 4 + len(consumer) + 9 + len(names)
@@ -241,7 +253,7 @@ def encode_deliveries(
     for i in range(low, high):
         pieces += (each[: len(head)], _pack_tag(tag + i - low), each[len(head) + 8 :])
         if run.body_frames:
-            pieces.append(cut_body(run.body(i), channel, frame_max))
+            pieces.append(_cut_body(run.body(i), channel, frame_max))
     return b"".join(pieces)
 
 
@@ -261,14 +273,22 @@ def _numbered(each: bytes, bodies: list[bytes], at: int, tag: int) -> bytes | by
 
 
 def encode_content(run: Run, i: int, channel: int, frame_max: int) -> bytes:
-    """Content header and body frames of message i, for the channel (basic.return, basic.get-ok)."""
+    """Content header and body frames of message i, for the channel (basic.return, basic.get-ok). Raises IndexError,
+    ValueError as `encode_deliveries`."""
+    _check_range(run, i, i + 1)
+    _check_frame_max(frame_max)
     at = run.start + i * run.stride + run.method_size
     header = run.data[at + 7 : at + run.header_size]
     head = _HEAD.pack(HEADER, channel, run.header_size - FRAME_OVERHEAD_BYTES)
-    return head + header + cut_body(run.body(i), channel, frame_max)
+    return head + header + _cut_body(run.body(i), channel, frame_max)
 
 
-def cut_body(body: bytes, channel: int, frame_max: int) -> bytes:
+def _check_frame_max(frame_max: int) -> None:
+    if frame_max <= FRAME_OVERHEAD_BYTES:
+        raise ValueError(f"frames of {frame_max} bytes have no room for a body")
+
+
+def _cut_body(body: bytes, channel: int, frame_max: int) -> bytes:
     """Content body frames for `body`, none larger than `frame_max` bytes with its framing."""
     size = frame_max - FRAME_OVERHEAD_BYTES
     pieces: list[bytes] = []

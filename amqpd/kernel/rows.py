@@ -7,7 +7,7 @@ Not here: checksums (the disk verifies them).
 
 from __future__ import annotations
 
-from amqpd.kernel.reference import Run, scan_publishes
+from amqpd.kernel import Run, scan_publishes
 
 # The journal holds only what was accepted; no frame of it can be larger than this.
 _PAYLOAD_BYTES_MAX = (1 << 32) - 1

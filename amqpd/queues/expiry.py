@@ -97,7 +97,8 @@ class Expiring(Segments):
                 segment.due_ms = None
                 count += self._expire_copies(now_ms, bury, doomed)
                 self._timetable_changed()
-                if segment.due_ms is not None and segment.due_ms <= now_ms:
+                due_ms = self.timetable.due_ms
+                if due_ms is not None and due_ms <= now_ms:
                     break
                 continue
             if bury is not None and segment.runs is None and segment.scattered:

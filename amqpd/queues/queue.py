@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mypy_extensions import mypyc_attr
+
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
@@ -42,6 +44,7 @@ Getter = Callable[[Piece | None], bool]
 """takes one message, or None for an empty queue; False when nobody is there any more to take it"""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Queue:
     def __init__(self, record: QueueRecord, host: QueueHost, policy: Mapping[str, Any]) -> None:
         """`policy` is the definition of its effective policy."""

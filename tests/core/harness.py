@@ -45,6 +45,8 @@ class Harness:
     """A node. `answer` lets the metadata store answer; `commit` lets the journal reach the disk (a dictionary here).
     With `automatic`, both happen by themselves at the end of each step."""
 
+    node_class: type[Node] = Node
+
     def __init__(self, limits: Limits | None = None, automatic: bool = True) -> None:
         self.limits = limits or Limits()
         self.automatic = automatic
@@ -67,7 +69,9 @@ class Harness:
         self._apply(plans.create_vhost("/"))
 
     def _start(self, journal: JournalBuffer) -> None:
-        self.node = Node(self, self.topology, self.access, journal, self.limits, METHODS, {"product": "amqpd"})  # type: ignore[arg-type]
+        self.node = self.node_class(
+            self, self.topology, self.access, journal, self.limits, METHODS, {"product": "amqpd"}
+        )  # type: ignore[arg-type]
 
     def _apply(self, changes: Sequence[Change]) -> None:
         self.topology.apply(changes)

@@ -12,7 +12,7 @@ from amqpd.delays import DELAY_MS_MAX, delay_ms_of, delayed_header
 from amqpd.fieldtypes import Short, SignedInt, UnsignedInt
 from amqpd.fieldwriter import write_value
 from amqpd.kernel import Run
-from amqpd.node import LETTERS_MAX
+from amqpd.node import LETTERS_MAX, Node
 from amqpd.properties import Properties
 from amqpd.routing import release
 from amqpd.topology.records import PolicyRecord, Put
@@ -21,14 +21,28 @@ from tests.core.harness import Client, Harness, publish_bytes
 from tests.core.runs import raw_publish
 
 
+class WaitingNode(Node):
+    waiting: Waiting | None = None
+
+    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool:
+        if self.waiting is None:
+            return super().delay(vhost, run, properties, delay_ms)
+        return self.waiting.delay(vhost, run, properties, delay_ms)
+
+
+class WaitingHarness(Harness):
+    node_class = WaitingNode
+
+
 class Waiting:
     """What the node keeps while it waits; `waits` says whether confirms wait for the journal."""
 
     def __init__(self, harness: Harness, waits: bool = False) -> None:
+        assert isinstance(harness.node, WaitingNode)
         self.harness = harness
         self.waits = waits
         self.runs: list[tuple[str, Run, Properties, int]] = []
-        harness.node.delay = self.delay  # type: ignore[attr-defined]
+        harness.node.waiting = self
 
     def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool:
         self.runs.append((vhost, run, properties, delay_ms))
@@ -45,7 +59,7 @@ class Waiting:
 
 @pytest.fixture
 def client() -> Client:
-    client = Harness().client()
+    client = WaitingHarness().client()
     client.declare("q")
     return client
 
@@ -142,7 +156,7 @@ def test_what_reaches_no_queue_then_is_dropped_and_counted(client: Client) -> No
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_it_is_confirmed_when_it_is_kept(waits: bool) -> None:
-    harness = Harness(automatic=False)
+    harness = WaitingHarness(automatic=False)
     client = Client(harness)
     harness.automatic = True
     client.open()

@@ -1,21 +1,40 @@
-"""The kernel against pamqp: whatever a buffer holds and wherever it is cut, the same messages come out."""
+"""Each kernel against pamqp: whatever a buffer holds and wherever it is cut, the same messages come out.
+
+Not here: the kernels against each other (`test_kernels_agree.py`).
+"""
 
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from amqpd.kernel import INCOMPLETE, encode_deliveries, scan_acks, scan_publishes
-from amqpd.kernel.rows import parse_row
 from tests.core.harness import publish_bytes
+from tests.core.kernels import each_kernel
+
+# A kernel is a module, and of modules no type says which functions they have.
+Kernel = Any
+pytestmark = each_kernel
 
 names = st.text("abc.", max_size=4)
 messages = st.lists(
     st.tuples(st.binary(max_size=40), names, names, st.sampled_from([None, 1, 2]), st.integers(1, 3)), max_size=12
 )
+
+
+def runs_of(kernel: Kernel, data: bytes) -> list[Any]:
+    """Of a buffer that is wholly publishes."""
+    runs, pos = [], 0
+    while pos < len(data):
+        run = kernel.scan_publishes(data, pos, len(data), 1 << 20)
+        assert run is not None
+        assert run.count
+        runs.append(run)
+        pos += run.nbytes
+    return runs
 
 
 def encoded(message: tuple[bytes, str, str, int | None, int]) -> bytes:
@@ -24,10 +43,12 @@ def encoded(message: tuple[bytes, str, str, int | None, int]) -> bytes:
 
 
 @given(messages)
-def test_a_buffer_of_publishes_is_runs_of_all_of_them(sent: list[tuple[bytes, str, str, int | None, int]]) -> None:
+def test_a_buffer_of_publishes_is_runs_of_all_of_them(
+    kernel: Kernel, sent: list[tuple[bytes, str, str, int | None, int]]
+) -> None:
     data = b"".join(map(encoded, sent))
     found = []
-    for run in parse_row(data):
+    for run in runs_of(kernel, data):
         for i in range(run.count):
             found.append((run.body(i), run.key))
     expected = [m for m in sent for _ in range(m[4])]
@@ -38,44 +59,48 @@ def test_a_buffer_of_publishes_is_runs_of_all_of_them(sent: list[tuple[bytes, st
 
 
 @given(st.binary(max_size=60), st.integers(0, 300))
-def test_a_cut_publish_is_incomplete_everywhere(data: bytes, cut: int) -> None:
+def test_a_cut_publish_is_incomplete_everywhere(kernel: Kernel, data: bytes, cut: int) -> None:
     whole = publish_bytes(data)
     cut = min(cut, len(whole) - 1)
-    run = scan_publishes(whole[:cut], 0, cut, 131_072)
-    assert run is INCOMPLETE or (cut >= len(whole) and run is not None)
+    run = kernel.scan_publishes(whole[:cut], 0, cut, 131_072)
+    assert run is kernel.INCOMPLETE or (cut >= len(whole) and run is not None)
 
 
-def test_a_run_ends_where_properties_or_sizes_differ() -> None:
+def test_a_run_ends_where_properties_or_sizes_differ(kernel: Kernel) -> None:
     one, other = publish_bytes(b"aaa"), publish_bytes(b"aaaa")
-    run = scan_publishes(one * 5 + other, 0, 5 * len(one) + len(other), 131_072)
+    run = kernel.scan_publishes(one * 5 + other, 0, 5 * len(one) + len(other), 131_072)
     assert run is not None
     assert run.count == 5
 
 
-def test_a_broken_frame_end_ends_the_run_and_is_never_in_one() -> None:
+def test_a_broken_frame_end_ends_the_run_and_is_never_in_one(kernel: Kernel) -> None:
     one = publish_bytes(b"abc")
     data = bytearray(one * 3)
     data[2 * len(one) - 1] = 0
-    run = scan_publishes(bytes(data), 0, len(data), 131_072)
+    run = kernel.scan_publishes(bytes(data), 0, len(data), 131_072)
     assert run is not None
     assert run.count == 1
 
 
-def test_other_frames_between_are_no_run() -> None:
+def test_other_frames_between_are_no_run(kernel: Kernel) -> None:
     first = frame.marshal(commands.Basic.Publish(), 1)
     other = frame.marshal(commands.Channel.Open(), 2)
     data = first + other + frame.marshal(header.ContentHeader(body_size=0), 1)
-    assert scan_publishes(data, 0, len(data), 131_072) is None
+    assert kernel.scan_publishes(data, 0, len(data), 131_072) is None
 
 
 @given(messages, st.integers(1, 65_535), st.sampled_from([4096, 131_072]), st.booleans())
 def test_deliveries_are_what_pamqp_reads(
-    sent: list[tuple[bytes, str, str, int | None, int]], channel: int, frame_max: int, redelivered: bool
+    kernel: Kernel,
+    sent: list[tuple[bytes, str, str, int | None, int]],
+    channel: int,
+    frame_max: int,
+    redelivered: bool,
 ) -> None:
     tag = 7
     for message in sent:
-        (run,) = parse_row(encoded(message))
-        data = encode_deliveries(run, 0, run.count, channel, b"\x03tag", tag, redelivered, frame_max)
+        (run,) = runs_of(kernel, encoded(message))
+        data = kernel.encode_deliveries(run, 0, run.count, channel, b"\x03tag", tag, redelivered, frame_max)
         for _ in range(run.count):
             consumed, on, method = frame.unmarshal(data)
             data = data[consumed:]
@@ -95,9 +120,9 @@ def test_deliveries_are_what_pamqp_reads(
         assert data == b""
 
 
-def test_a_body_is_cut_anew_for_a_consumer_with_smaller_frames() -> None:
-    (run,) = parse_row(publish_bytes(bytes(10_000)))
-    data = encode_deliveries(run, 0, 1, 1, b"\x01t", 1, False, 4096)
+def test_a_body_is_cut_anew_for_a_consumer_with_smaller_frames(kernel: Kernel) -> None:
+    (run,) = runs_of(kernel, publish_bytes(bytes(10_000)))
+    data = kernel.encode_deliveries(run, 0, 1, 1, b"\x01t", 1, False, 4096)
     sizes = []
     while data:
         consumed, _, value = frame.unmarshal(data)
@@ -109,17 +134,17 @@ def test_a_body_is_cut_anew_for_a_consumer_with_smaller_frames() -> None:
 
 
 @given(st.integers(1, 2**62), st.integers(1, 20), st.integers(0, 20))
-def test_acks_that_follow_each_other_are_one_range(first: int, count: int, gap: int) -> None:
+def test_acks_that_follow_each_other_are_one_range(kernel: Kernel, first: int, count: int, gap: int) -> None:
     tags = [*range(first, first + count), first + count + gap + 1]
     data = b"".join(frame.marshal(commands.Basic.Ack(tag & (2**64 - 1)), 3) for tag in tags)
-    low, high, multiple, pos = scan_acks(data, 0, len(data))
+    low, high, multiple, pos = kernel.scan_acks(data, 0, len(data))
     assert (low, high, multiple, pos) == (first, first + count - 1, False, 21 * count)
 
 
-def test_a_small_run_in_a_large_buffer_does_not_pin_it() -> None:
+def test_a_small_run_in_a_large_buffer_does_not_pin_it(kernel: Kernel) -> None:
     one = publish_bytes(b"keep")
     data = one + frame.marshal(commands.Channel.Open(), 2) + bytes(100_000)
-    run = scan_publishes(data, 0, len(data), 131_072)
+    run = kernel.scan_publishes(data, 0, len(data), 131_072)
     assert run is not None
     assert len(run.data) == len(one)
 
@@ -132,7 +157,7 @@ def test_a_small_run_in_a_large_buffer_does_not_pin_it() -> None:
     rest=st.integers(0, 30),
 )
 def test_a_range_of_acks_ends_where_a_frame_differs(
-    first: int, count: int, broken: int | None, octet: int, rest: int
+    kernel: Kernel, first: int, count: int, broken: int | None, octet: int, rest: int
 ) -> None:
     """Up to the first frame that is another one, wherever in it the difference stands."""
     frames = [struct.pack(">BHIIQBB", 1, 3, 13, 0x003C0050, (first + i) % 2**64, 0, 0xCE) for i in range(count)]
@@ -142,7 +167,7 @@ def test_a_range_of_acks_ends_where_a_frame_differs(
         changed[octet] ^= 0x55
         frames[broken], alike = bytes(changed), broken
     data = b"".join(frames) + frames[0][:rest]
-    low, high, multiple, pos = scan_acks(data, 0, len(data))
+    low, high, multiple, pos = kernel.scan_acks(data, 0, len(data))
     assert (low, high, multiple, pos) == (first, first + alike - 1, False, alike * 21)
 
 
@@ -152,23 +177,28 @@ def test_a_range_of_acks_ends_where_a_frame_differs(
     low=st.integers(0, 5),
     size=st.integers(0, 3),
 )
-def test_deliveries_of_many_are_those_of_one_after_the_other(tag: int, count: int, low: int, size: int) -> None:
+def test_deliveries_of_many_are_those_of_one_after_the_other(
+    kernel: Kernel, tag: int, count: int, low: int, size: int
+) -> None:
     data = b"".join(publish_bytes(bytes((i % 251, i // 251, 7))[:size]) for i in range(count + low))
-    (run,) = parse_row(data)
+    (run,) = runs_of(kernel, data)
     one_by_one = [
-        encode_deliveries(run, low + i, low + i + 1, 5, b"\x01t", tag + i, False, 131_072) for i in range(count)
+        kernel.encode_deliveries(run, low + i, low + i + 1, 5, b"\x01t", tag + i, False, 131_072)
+        for i in range(count)
     ]
-    assert encode_deliveries(run, low, low + count, 5, b"\x01t", tag, False, 131_072) == b"".join(one_by_one)
+    assert kernel.encode_deliveries(run, low, low + count, 5, b"\x01t", tag, False, 131_072) == b"".join(one_by_one)
 
 
 @given(count=st.integers(2, 40), other=st.integers(1, 39), at=st.integers(0, 200), rest=st.integers(0, 60))
-def test_a_run_ends_before_the_first_message_that_differs(count: int, other: int, at: int, rest: int) -> None:
+def test_a_run_ends_before_the_first_message_that_differs(
+    kernel: Kernel, count: int, other: int, at: int, rest: int
+) -> None:
     """Wherever in it the difference stands, but in its body."""
     one = publish_bytes(b"body")
     at, other = at % len(one), min(other, count - 1)
     data = bytearray(one * count + one[:rest])
     data[other * len(one) + at] ^= 0x55
-    run = scan_publishes(bytes(data), 0, len(data), 131_072)
+    run = kernel.scan_publishes(bytes(data), 0, len(data), 131_072)
     assert run is not None
     in_body = len(one) - 5 <= at < len(one) - 1
     assert run.count == (count + rest // len(one) if in_body else other)

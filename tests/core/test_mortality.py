@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from amqpd import dead_lettering
+from amqpd import KERNEL, dead_lettering
 from amqpd.kernel import scan_publishes
 from amqpd.node import DUE_QUEUES_MAX, LETTERS_MAX
 from amqpd.queues.backlog import Backlog
@@ -227,7 +227,8 @@ def test_a_cycle_of_expiry_ends(harness: Harness, client: Client) -> None:
 
 def test_a_delayed_message_comes_in_time_also_after_a_restart(harness: Harness, client: Client) -> None:
     declare(client)
-    run = scan_publishes(publish_bytes(b"later", "q", delivery_mode=1), 0, 1 << 20, 1 << 20)
+    data = publish_bytes(b"later", "q", delivery_mode=1)
+    run = scan_publishes(data, 0, len(data), 1 << 20)
     assert run is not None
     assert harness.node.delay("/", run, harness.node.properties.read(run.properties), 100)
     later(harness, 100)
@@ -343,6 +344,7 @@ def test_queues_that_fall_due_at_one_instant_have_their_turns(harness: Harness, 
     assert left() == 0
 
 
+@pytest.mark.skipif(KERNEL != "python", reason="counts calls of a method that compiled rooms call directly")
 def test_what_comes_back_together_is_served_together(harness: Harness, client: Client) -> None:
     """A hundred thousand of a quorum queue's messages one by one would take seconds."""
     declare(client, queue_type="quorum", delivery_limit=2)

@@ -15,6 +15,7 @@ from amqpd.queues.deadletters import dead_letter
 from amqpd.queues.moulds import Mould, State, mould_of
 from amqpd.queues.settings import QueueSettings
 from tests.clients.wire import publish_bytes
+from tests.core.kernels import SHAPE
 
 SETTINGS = QueueSettings(dead_letter_exchange="dead", dead_letter_routing_key="over")
 STATE = State(1, 1, SETTINGS)
@@ -66,7 +67,7 @@ def test_a_copy_is_what_would_have_been_made(
     assert (copied is not None) == (len(str(numbers[0])) == len(str(numbers[1])))
     if copied is not None:
         wanted = letter_of(second)
-        for name in Run.__slots__:
+        for name in SHAPE:
             assert getattr(copied, name) == getattr(wanted, name), name
 
 

@@ -24,7 +24,8 @@ times = st.integers(0, 60)
 
 
 def run_of(size: int, count: int) -> Run:
-    run = scan_publishes(publish_bytes(bytes(size)) * count, 0, ROOM, ROOM)
+    data = publish_bytes(bytes(size)) * count
+    run = scan_publishes(data, 0, len(data), ROOM)
     assert run is not None
     assert run.count == count
     return run

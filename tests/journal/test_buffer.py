@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
 
 
@@ -20,30 +21,27 @@ class Written:
         return b"data"
 
 
-class Timed(Segment):
-    def packed_deadlines(self) -> bytes:
-        return b"deadlines"
-
-
 @pytest.fixture
 def buffer() -> JournalBuffer:
     return JournalBuffer()
 
 
-def filled(first: int, count: int, kind: type[Segment] = Segment) -> Segment:
-    segment = kind(first, True)
+def filled(first: int, count: int) -> Segment:
+    segment = Segment(first, True)
     for _ in range(count):
         segment.add(Written(), now_ms=34)  # type: ignore[arg-type]
     return segment
 
 
 def test_a_row_says_size_age_and_deadlines_of_its_segment(buffer):
-    segment = filled(5, 2, Timed)
+    segment = filled(5, 2)
+    segment.deadlines = Deadlines()
+    segment.deadlines.add(70, 5, 6)
     buffer.append(1, segment)
     segment.add(Written(), now_ms=99)
     (row,) = buffer.take().rows
     assert (row.first_seq, row.last_seq, row.data) == (5, 7, b"datadatadata")
-    assert (row.body_bytes, row.published_ms, row.deadlines) == (9, 34, b"deadlines")
+    assert (row.body_bytes, row.published_ms, row.deadlines) == (9, 34, segment.deadlines.pack())
 
 
 def test_counts_make_a_transaction_and_the_last_one_counts(buffer):

@@ -230,7 +230,8 @@ class Machine:
 
     def delay(self, to: str, delay_ms: int, size: int) -> None:
         message = self.new_message("", to, size, True, None, None)
-        run = scan_publishes(self.published_bytes(message), 0, 1 << 20, 1 << 20)
+        data = self.published_bytes(message)
+        run = scan_publishes(data, 0, len(data), 1 << 20)
         assert run is not None
         node = self.harness.node
         self.model.delayed.append((self.model.now_ms + delay_ms + 1, message))

@@ -15,12 +15,12 @@ from typing import Any
 from unittest.mock import patch
 
 import amqpd.methods.basic
-import amqpd.node
 from amqpd.connection import Connection
 from amqpd.consumers import Consumer
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.limits import Limits
+from amqpd.node import Node
 from amqpd.properties import Properties
 from amqpd.queues import deadlines, expiry, mortality, returned, segment, segments, timetable
 from amqpd.queues.backlog import Piece
@@ -34,7 +34,28 @@ def numbers_of(run: Run, low: int, high: int) -> list[int]:
     return [int(run.body(index)[:8]) for index in range(low, high)]
 
 
+class WatchedNode(Node):
+    harness: WatchedHarness
+
+    def make_queue(self, record: QueueRecord) -> Queue:
+        return WatchedQueue(record, self, self._policy_of(record))
+
+    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+        numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
+        bury, name = super().bury, queue.record.name
+        return self.harness.model.buried(name, numbers, reason, refused, lambda: bury(queue, run, low, high, reason))
+
+    def _release(self, vhost: str, run: Run) -> None:
+        model = self.harness.model
+        for number in numbers_of(run, 0, run.count):
+            model.released(number)
+        super()._release(vhost, run)
+        model.refuse_rest(by_client=False)
+
+
 class WatchedHarness(Harness):
+    node_class = WatchedNode
+
     def __init__(self, limits: Limits, model: Model) -> None:
         self.model = model
         self.clients: list[Client] = []
@@ -46,22 +67,7 @@ class WatchedHarness(Harness):
 
     def _start(self, journal: JournalBuffer) -> None:
         super()._start(journal)
-        node: Any = self.node
-        node.harness = self
-        bury, release, delay = node.bury, node._release, self.model
-
-        def watched_bury(queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
-            numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
-            name = queue.record.name
-            return self.model.buried(name, numbers, reason, refused, lambda: bury(queue, run, low, high, reason))
-
-        def watched_release(vhost: str, run: Run) -> None:
-            for number in numbers_of(run, 0, run.count):
-                delay.released(number)
-            release(vhost, run)
-            delay.refuse_rest(by_client=False)
-
-        node.bury, node._release = watched_bury, watched_release
+        self.node.harness = self  # type: ignore[attr-defined]
 
     def step(self) -> None:
         self.model.refuse_rest(by_client=True)
@@ -197,10 +203,9 @@ COPIES: tuple[tuple[ModuleType, str, int], ...] = (
 
 @contextmanager
 def watched(small_bounds: bool = False, copies: bool = False) -> Iterator[None]:
-    """Meanwhile, queues and consumers that are made are watched."""
+    """Meanwhile, consumers that are made are watched, with or without bounds that a few small messages reach."""
     bounds = (*(BOUNDS if small_bounds else ()), *(COPIES if copies else ()))
     with ExitStack() as stack:
-        stack.enter_context(patch.object(amqpd.node, "Queue", WatchedQueue))
         stack.enter_context(patch.object(amqpd.methods.basic, "Consumer", WatchedConsumer))
         for module, name, value in bounds:
             stack.enter_context(patch.object(module, name, value))

@@ -1,0 +1,70 @@
+#!/bin/sh
+# scripts/sanitize.sh PYTHON [STREAMS]: the compiled kernel under gcc's address and undefined-behaviour sanitizers.
+# Builds it into a temporary directory, and runs there the kernel's tests and the fuzz corpus (STREAMS hostile streams,
+# 300 unless given). Every bytes object comes from malloc, so that a read behind it and its closing zero is seen. Any finding ends
+# it with an error. Needs gcc with libasan, and Cython and the test requirements in PYTHON's environment.
+set -eu
+
+python=$1
+streams=${2:-300}
+CC=${CC:-gcc}
+export CC
+
+fail() {
+    echo "amqpd: $*" >&2
+    exit 1
+}
+
+command -v "$CC" >/dev/null || fail "the sanitizer build needs gcc and found no $CC: install it, or name it with CC="
+"$python" -c 'import Cython' 2>/dev/null || fail "the sanitizer build needs Cython: $python -m pip install cython"
+asan=$("$CC" -print-file-name=libasan.so)
+[ "$asan" != libasan.so ] || fail "$CC has no libasan: install it (Debian: libgcc-12-dev or like your gcc)"
+# libasan comes first, so what C++ extensions throw must be found beside it.
+preload="$asan $("$CC" -print-file-name=libstdc++.so)"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/amqpd"
+python=$(command -v "$python")
+case $python in /*) ;; *) python=$PWD/$python ;; esac
+
+# A copy of the sources, so that nothing is left in the checkout and no other build is found.
+cp -R amqpd tests pyproject.toml "$work/"
+[ ! -d conformance ] || cp -R conformance "$work/"
+cd "$work"
+find . \( -name '*.so' -o -name compiled.c \) -exec rm -f {} +
+"$python" -m cython -3 -o amqpd/kernel/compiled.c amqpd/kernel/compiled.pyx
+include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
+"$CC" -shared -fPIC -g -O1 -fno-omit-frame-pointer -Wall -Wextra -Wno-unused-parameter \
+    -Wno-missing-field-initializers -Wno-cast-function-type -fsanitize=address,undefined -fno-sanitize-recover=all \
+    -I"$include" amqpd/kernel/compiled.c -o "amqpd/kernel/compiled$suffix"
+
+run() {
+    env LD_PRELOAD="$preload" ASAN_OPTIONS=detect_leaks=0:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 \
+        PYTHONMALLOC=malloc PYTHONPATH=. PYTHONDONTWRITEBYTECODE=1 AMQPD_KERNEL=cython \
+        AMQPD_FUZZ_STREAMS="$streams" "$python" "$@"
+}
+
+# A sanitizer that does not see an overread proves nothing: first one that it must see.
+cat >overread.c <<'END'
+#include <Python.h>
+static PyObject *overread(PyObject *self, PyObject *data)
+{
+    (void)self;
+    return PyLong_FromLong(((volatile unsigned char *)PyBytes_AS_STRING(data))[PyBytes_GET_SIZE(data) + 1]);
+}
+static PyMethodDef methods[] = {{"overread", overread, METH_O, ""}, {0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "overread", "", -1, methods};
+PyMODINIT_FUNC PyInit_overread(void) { return PyModule_Create(&module); }
+END
+"$CC" -shared -fPIC -g -O1 -Wno-missing-field-initializers -fsanitize=address -I"$include" overread.c -o "overread$suffix"
+if run -c 'import overread; overread.overread(bytes(100))' >overread.log 2>&1; then
+    fail "the sanitizer does not see a read behind a bytes object"
+fi
+grep -q heap-buffer-overflow overread.log || { cat overread.log >&2; fail "the sanitizer does not run"; }
+
+run -m pytest -q -p no:cacheprovider -o timeout=1200 -o faulthandler_timeout=0 \
+    tests/core/test_kernel.py tests/core/test_kernels_agree.py tests/core/test_kernel_choice.py \
+    tests/core/test_rewriting.py tests/core/test_moulds.py tests/core/test_fuzz.py
+echo "amqpd: the sanitizers found nothing"

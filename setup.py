@@ -1,0 +1,86 @@
+"""What a C compiler makes faster; everything works without it.
+
+What comes in: `build_ext`, from `make build` (in place) or from building a wheel. What goes out: `amqpd/_compiled/`,
+the kernel (Cython) and the rooms that messages go through (mypyc, from the same typed source that runs without), and
+a manifest of the sources that they were made from.
+Rules: 1. What cannot be compiled is no error: one sentence, and the plain Python kernel runs. 2. The manifest is
+written only when all is there; `amqpd/compiled.py` uses nothing without it, nor what is older than its source.
+Not here: which of the two runs (`amqpd/compiled.py`), everything else about the package (`pyproject.toml`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent
+KERNEL = "amqpd/kernel/compiled.pyx"
+
+
+def _compiled_module():
+    """`amqpd/compiled.py`, without importing the package that it is in."""
+    spec = importlib.util.spec_from_file_location("compiled", ROOT / "amqpd" / "compiled.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+compiled = _compiled_module()
+
+
+def extensions() -> list[Extension]:
+    """The kernel and the rooms, to be put beside each other under `amqpd._compiled`."""
+    try:
+        from Cython.Build import cythonize
+        from mypyc.build import mypycify
+
+        (kernel,) = cythonize(
+            [Extension("amqpd.kernel.compiled", [KERNEL], extra_compile_args=["-O3"])],
+            language_level=3,
+            build_dir="build",
+        )
+        rooms = mypycify(
+            ["--ignore-missing-imports", *(f"{room.replace('.', '/')}.py" for room in compiled.ROOMS)],
+            group_name="amqpd_rooms",
+            opt_level="3",
+            multi_file=True,
+        )
+    except (ImportError, SystemExit) as error:
+        print(f"amqpd: not compiled, it runs on its plain Python kernel: {error}", file=sys.stderr)
+        return []
+    for extension in [kernel, *rooms]:
+        extension.name = f"{compiled.PACKAGE}.{extension.name.removeprefix('amqpd.')}"
+        extension.optional = True
+    return [kernel, *rooms]
+
+
+class BuildCompiled(build_ext):
+    def run(self) -> None:
+        if getattr(self, "editable_mode", False):
+            return  # a checkout is compiled by `make build`, when its sources have changed
+        self.parallel = self.parallel or os.cpu_count()
+        folder = (ROOT if self.inplace else Path(self.build_lib)) / compiled.PACKAGE.replace(".", "/")
+        shutil.rmtree(folder, ignore_errors=True)
+        if self.inplace:
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).parent.mkdir(parents=True, exist_ok=True)
+        super().run()
+        if self.extensions and all(Path(self.get_ext_fullpath(each.name)).exists() for each in self.extensions):
+            compiled.write_manifest(folder)
+        elif self.extensions:
+            print("amqpd: not compiled (see above), it runs on its plain Python kernel", file=sys.stderr)
+
+    def get_outputs(self) -> list[str]:
+        manifest = Path(self.build_lib, *compiled.PACKAGE.split("."), compiled.MANIFEST)
+        return [*super().get_outputs(), *([str(manifest)] if manifest.exists() else [])]
+
+
+# Only who builds pays for looking at the sources.
+BUILDS = {"build_ext", "bdist_wheel", "install", "build"} & set(sys.argv)
+setup(ext_modules=extensions() if BUILDS else [], cmdclass={"build_ext": BuildCompiled})
