@@ -240,12 +240,12 @@ class Channel:
         confirms = self.confirms
         if confirms is None or self.closing or self.closed:
             return
-        if confirms.any_refused:
+        if confirms.unsaid:
             for tag in confirms.refused():
                 self.connection.write(nack_frame(self.id, tag))
-        due = confirms.due()
-        if due is not None:
-            self.connection.write(ack_frame(self.id, *due))
+        count = confirms.due()
+        if count > 0:
+            self.connection.write(ack_frame(self.id, confirms.confirmed, count > 1))
 
     # Settling
 

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 
 
 class Confirms:
-    __slots__ = ("_acknowledged", "_refused", "_waiting", "confirmed", "published")
+    __slots__ = ("_acknowledged", "_waiting", "confirmed", "published", "unsaid")
 
     def __init__(self) -> None:
         self.published = 0
         self.confirmed = 0
         self._acknowledged = 0
-        self._refused: list[tuple[int, int]] = []
-        """(first, last) publish numbers that no basic.nack has told of yet"""
+        self.unsaid: list[tuple[int, int]] = []
+        """(first, last) publish numbers that were refused, and no basic.nack has told of it yet"""
         self._waiting: deque[tuple[int, int]] = deque()
         """(publish number, journal index): up to that number is confirmed when the index is durable"""
 
@@ -35,29 +35,25 @@ class Confirms:
             return False
         self.published += count
         waiting = self._waiting
+        if not waiting and index is None:
+            self.confirmed = self.published
+            return True
         if index is not None and not (waiting and waiting[-1][1] == index):
             waiting.append((self.published, index))
             return False
-        if waiting:
-            # It rides along with what was published before it.
-            waiting[-1] = (self.published, waiting[-1][1])
-            return False
-        self.confirmed = self.published
-        return True
+        # It rides along with what was published before it.
+        waiting[-1] = (self.published, waiting[-1][1])
+        return False
 
     def refuse(self, count: int) -> None:
         """`count` more publishes that a queue did not take."""
-        self._refused.append((self.published + 1, self.published + count))
+        self.unsaid.append((self.published + 1, self.published + count))
         self.published += count
-
-    @property
-    def any_refused(self) -> bool:
-        return bool(self._refused)
 
     def refused(self) -> Iterator[int]:
         """The publishes to tell of with a basic.nack each, before anything else is confirmed; told once. One by one,
         since a `multiple` would refuse what waits before it."""
-        refused, self._refused = self._refused, []
+        refused, self.unsaid = self.unsaid, []
         for first, last in refused:
             yield from range(first, last + 1)
 
@@ -68,10 +64,9 @@ class Confirms:
             self.confirmed = waiting.popleft()[0]
         return not waiting
 
-    def due(self) -> tuple[int, bool] | None:
-        """(delivery tag, multiple) of the basic.ack that is due, and from now on counts as sent; None if none is."""
+    def due(self) -> int:
+        """How many publishes, `confirmed` the last of them, the client was not told of yet; from now on it counts as
+        told. No basic.ack is due for 0."""
         count = self.confirmed - self._acknowledged
-        if count <= 0:
-            return None
         self._acknowledged = self.confirmed
-        return self.confirmed, count > 1
+        return count

@@ -70,6 +70,7 @@ class Connection:
         self.routes: dict[bytes, Route] = {}
         """what its publishes lead to, by their method payload; all of one version of the topology"""
         self.routes_version = -1
+        self.routes_bytes = 0
         self.user = ""
         self.vhost = ""
         self.may_impersonate = False
@@ -277,9 +278,21 @@ class Connection:
         self.outbox.append(data)
         self.outbox_bytes += len(data)
         if self.outbox_bytes > self.node.limits.outbox_bytes_max:
-            self.outbox_full = True
-            # What it asks for comes on top of deliveries, but not without end.
-            self.choked = self.outbox_bytes > 2 * self.node.limits.outbox_bytes_max
+            self._outbox_filled()
+
+    def write_all(self, pieces: list[bytes | bytearray], nbytes: int) -> None:
+        """As `write`, of pieces that have so many bytes together."""
+        if not self.outbox:
+            self.node.touched[self] = None
+        self.outbox += pieces
+        self.outbox_bytes += nbytes
+        if self.outbox_bytes > self.node.limits.outbox_bytes_max:
+            self._outbox_filled()
+
+    def _outbox_filled(self) -> None:
+        self.outbox_full = True
+        # What it asks for comes on top of deliveries, but not without end.
+        self.choked = self.outbox_bytes > 2 * self.node.limits.outbox_bytes_max
 
     def send(self, method: base.Frame) -> None:
         self.write(method_frame(0, method))

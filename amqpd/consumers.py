@@ -91,12 +91,39 @@ class Consumer:
             encode_deliveries(run, low, high, channel.id, self.tag_bytes, tag, redelivered, connection.frame_max)
         )
         if not self.no_ack:
-            channel.unacked.add(tag, count, seq, self.queue, self)
-            self.unacked += count
-            channel.consumed += count
-            if channel.prefetch_shared:
-                # The others' queues look first when there is room again, or one queue would take it all.
-                channel.consumers[self.tag] = channel.consumers.pop(self.tag)
+            self._await_acks(tag, count, seq)
+
+    def pass_on(self, runs: list[Run], seq: int) -> int:
+        """See `Subscriber.pass_on`. As many calls of `deliver`, but what they all need is looked up once."""
+        if self.credit() <= 0:
+            return 0
+        channel = self.channel
+        connection, channel_id, consumer_tag = channel.connection, channel.id, self.tag_bytes
+        frame_max, room = connection.frame_max, connection.node.limits.outbox_bytes_max - connection.outbox_bytes
+        first = tag = channel.next_tag
+        nbytes = 0
+        frames: list[bytes | bytearray] = []
+        for run in runs:
+            encoded = encode_deliveries(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
+            frames.append(encoded)
+            nbytes += len(encoded)
+            tag += run.count
+            if nbytes > room:
+                break  # the outbox is full now
+        channel.next_tag = tag
+        connection.write_all(frames, nbytes)
+        if not self.no_ack:
+            self._await_acks(first, tag - first, seq)
+        return len(frames)
+
+    def _await_acks(self, tag: int, count: int, seq: int) -> None:
+        channel = self.channel
+        channel.unacked.add(tag, count, seq, self.queue, self)
+        self.unacked += count
+        channel.consumed += count
+        if channel.prefetch_shared:
+            # The others' queues look first when there is room again, or one queue would take it all.
+            channel.consumers[self.tag] = channel.consumers.pop(self.tag)
 
     def cancelled(self) -> None:
         channel = self.channel

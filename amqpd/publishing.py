@@ -37,11 +37,14 @@ from amqpd.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
+    from amqpd.connection import Connection
     from amqpd.queues.queue import Queue
 
-# A publisher with more than this many different (exchange, routing key, flags) at a time resolves them anew. Some
-# 1.5 kB each with the longest names, for a whole connection: 6 MB at the worst.
-ROUTES_MAX = 4096
+# A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
+# anew: some 25,000 with names of usual lengths, for a whole connection.
+ROUTES_BYTES_MAX = 8 * 1024 * 1024
+# What a route takes beside its names, which are there twice: as they came, and as text.
+ROUTE_BYTES = 288
 # What one transaction may hold back, or one message of the largest size: it is in memory until the commit, and no
 # alarm helps, for a publisher that is blocked cannot commit.
 TX_BYTES_MAX = 64 * 1024 * 1024
@@ -58,8 +61,7 @@ def publish(channel: Channel, run: Run) -> None:
     if run.body_size > node.limits.message_bytes_max:
         check_size(channel, run.body_size)
     if connection.routes_version != node.topology.version:
-        connection.routes.clear()
-        connection.routes_version = node.topology.version
+        forget_routes(connection)
     key = run.key
     route = connection.routes.get(key) or _resolve(channel, key)
     properties = node.properties.read(run.properties)
@@ -198,14 +200,23 @@ def _resolve(channel: Channel, key: bytes) -> Route:
             raise AMQPNotFound(f"no exchange '{exchange}' in vhost '{connection.vhost}'")
         if state.record.internal:
             raise AMQPAccessRefused(f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'")
-    route = Route(node, connection.vhost, exchange, routing_key, bool(flags & 1))
+    entrance = node.routes.entrance(node, connection.vhost, exchange)
+    route = Route(node, connection.vhost, entrance, routing_key, bool(flags & 1))
     _check_topic(channel, route, routing_key)
     if not exchange and routing_key.startswith(PREFIX):
         route.queues = None  # a requester comes and goes without a change of the topology
-    if len(connection.routes) >= ROUTES_MAX:
-        connection.routes.clear()
+    connection.routes_bytes += ROUTE_BYTES + 2 * len(key)
+    if connection.routes_bytes > ROUTES_BYTES_MAX:
+        forget_routes(connection)
     connection.routes[key] = route
     return route
+
+
+def forget_routes(connection: Connection) -> None:
+    """They are too many, or the topology has moved."""
+    connection.routes.clear()
+    connection.routes_bytes = 0
+    connection.routes_version = connection.node.topology.version
 
 
 def _check_topic(channel: Channel, route: Route, routing_key: str) -> None:

@@ -29,42 +29,67 @@ if TYPE_CHECKING:
 NODE_ROUTES_MAX = 4096
 
 
-class Route:
-    """What a basic.publish with certain arguments leads to. `queues` is None when each run must be looked at: `reads`
-    says what decides. `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; an
-    exchange of the type `topic` checks routing keys."""
+class Entrance:
+    """What a publish to an exchange meets there, whatever its routing key: worked out once for all its routes.
+    `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; `reroutes_to` the
+    exchange that gets it then, if there is one; an exchange of the type `topic` checks routing keys; `by_key` when
+    the routing key alone decides."""
 
-    __slots__ = ("exchange", "is_topic", "mandatory", "queues", "reads", "routing_key", "unroutable")
+    __slots__ = ("by_key", "exchange", "is_topic", "reads", "reroutes_to", "unroutable")
 
-    def __init__(self, node: Node, vhost: str, exchange: str, routing_key: str, mandatory: bool) -> None:
+    def __init__(self, node: Node, vhost: str, exchange: str) -> None:
         contents = node.topology.vhosts[vhost]
         state = contents.exchanges.get(exchange)
         self.exchange = exchange
-        self.routing_key = routing_key
-        self.mandatory = mandatory
         self.is_topic = state is not None and state.record.type == "topic"
         self.unroutable = unroutable(contents, exchange)
+        self.reroutes_to = None if self.unroutable in (None, DROP, NACK) else self.unroutable
         self.reads = contents.reads(exchange)
-        self.queues: tuple[Queue, ...] | None = None
-        if not self.reads & ~Reads.ROUTING_KEY:
-            self.queues = queues_named(node, vhost, contents.route(exchange, routing_key))
-            if not self.queues and self.reroutes_to is not None:
-                self.queues = None
+        self.by_key = not self.reads & ~Reads.ROUTING_KEY
         if self.reroutes_to is not None:
             self.reads |= contents.reads(self.reroutes_to)
 
-    @property
-    def reroutes_to(self) -> str | None:
-        """The exchange that gets what no queue takes."""
-        return None if self.unroutable in (None, DROP, NACK) else self.unroutable
+
+class Route:
+    """What a basic.publish with certain arguments leads to. `queues` is None when each run must be looked at: `reads`
+    says what decides. The rest is the exchange's, see `Entrance`."""
+
+    __slots__ = ("exchange", "is_topic", "mandatory", "queues", "reads", "reroutes_to", "routing_key", "unroutable")
+
+    def __init__(self, node: Node, vhost: str, entrance: Entrance, routing_key: str, mandatory: bool) -> None:
+        self.exchange = entrance.exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.is_topic = entrance.is_topic
+        self.unroutable = entrance.unroutable
+        self.reroutes_to = entrance.reroutes_to
+        self.reads = entrance.reads
+        self.queues: tuple[Queue, ...] | None = None
+        if entrance.by_key:
+            names = node.topology.vhosts[vhost].route(entrance.exchange, routing_key)
+            queues = queues_named(node, vhost, names)
+            if queues or entrance.reroutes_to is None:
+                self.queues = queues
 
 
 class Routes:
-    """Routes of what the node itself publishes (dead letters, what was delayed), while the topology stays."""
+    """What is known of routes while the topology stays: the entrances of all exchanges, and the routes of what the
+    node itself publishes (dead letters, what was delayed)."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], Route] = {}
+        self._entrances: dict[tuple[str, str], Entrance] = {}
         self._version = -1
+        self._entrances_version = -1
+
+    def entrance(self, node: Node, vhost: str, exchange: str) -> Entrance:
+        if self._entrances_version != node.topology.version or len(self._entrances) >= NODE_ROUTES_MAX:
+            self._entrances.clear()
+            self._entrances_version = node.topology.version
+        known = self._entrances.get((vhost, exchange))
+        if known is None:
+            known = self._entrances[vhost, exchange] = Entrance(node, vhost, exchange)
+        return known
 
     def find(self, node: Node, vhost: str, exchange: str, routing_key: str) -> Route:
         if self._version != node.topology.version or len(self._known) >= NODE_ROUTES_MAX:
@@ -73,7 +98,7 @@ class Routes:
         key = (vhost, exchange, routing_key)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = Route(node, vhost, exchange, routing_key, False)
+            known = self._known[key] = Route(node, vhost, self.entrance(node, vhost, exchange), routing_key, False)
         return known
 
 

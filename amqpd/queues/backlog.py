@@ -34,6 +34,11 @@ class Backlog(Expiring):
         """what was recovered below this number had been delivered before the restart"""
         self.arrived_ms = 0
         """when what `take` gave last had come"""
+        self.fresh: list[Run] = []
+        """what came in since the last dispatch and has no place among the segments yet: transient, without a
+        deadline, behind all the rest; counted as ready and in `memory_bytes`. Empty between two ticks."""
+        self.fresh_ms = 0
+        """when the first of it came"""
         self._marked = 0
 
     def recover(self, found: RecoveredQueue) -> None:
@@ -59,6 +64,8 @@ class Backlog(Expiring):
 
     def publish(self, run: Run, persistent: bool, now_ms: int, deadline_ms: int | None = None) -> bool:
         """Append; True when the journal will hold it (a persistent message in a durable queue)."""
+        if self.fresh:
+            self.take_in()
         persistent = persistent and self.durable
         segment = self.append(run, persistent, now_ms)
         self.ready += run.count
@@ -73,6 +80,58 @@ class Backlog(Expiring):
                 self.schedule_at(segment, deadline_ms)
         return persistent
 
+    def take_in(self) -> None:
+        """What is fresh gets its numbers, and its place behind the rest."""
+        fresh, self.fresh = self.fresh, []
+        for run in fresh:
+            self.memory_bytes -= run.stride * run.count
+            self.append(run, False, self.fresh_ms)
+
+    @property
+    def only_fresh(self) -> bool:
+        """Nothing else is ready."""
+        return self.ready == sum([run.count for run in self.fresh])
+
+    def taken_in(self, runs: int) -> int:
+        """What is fresh gets its place, while nothing else is ready, and so many of its runs, from the first on, are
+        taken with that: they went to a consumer who is to acknowledge them. How many messages that are."""
+        count = nbytes = 0
+        for run in self.fresh[:runs]:
+            count += run.count
+            nbytes += run.count * run.body_size
+        self.cursor = self.next_seq + count
+        self.take_in()
+        segments = self.segments
+        while self.at < len(segments) - 1 and segments[self.at].last < self.cursor:
+            self.at += 1
+        self.ready -= count
+        self.unacked += count
+        self.ready_bytes -= nbytes
+        self.unacked_bytes += nbytes
+        return count
+
+    def passed_on(self, runs: int) -> int:
+        """So many of the fresh runs, from the first on, went to a consumer who acknowledges nothing, while there was
+        nothing else here: they are settled, and were never anywhere. How many messages that are."""
+        fresh = self.fresh
+        if runs == len(fresh):
+            count, body_bytes, nbytes = self.ready, self.ready_bytes, self.memory_bytes
+            self.fresh = []
+        else:
+            count = body_bytes = nbytes = 0
+            for run in fresh[:runs]:
+                count += run.count
+                body_bytes += run.count * run.body_size
+                nbytes += run.count * run.stride
+            del fresh[:runs]
+        self.ready -= count
+        self.ready_bytes -= body_bytes
+        self.memory_bytes -= nbytes
+        self.released_bytes += nbytes
+        self.next_seq += count
+        self.cursor = self.next_seq
+        return count
+
     def lanes(self) -> tuple[Backlog, ...]:
         """The backlogs that this one consists of, each with its own rows in the journal."""
         return (self,)
@@ -80,6 +139,8 @@ class Backlog(Expiring):
     def take(self, limit: int, nbytes: int = 0) -> Piece | None:
         """The next piece of ready messages, at most `limit` of them and from one run; with `nbytes`, no more than
         make up so many bytes of bodies. None when nothing is ready, or when it must be read first (`wanted`)."""
+        if self.fresh:
+            self.take_in()
         if self.returned:
             return self._take_returned(limit, nbytes)
         segments = self.segments
@@ -209,6 +270,8 @@ class Backlog(Expiring):
 
     def purge(self) -> int:
         """Settle all that is ready; how many that were (queue.purge)."""
+        if self.fresh:
+            self.take_in()
         count = self.ready
         for first, last in self.returned:
             self.discard(first, last)
@@ -249,7 +312,7 @@ class Backlog(Expiring):
         if self.journalled or self.paged:
             # Else the disk knows nothing of it, and need not be told: that would cost a commit.
             self.journal.drop(self.queue_id)
-        self.segments, self.wanted, self.due, self.doomed = [], None, [], []
+        self.segments, self.fresh, self.wanted, self.due, self.doomed = [], [], None, [], []
         self.timetable.clear()
         self.returned.clear()
         self.memory_bytes = 0

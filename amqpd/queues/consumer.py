@@ -32,6 +32,11 @@ class Subscriber(Protocol):
         the queue itself settles them."""
         ...
 
+    def pass_on(self, runs: list[Run], seq: int) -> int:
+        """Send all messages of the runs, whose sequence numbers begin at `seq`, in order, for the first time; there
+        is credit for all, if there is any. The number of runs that were sent until the connection was full."""
+        ...
+
     def cancelled(self) -> None:
         """The queue is gone (consumer cancel notification, https://www.rabbitmq.com/docs/consumer-cancel)."""
         ...

@@ -62,6 +62,8 @@ class Queue:
         """the host's: when it will look at the queue by itself"""
         self._stores_all = self.settings.quorum
         """also what need not outlive a restart"""
+        self._plain: Backlog | None = None
+        """its backlog, while a transient message without a deadline of its own is just the next one"""
         self.facts = Facts(host.now_ms)
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         self.getters: deque[tuple[bool, Getter]] = deque()
@@ -71,6 +73,7 @@ class Queue:
         self.mortality = Mortality(self)
         self.reading = False
         """a read of this queue is under way"""
+        self._find_plain()
 
     # Being
 
@@ -89,6 +92,13 @@ class Queue:
         self.record = record
         self.settings = settings_of(record.arguments, policy)
         self.mortality.settings_changed()
+        if self._plain is not None and self._plain.fresh:
+            self._plain.take_in()
+        self._find_plain()
+
+    def _find_plain(self) -> None:
+        backlog, plain = self.backlog, not self._stores_all and self.settings.message_ttl_ms is None
+        self._plain = backlog if plain and isinstance(backlog, Backlog) else None
 
     def used(self) -> None:
         """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
@@ -115,7 +125,22 @@ class Queue:
 
     def publish(self, run: Run, properties: Properties) -> bool:
         """Accept the run; True when its confirm must wait for the journal."""
-        self.facts.accepted += run.count
+        count, plain = run.count, self._plain
+        self.facts.accepted += count
+        if (
+            plain is not None
+            and self.consumers.count
+            and properties.expiration is None
+            and not (properties.persistent and plain.durable)
+        ):
+            # A consumer will most likely have it at the end of the tick: until then it needs no place of its own.
+            if not plain.fresh:
+                plain.fresh_ms = self.host.now_ms
+            plain.fresh.append(run)
+            plain.ready += count
+            plain.ready_bytes += count * run.body_size
+            plain.memory_bytes += count * run.stride
+            return False
         now_ms = self.host.now_ms
         if properties.expiration is None and self.settings.message_ttl_ms is None:
             deadline_ms = None
@@ -178,6 +203,9 @@ class Queue:
 
     def dispatch(self) -> None:
         """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
+        plain = self._plain
+        if plain is not None and plain.fresh and self._pass_on(plain):
+            return
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms
         mortal = bool(mortality.always or mortality.dying or backlog.due or backlog.instants)
@@ -198,6 +226,38 @@ class Queue:
         backlog.mark_delivered(self.consumers.count > 0)
         if waiting or facts.waiting or now_ms >= facts.sample_due_ms:
             facts.waits(waiting, now_ms)
+
+    def _pass_on(self, backlog: Backlog) -> bool:
+        """What came in since the last dispatch goes to the only consumer, all at once, when nothing else is ready and
+        nothing else is to be done: True when that was the whole dispatch. Who acknowledges nothing gets it straight,
+        and it never had a place in the backlog. What does not go this way gets its place now."""
+        mortality, consumer = self.mortality, self.consumers.sole
+        special = self.getters or mortality.always or mortality.dying or mortality.counts
+        if consumer is None or special or backlog.due or backlog.instants:
+            backlog.take_in()
+            return False
+        facts, now_ms, waited_ms = self.facts, self.host.now_ms, self.host.now_ms - backlog.fresh_ms
+        count = 0
+        if not consumer.no_ack:
+            if not backlog.doomed and backlog.only_fresh and consumer.credit() >= backlog.ready:
+                count = backlog.taken_in(consumer.pass_on(backlog.fresh, backlog.next_seq))
+        elif not backlog.segments:
+            count = backlog.passed_on(consumer.pass_on(backlog.fresh, backlog.next_seq))
+            facts.acked += count
+        if backlog.fresh:
+            backlog.take_in()
+        facts.delivered += count
+        if waited_ms < 2:
+            facts.time_in_queue[0] += count
+        else:
+            facts.waited(count, False, waited_ms)
+        if backlog.ready:
+            return False
+        if backlog.journalled:
+            backlog.mark_delivered(True)
+        if facts.waiting or now_ms >= facts.sample_due_ms:
+            facts.waits(False, now_ms)
+        return True
 
     def _serve(self, group: deque[Subscriber]) -> bool:
         """Give to these consumers in turn; True when something is left and none of them has credit."""

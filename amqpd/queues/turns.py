@@ -28,6 +28,8 @@ class Turns:
         self.served: list[deque[Subscriber]] = []
         """to be served in this order; who was served goes to the end of its group"""
         self.count = 0
+        self.sole: Subscriber | None = None
+        """the only consumer, if there is no other"""
         self.active: Subscriber | None = None
         """the single active consumer, if there is to be only one"""
 
@@ -69,7 +71,7 @@ class Turns:
     def clear(self) -> list[Subscriber]:
         """All of them, who are not here any more."""
         consumers = list(self)
-        self._groups, self.served, self.count, self.active = [], [], 0, None
+        self._groups, self.served, self.count, self.active, self.sole = [], [], 0, None, None
         return consumers
 
     def hand_over(self) -> None:
@@ -78,6 +80,7 @@ class Turns:
             self._choose()
 
     def _choose(self) -> None:
+        self.sole = next(iter(self)) if self.count == 1 else None
         if not self._single_active:
             self.served = [group for _, group in self._groups]
             return

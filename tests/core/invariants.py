@@ -41,6 +41,8 @@ def check_node(node: Node) -> None:
         assert channel.reply_consumer is replies, "a reply consumer that its channel does not know"
         assert channel.connection.channels.get(channel.id) is channel, "a reply consumer of a channel that is gone"
     for key, queue in node.queues.items():
+        fresh = any(lane.fresh for lane in queue.backlog.lanes())
+        assert not fresh or queue in node.dirty, f"what came into queue {key} has no place, and nobody will look"
         assert set(queue.consumers) <= consumers, f"queue {key} has consumers that are gone"
         check_queue(queue, unacked[queue])
     for store in node.delayed.values():
@@ -85,9 +87,12 @@ def check_queue(queue: Queue, unacked: int) -> None:
 
 def check_lane(lane: Backlog) -> None:
     assert lane.ready >= 0
-    left = sum(segment.left for segment in lane.segments)
+    fresh = sum(run.count for run in lane.fresh)
+    left = sum(segment.left for segment in lane.segments) + fresh
+    assert lane.ready >= fresh, "what is fresh is ready"
     assert lane.ready + lane.unacked == left, f"{lane.ready} + {lane.unacked} != {left}"
-    assert lane.memory_bytes == sum(segment.memory_bytes for segment in lane.segments), "memory is not counted right"
+    held = sum(segment.memory_bytes for segment in lane.segments) + sum(run.nbytes for run in lane.fresh)
+    assert lane.memory_bytes == held, "memory is not counted right"
     previous = -1
     for segment in lane.segments:
         assert previous < segment.first <= segment.last, "segments overlap"

@@ -25,7 +25,7 @@ from amqpd.intake import HELD_BYTES_MAX
 from amqpd.limits import Limits
 from amqpd.methods import basic
 from amqpd.properties import CACHE_ENTRIES_MAX, PropertiesReader
-from amqpd.publishing import ROUTES_MAX, TX_BYTES_MAX
+from amqpd.publishing import ROUTE_BYTES, ROUTES_BYTES_MAX, TX_BYTES_MAX
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import RUN_BYTES
 from amqpd.states import State
@@ -174,10 +174,13 @@ def test_small_messages_that_differ_cost_what_is_counted_for_them(spread: int) -
 def test_the_route_cache_is_bounded_for_a_whole_connection() -> None:
     client = Harness().client()
     client.channel(2)
+    count = ROUTES_BYTES_MAX // ROUTE_BYTES
+    routes_max = 0
     for channel in (1, 2):
-        for number in range(ROUTES_MAX + 10):
-            client.connection.receive(publish_bytes(b"", f"key{number}", channel=channel))
-    assert len(client.connection.routes) <= ROUTES_MAX
+        for number in range(count * 3 // 4):
+            client.connection.receive(publish_bytes(b"", f"key{number}{channel}", channel=channel))
+            routes_max = max(routes_max, len(client.connection.routes))
+    assert count // 2 < routes_max < count
     client.harness.step()
     client.declare("q")
     client.publish(b"x", "q")

@@ -175,6 +175,15 @@ class WatchedConsumer(Consumer):
         super().deliver(run, low, high, seq, redelivered)
         harness.model.delivered(self.queue.record.name, numbers, redelivered, ours, tag, self.tag)
 
+    def pass_on(self, runs: list[Run], seq: int) -> int:
+        harness: WatchedHarness = self.channel.node.harness  # type: ignore[attr-defined]
+        tag, ours = self.channel.next_tag, harness.channel_of(self.channel.connection, self.channel.id)
+        sent = super().pass_on(runs, seq)
+        for run in runs[:sent]:
+            harness.model.delivered(self.queue.record.name, numbers_of(run, 0, run.count), False, ours, tag, self.tag)
+            tag += run.count
+        return sent
+
 
 # Bounds that a few small messages never reach; some of them, or what stands behind them is never tried.
 BOUNDS: tuple[tuple[ModuleType, str, int], ...] = (
