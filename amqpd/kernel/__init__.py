@@ -9,9 +9,11 @@ Not here: everything that AMQP says less often than once per message (`wire.py`,
 means (`channels.py`, `queues/`).
 """
 
+from amqpd.kernel.pieces import LARGE_BYTES_MIN, Pieces, content_pieces, delivery_pieces, frame_due
 from amqpd.kernel.reference import (
     INCOMPLETE,
     NAME,
+    PIN_SHARE_MIN,
     Run,
     encode_content,
     encode_deliveries,
@@ -19,4 +21,18 @@ from amqpd.kernel.reference import (
     scan_publishes,
 )
 
-__all__ = ["INCOMPLETE", "NAME", "Run", "encode_content", "encode_deliveries", "scan_acks", "scan_publishes"]
+__all__ = [
+    "INCOMPLETE",
+    "LARGE_BYTES_MIN",
+    "NAME",
+    "PIN_SHARE_MIN",
+    "Pieces",
+    "Run",
+    "content_pieces",
+    "delivery_pieces",
+    "encode_content",
+    "encode_deliveries",
+    "frame_due",
+    "scan_acks",
+    "scan_publishes",
+]
