@@ -90,7 +90,7 @@ class Connection:
         """so many bytes must be in `_rest` before the frame at its beginning is whole"""
         self._waits = 0
         self.stride = 0
-        """what came last was large, a publish or a frame of one, and had so many bytes; 0: it was small"""
+        """bytes of the last publish that was large, or frame of one; 0: none, or the pump saw that they are over"""
         self.choked = False
         """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
@@ -106,21 +106,13 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Bytes from the client, in order, cut anywhere. What the answer is, is in `outbox` afterwards; when `state`
         is CLOSED, the caller sends what is left there and closes the socket."""
-        pos = 0
-        while self._rest and not self._ended:
-            rest, missing = self._rest, self.missing
-            if len(data) - pos < missing:
-                rest += data[pos:] if pos else data
-                return
-            self._rest = bytearray()
-            if not missing >= LARGE_BYTES_MIN <= len(data) - pos - missing:
-                data, pos = b"".join((rest, memoryview(data)[pos:] if pos else data)), 0
-                break
-            # Only what was cut is put together; what follows stays where it is.
-            self._due, begin, pos = 0, pos, pos + missing
-            self._consume(b"".join((rest, memoryview(data)[begin:pos])), 0)
-        if self._ended:
+        if self.state is State.CLOSED or self._deaf:
             return
+        pos = 0
+        if self._rest:
+            data, pos = self._joined(data)
+            if pos < 0:
+                return
         self._due = 0
         if self.state is State.HEADER:
             if not self._handshake.protocol_header(data):
@@ -129,10 +121,24 @@ class Connection:
             pos = len(PROTOCOL_HEADER)
         self._consume(data, pos)
 
-    @property
-    def _ended(self) -> bool:
-        """Nothing that comes in matters any more."""
-        return self._deaf or self.state is State.CLOSED
+    def _joined(self, data: bytes) -> tuple[bytes, int]:
+        """What is to be read now, and from where on: with the rest before it, if that is not read yet. -1: nothing
+        is."""
+        pos = 0
+        while self._rest:
+            rest, missing = self._rest, self.missing
+            if len(data) - pos < missing:
+                rest += data[pos:] if pos else data
+                return data, -1
+            self._rest = bytearray()
+            if not missing >= LARGE_BYTES_MIN <= len(data) - pos - missing:
+                return b"".join((rest, memoryview(data)[pos:] if pos else data)), 0
+            # Only what was cut is put together; what follows stays where it is.
+            self._due, begin, pos = 0, pos, pos + missing
+            self._consume(b"".join((rest, memoryview(data)[begin:pos])), 0)
+            if self.state is State.CLOSED or self._deaf:
+                return data, -1
+        return data, pos
 
     @property
     def missing(self) -> int:
@@ -177,8 +183,8 @@ class Connection:
                         if run is not None:
                             if run.count:
                                 stop = pos + run.count * run.stride
-                                if run.stride >= LARGE_BYTES_MIN or self.stride:
-                                    self.stride = run.stride if run.stride >= LARGE_BYTES_MIN else 0
+                                if run.stride >= LARGE_BYTES_MIN:
+                                    self.stride = run.stride
                                 channel.publish(run)
                                 pos = stop
                                 self._waits = 0
@@ -282,17 +288,10 @@ class Connection:
             self.choked = self.outbox_bytes > 2 * self.node.limits.outbox_bytes_max
 
     def write_pieces(self, pieces: Pieces) -> None:
-        """At least one; large ones are sent as they are."""
-        if len(pieces) > 1:
-            if not self.outbox:
-                self.node.touched[self] = None
-            self.outbox_large = True
-            last = pieces.pop()
-            self.outbox += pieces
-            self.outbox_bytes += sum(map(len, pieces))
-        else:
-            last = pieces[0]
-        self.write(last)
+        """Large ones are sent as they are."""
+        self.outbox_large = self.outbox_large or len(pieces) > 1
+        for piece in pieces:
+            self.write(piece)
 
     def send(self, method: base.Frame) -> None:
         self.write(method_frame(0, method))

@@ -11,9 +11,10 @@ import select
 import socket
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 from amqpd.connection import Connection
-from amqpd.kernel import PIN_SHARE_MIN, Pieces
+from amqpd.kernel import LARGE_BYTES_MIN, PIN_SHARE_MIN, Pieces
 from amqpd.tls_stream import TlsStream
 
 # What waits for a slow client in smaller pieces is joined to pieces of this size: a confirm of 21 bytes would take
@@ -23,8 +24,8 @@ PENDING_JOINED_BYTES = 4096
 # the second number at a time.
 RECEIVE_BYTES = 256 * 1024
 RECEIVE_BYTES_MAX = 1024 * 1024
-# Linux takes no more buffers in one call (IOV_MAX).
-PIECES_AT_ONCE = 1024
+# In one call: as many of them as a socket usually has room for. Linux takes 1024 at most (IOV_MAX).
+PIECES_AT_ONCE = 64
 
 
 class Link:
@@ -45,7 +46,10 @@ class Link:
         whole, as far as those to come are of the size of the last. Raises OSError."""
         connection = self.connection
         size = connection.missing + max(RECEIVE_BYTES // connection.stride, 1) * connection.stride
-        return self.socket.recv(min(size, RECEIVE_BYTES_MAX))
+        data = self.socket.recv(min(size, RECEIVE_BYTES_MAX))
+        if len(data) < LARGE_BYTES_MIN:
+            connection.stride = 0
+        return data
 
     def send(self, data: bytes | bytearray | memoryview | Pieces) -> None:
         """Send `data` behind what is pending; what the socket does not take stays pending. Pieces are not joined.
@@ -55,30 +59,23 @@ class Link:
             return
         pending = self.pending
         try:
-            while pending:
-                sent = self.socket.send(pending[0])
-                self.pending_bytes -= sent
-                if sent < len(pending[0]):
-                    pending[0] = pending[0][sent:]
-                    break
-                pending.popleft()
+            if pending:
+                self._send_pending()
             if data and not pending:
                 sent = self.socket.send(data)
                 if sent == len(data):
                     return
-                pending.append(memoryview(data)[sent:])
-                self.pending_bytes += len(data) - sent
-                return
+                data = memoryview(data)[sent:]
         except (BlockingIOError, InterruptedError):
             pass
         if data:
             self._keep(data)
 
     def _send_pieces(self, pieces: Pieces) -> None:
-        if self.pending:
-            self.send(b"")
         at = 0
         try:
+            if self.pending:
+                self._send_pending()
             while at < len(pieces) and not self.pending:
                 sent = self.socket.sendmsg(pieces[at : at + PIECES_AT_ONCE])
                 while at < len(pieces) and sent >= len(pieces[at]):
@@ -92,6 +89,20 @@ class Link:
         if at < len(pieces):
             for piece in _let_go(pieces[at:]):
                 self._keep(piece)
+
+    def _send_pending(self) -> None:
+        """As much as the socket takes. Raises BlockingIOError when that is nothing."""
+        pending = self.pending
+        while pending:
+            sent = self.socket.sendmsg(list(islice(pending, PIECES_AT_ONCE)))
+            self.pending_bytes -= sent
+            while sent:
+                first = pending[0]
+                if sent < len(first):
+                    pending[0] = first[sent:]
+                    return
+                sent -= len(first)
+                pending.popleft()
 
     def _keep(self, data: bytes | bytearray | memoryview) -> None:
         pending = self.pending
