@@ -22,7 +22,7 @@ from amqpd.tls_stream import TlsStream
 PENDING_JOINED_BYTES = 4096
 # Large messages are taken in whole ones, so many as this holds, and the rest of one that has begun; never more than
 # the second number at a time.
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 512 * 1024
 RECEIVE_BYTES_MAX = 1024 * 1024
 # In one call: as many of them as a socket usually has room for. Linux takes 1024 at most (IOV_MAX).
 PIECES_AT_ONCE = 64
