@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from amqpd.limits import Limits
 from amqpd.link import PENDING_JOINED_BYTES, PIECES_AT_ONCE, RECEIVE_BYTES, RECEIVE_BYTES_MAX, Link
+from tests.core.harness import Harness, publish_bytes
 
-KIB = 1024
+KIB, MIB = 1024, 1024 * 1024
 LARGE = 64 * KIB
 
 
@@ -107,6 +110,39 @@ def test_a_buffer_that_waits_as_a_whole_is_not_copied(taking: Taking) -> None:
     view = memoryview(buffer)
     link.send([piece for at in range(4) for piece in (b"head", view[at * LARGE : (at + 1) * LARGE])])
     assert sum(each.obj is buffer for each in link.pending) == 4
+
+
+@pytest.mark.parametrize("size", [16 * KIB, LARGE, 300_000])
+def test_a_consumer_of_large_messages_that_does_not_read_is_given_no_more_than_its_outbox_may_hold(
+    size: int, taking: Taking
+) -> None:
+    """Eight consumers share a queue and seven of them read: what the eighth is not given, and the neighbours of what
+    it was, is gone from memory."""
+    harness = Harness(Limits(outbox_bytes_max=MIB))
+    publisher, *consumers = (harness.client() for _ in range(9))
+    publisher.declare("q")
+    for each in consumers:
+        each.consume("q", no_ack=True)
+    slow = Link(taking, consumers[0].connection, None)  # type: ignore[arg-type]
+    one = publish_bytes(bytes(size))
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(10 * 8 * MIB // RECEIVE_BYTES):
+        publisher.connection.receive(one * max(RECEIVE_BYTES // len(one), 1))
+        harness.step()
+        for each in consumers:
+            pieces, each.connection.outbox = each.connection.outbox, []
+            if each is consumers[0]:
+                if pieces:
+                    slow.send(pieces)
+                each.connection.sent(slow.pending_bytes)
+            else:
+                each.connection.sent(0)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert MIB < slow.pending_bytes < MIB + 2 * max(RECEIVE_BYTES, size)
+    assert not harness.node.queues["/", "q"].backlog.ready
+    assert grown < 2 * slow.pending_bytes + MIB // 4, f"{grown / MIB:.1f} MiB"
 
 
 # Receiving what is large
