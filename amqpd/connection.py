@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 _HEAD = Struct(">BHI")
 _PUBLISH_ID, _ACK_ID = b"\x00\x3c\x00\x28", b"\x00\x3c\x00\x50"
 
-# A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole; a
-# larger one is assembled frame by frame, so that its beginning is not copied again with every receive.
-WAIT_BYTES_MAX = 131_072
+# A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole: any
+# whose body is in one frame. A larger one is assembled frame by frame, so that its beginning is not copied again.
+WAIT_BYTES_MAX = 160 * 1024
 # So often the rest of a publish is waited for, then what has come is taken frame by frame: who sends an octet at a
 # time would otherwise have all that came before looked through for each.
 WAITS_MAX = 8
