@@ -5,7 +5,7 @@ What comes in: bytes, whatever their cut; the time, now and then; the answers of
 Rules: 1. `state` moves only along the table below. 2. A hard error closes the connection with its code; anything
 else that is raised is our bug and closes it with 541 INTERNAL_ERROR. 3. Nothing is read while a log-in is under way,
 and what a client may send before is bounded by one frame.
-Not here: the channels' methods (`channels.py`, `methods/`), sockets and TLS (`pump.py`), the handshake's methods
+Not here: the methods (`channels.py`, `methods/`), sockets and TLS (`pump.py`), the handshake's methods
 (`handshake.py`), heartbeats (`liveness.py`), why it may have to wait (`intake.py`).
 
 Source: AMQP 0-9-1 sections 2.2.4, 4.2.2 and 1.4 of the reference.
@@ -31,12 +31,12 @@ from pamqp.exceptions import (
 from amqpd.channels import Channel
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.intake import Intake
-from amqpd.kernel import scan_acks, scan_publishes
+from amqpd.kernel import LARGE_BYTES_MIN, Pieces, frame_due, scan_acks, scan_publishes
 from amqpd.liveness import Liveness
 from amqpd.methods.channel import open_channel
-from amqpd.methods.connection import update_secret
+from amqpd.methods.connection import closes, connection_method
 from amqpd.states import Peer, State
-from amqpd.wire import PROTOCOL_HEADER, method_frame, read_method, reply_text
+from amqpd.wire import PROTOCOL_HEADER, method_frame, reply_text
 
 if TYPE_CHECKING:
     from amqpd.node import Node
@@ -44,12 +44,10 @@ if TYPE_CHECKING:
 
 _HEAD = Struct(">BHI")
 _PUBLISH_ID, _ACK_ID = b"\x00\x3c\x00\x28", b"\x00\x3c\x00\x50"
-_CONNECTION_CLASS = b"\x00\x0a"
-_CLOSE_ID, _CLOSE_OK_ID = b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33"
 
-# A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole; a
-# larger one is assembled frame by frame, so that its beginning is not copied again with every receive.
-WAIT_BYTES_MAX = 131_072
+# A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole: any
+# whose body is in one frame. A larger one is assembled frame by frame, so that its beginning is not copied again.
+WAIT_BYTES_MAX = 160 * 1024
 # So often the rest of a publish is waited for, then what has come is taken frame by frame: who sends an octet at a
 # time would otherwise have all that came before looked through for each.
 WAITS_MAX = 8
@@ -62,8 +60,10 @@ class Connection:
         self.name = peer.name
         self.id = connection_id
         self.state = State.HEADER
-        self.outbox: list[bytes | bytearray] = []
+        self.outbox: Pieces = []
         self.outbox_bytes = 0
+        self.outbox_large = False
+        """there are large pieces in it: to be sent as they are, not to be joined"""
         self.channels: dict[int, Channel] = {}
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
@@ -82,7 +82,7 @@ class Connection:
         self.intake = Intake(self)
         self.current = b"\x00\x00\x00\x00"
         """class and method id of what is being handled, for the close that it may cause"""
-        self._close_wanted = False
+        self.close_wanted = False
         """connection.close came; what comes behind it is not read"""
         self._deaf = False
         """framing is lost: nothing that comes in can be understood any more"""
@@ -90,6 +90,8 @@ class Connection:
         self._due = 0
         """so many bytes must be in `_rest` before the frame at its beginning is whole"""
         self._waits = 0
+        self.stride = 0
+        """bytes of the last publish that was large, or frame of one; 0: none, or the pump saw that they are over"""
         self.choked = False
         """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
@@ -107,21 +109,42 @@ class Connection:
         is CLOSED, the caller sends what is left there and closes the socket."""
         if self.state is State.CLOSED or self._deaf:
             return
-        rest = self._rest
-        if rest:
-            if len(rest) + len(data) < self._due:
-                rest += data
-                return
-            data = b"".join((rest, data))
-            self._rest = bytearray()
-        self._due = 0
         pos = 0
+        if self._rest:
+            data, pos = self._joined(data)
+            if pos < 0:
+                return
+        self._due = 0
         if self.state is State.HEADER:
             if not self._handshake.protocol_header(data):
                 self._rest += data
                 return
             pos = len(PROTOCOL_HEADER)
         self._consume(data, pos)
+
+    def _joined(self, data: bytes) -> tuple[bytes, int]:
+        """What is to be read now, and from where on: with the rest before it, if that is not read yet. -1: nothing
+        is."""
+        pos = 0
+        while self._rest:
+            rest, missing = self._rest, self.missing
+            if len(data) - pos < missing:
+                rest += data[pos:] if pos else data
+                return data, -1
+            self._rest = bytearray()
+            if not missing >= LARGE_BYTES_MIN <= len(data) - pos - missing:
+                return b"".join((rest, memoryview(data)[pos:] if pos else data)), 0
+            # Only what was cut is put together; what follows stays where it is.
+            self._due, begin, pos = 0, pos, pos + missing
+            self._consume(b"".join((rest, memoryview(data)[begin:pos])), 0)
+            if self.state is State.CLOSED or self._deaf:
+                return data, -1
+        return data, pos
+
+    @property
+    def missing(self) -> int:
+        """So many bytes complete the frame that has begun to come; 0: it is not known how many, or none has begun."""
+        return max(self._due - len(self._rest), 0)
 
     def guard(self, step: Callable[[], None]) -> None:
         """Run a step of this connection's own; every error in it ends here, as a close with the right code."""
@@ -161,12 +184,15 @@ class Connection:
                         if run is not None:
                             if run.count:
                                 stop = pos + run.count * run.stride
+                                if run.stride >= LARGE_BYTES_MIN:
+                                    self.stride = run.stride
                                 channel.publish(run)
                                 pos = stop
                                 self._waits = 0
                                 continue
                             self._waits += 1
                             if end - pos <= WAIT_BYTES_MAX and self._waits <= WAITS_MAX:
+                                self._due = frame_due(data, pos, end)
                                 break
                         self._waits = 0
                     elif self.current == _ACK_ID and size == 13:
@@ -174,6 +200,8 @@ class Connection:
                         channel.ack(first, last, multiple)
                         pos = stop
                         continue
+                elif kind == 3 and size >= LARGE_BYTES_MIN:
+                    self.stride = stop - pos
                 self.frame(kind, number, data[pos + 7 : stop - 1])
             except AMQPHardError as error:
                 self.fail(error, self.current)
@@ -181,8 +209,8 @@ class Connection:
                 self.node.services.bug(error)
                 self.fail(AMQPInternalError(), self.current)
             pos = stop
-        if self.state is not State.CLOSED:
-            self._rest += data[pos:] if pos else data
+        if pos < end and self.state is not closed:
+            self._rest += memoryview(data)[pos:] if pos else data
 
     def frame(self, kind: int, number: int, payload: bytes) -> None:
         """One frame, from `receive` or from a channel that held it. Raises AMQPHardError."""
@@ -194,9 +222,10 @@ class Connection:
         elif kind not in (1, 2, 3):
             raise AMQPFrameError(f"unknown frame type {kind}")
         elif self.state is State.CLOSING:
-            self._closing_frame(kind, number, payload)
+            if closes(self, kind, number, payload):
+                self._set_closed()
         elif number == 0:
-            self._method(kind, payload)
+            connection_method(self, self._handshake, kind, payload)
         elif self.state is not State.RUNNING:
             raise AMQPChannelError(f"frame on channel {number} before connection.open")
         else:
@@ -206,32 +235,9 @@ class Connection:
             else:
                 channel.frame(kind, payload)
 
-    def _closing_frame(self, kind: int, number: int, payload: bytes) -> None:
-        """After connection.close was sent only its answer counts, or the client's own close that crossed it."""
-        if number == 0 and kind == 1 and payload[:4] in (_CLOSE_ID, _CLOSE_OK_ID):
-            if payload[:4] == _CLOSE_ID:
-                self.send(commands.Connection.CloseOk())
-            self._set_closed()
-
-    def _method(self, kind: int, payload: bytes) -> None:
-        if kind != 1:
-            raise AMQPUnexpectedFrame("content frame on channel 0")
-        if payload[:2] != _CONNECTION_CLASS:
-            raise AMQPChannelError("method of another class than connection on channel 0")
-        method = read_method(payload)
-        if isinstance(method, commands.Connection.Close):
-            self._close_wanted = self.suspended = True
-            self.channel_went_on()
-        elif self.state is State.HANDSHAKE:
-            self._handshake.method(method)
-        elif isinstance(method, commands.Connection.UpdateSecret):
-            update_secret(self)
-        else:
-            raise AMQPChannelError(f"unexpected {method.name.lower()} in the state '{self.state.value}'")
-
     def channel_went_on(self) -> None:
         """A channel is not suspended any more. connection.close takes effect when all that was sent before it has."""
-        if self._close_wanted and not any(channel.suspended or channel.held for channel in self.channels.values()):
+        if self.close_wanted and not any(channel.suspended or channel.held for channel in self.channels.values()):
             self._release()
             self.send(commands.Connection.CloseOk())
             self._set_closed()
@@ -272,7 +278,7 @@ class Connection:
 
     # Bytes out
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self.outbox:
             self.node.touched[self] = None
         self.outbox.append(data)
@@ -293,6 +299,12 @@ class Connection:
         self.outbox_full = True
         # What it asks for comes on top of deliveries, but not without end.
         self.choked = self.outbox_bytes > 2 * self.node.limits.outbox_bytes_max
+
+    def write_pieces(self, pieces: Pieces) -> None:
+        """Large ones are sent as they are."""
+        self.outbox_large = self.outbox_large or len(pieces) > 1
+        for piece in pieces:
+            self.write(piece)
 
     def send(self, method: base.Frame) -> None:
         self.write(method_frame(0, method))
@@ -341,7 +353,7 @@ class Connection:
             self._set_closed()
             return
         self.state = State.CLOSING
-        self.suspended = self._close_wanted = False
+        self.suspended = self.close_wanted = False
         self.send(
             commands.Connection.Close(
                 reply_code=code,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 from pamqp import commands
 
-from amqpd.kernel import Run, encode_deliveries
+from amqpd.kernel import LARGE_BYTES_MIN, Run, delivery_pieces, encode_deliveries
 from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.queue import Queue
 
@@ -87,9 +87,14 @@ class Consumer:
         connection = channel.connection
         tag, count = channel.next_tag, high - low
         channel.next_tag = tag + count
-        connection.write(
-            encode_deliveries(run, low, high, channel.id, self.tag_bytes, tag, redelivered, connection.frame_max)
-        )
+        if run.body_size < LARGE_BYTES_MIN:
+            connection.write(
+                encode_deliveries(run, low, high, channel.id, self.tag_bytes, tag, redelivered, connection.frame_max)
+            )
+        else:
+            connection.write_pieces(
+                delivery_pieces(run, low, high, channel.id, self.tag_bytes, tag, redelivered, connection.frame_max)
+            )
         if not self.no_ack:
             self._await_acks(tag, count, seq)
 

@@ -21,6 +21,8 @@ from amqpd.kernel import Run
 _HEAD = Struct(">BHI")
 _CONTENT = Struct(">HHQ")
 HEADER, BODY = 2, 3
+# Smaller pieces of a body are put together as they come: an object for each would take more than they do.
+JOINED_BYTES = 4096
 
 
 class Content:
@@ -30,7 +32,8 @@ class Content:
         self._channel = channel
         self._method = method_payload
         self._header = b""
-        self._body = bytearray()
+        self._body: list[bytes | bytearray] = []
+        self._body_bytes = 0
         self.body_size = -1
         """announced by the content header; -1 before it came"""
         exchange = method_payload[6] if len(method_payload) > 8 else 255
@@ -44,7 +47,7 @@ class Content:
             self._add_header(kind, payload)
         else:
             self._add_body(kind, payload)
-        return len(self._body) == self.body_size
+        return self._body_bytes == self.body_size
 
     def _add_header(self, kind: int, payload: bytes) -> None:
         if kind != HEADER:
@@ -62,13 +65,19 @@ class Content:
     def _add_body(self, kind: int, payload: bytes) -> None:
         if kind != BODY:
             raise AMQPUnexpectedFrame("expected content body, got non content body frame instead")
-        if len(self._body) + len(payload) > self.body_size:
+        self._body_bytes += len(payload)
+        if self._body_bytes > self.body_size:
             raise AMQPFrameError("body larger than announced in the content header")
-        self._body += payload
+        if len(payload) >= JOINED_BYTES:
+            self._body.append(payload)
+            return
+        if not self._body or not isinstance(self._body[-1], bytearray):
+            self._body.append(bytearray())
+        self._body[-1] += payload
 
     def run(self) -> Run:
         """The body is one frame, however many it came in: octets that come one by one cost no more than others."""
-        channel, method, header, body = self._channel, self._method, self._header, self._body
+        channel, method, header, body_bytes = self._channel, self._method, self._header, self._body_bytes
         pieces: list[bytes | bytearray] = [
             _HEAD.pack(1, channel, len(method)),
             method,
@@ -76,7 +85,7 @@ class Content:
             _HEAD.pack(2, channel, len(header)),
             header,
         ]
-        if body:
-            pieces += (b"\xce", _HEAD.pack(3, channel, len(body)), body)
+        if body_bytes:
+            pieces += (b"\xce", _HEAD.pack(3, channel, body_bytes), *self._body)
         data = b"".join((*pieces, b"\xce"))
-        return Run(data, 0, len(data), 1, len(method) + 8, len(header) + 8, len(body), int(bool(body)))
+        return Run(data, 0, len(data), 1, len(method) + 8, len(header) + 8, body_bytes, int(body_bytes > 0))

@@ -10,13 +10,22 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 
 from amqpd.connection import Connection
+from amqpd.kernel import LARGE_BYTES_MIN, PIN_SHARE_MIN, Pieces
 from amqpd.tls_stream import TlsStream
 
 # What waits for a slow client in smaller pieces is joined to pieces of this size: a confirm of 21 bytes would take
 # ten times as much in memory.
 PENDING_JOINED_BYTES = 4096
+# Large messages are taken in whole ones, so many as this holds, and the rest of one that has begun; never more than
+# the second number at a time.
+RECEIVE_BYTES = 512 * 1024
+RECEIVE_BYTES_MAX = 1024 * 1024
+# In one call: as many of them as a socket usually has room for. Linux takes 1024 at most (IOV_MAX).
+PIECES_AT_ONCE = 64
 
 
 class Link:
@@ -32,32 +41,75 @@ class Link:
         self.linger_until: float | None = None
         self.ended = False
 
-    def send(self, data: bytes | bytearray) -> None:
-        """Send `data` behind what is pending; what the socket does not take stays pending. Raises OSError when the
-        socket is gone."""
+    def receive_large(self) -> bytes:
+        """While large messages or frames come: received where they are to stay, and so many that the last one is
+        whole, as far as those to come are of the size of the last. Raises OSError."""
+        connection = self.connection
+        size = connection.missing + max(RECEIVE_BYTES // connection.stride, 1) * connection.stride
+        data = self.socket.recv(min(size, RECEIVE_BYTES_MAX))
+        if len(data) < LARGE_BYTES_MIN:
+            connection.stride = 0
+        return data
+
+    def send(self, data: bytes | bytearray | memoryview | Pieces) -> None:
+        """Send `data` behind what is pending; what the socket does not take stays pending. Pieces are not joined.
+        Raises OSError when the socket is gone."""
+        if isinstance(data, list):
+            self._send_pieces(data)
+            return
         pending = self.pending
         try:
-            while pending:
-                sent = self.socket.send(pending[0])
-                self.pending_bytes -= sent
-                if sent < len(pending[0]):
-                    pending[0] = pending[0][sent:]
-                    break
-                pending.popleft()
+            if pending:
+                self._send_pending()
             if data and not pending:
                 sent = self.socket.send(data)
                 if sent == len(data):
                     return
-                pending.append(memoryview(data)[sent:])
-                self.pending_bytes += len(data) - sent
-                return
+                data = memoryview(data)[sent:]
         except (BlockingIOError, InterruptedError):
             pass
         if data:
-            self.pending_bytes += len(data)
-            if pending and len(pending[-1]) + len(data) <= PENDING_JOINED_BYTES:
-                data = bytes(pending.pop()) + data
-            pending.append(memoryview(data))
+            self._keep(data)
+
+    def _send_pieces(self, pieces: Pieces) -> None:
+        at = 0
+        try:
+            if self.pending:
+                self._send_pending()
+            while at < len(pieces) and not self.pending:
+                sent = self.socket.sendmsg(pieces[at : at + PIECES_AT_ONCE])
+                while at < len(pieces) and sent >= len(pieces[at]):
+                    sent -= len(pieces[at])
+                    at += 1
+                if sent:
+                    pieces[at] = memoryview(pieces[at])[sent:]
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        if at < len(pieces):
+            for piece in _let_go(pieces[at:]):
+                self._keep(piece)
+
+    def _send_pending(self) -> None:
+        """As much as the socket takes. Raises BlockingIOError when that is nothing."""
+        pending = self.pending
+        while pending:
+            sent = self.socket.sendmsg(list(islice(pending, PIECES_AT_ONCE)))
+            self.pending_bytes -= sent
+            while sent:
+                first = pending[0]
+                if sent < len(first):
+                    pending[0] = first[sent:]
+                    return
+                sent -= len(first)
+                pending.popleft()
+
+    def _keep(self, data: bytes | bytearray | memoryview) -> None:
+        pending = self.pending
+        self.pending_bytes += len(data)
+        if pending and len(pending[-1]) + len(data) <= PENDING_JOINED_BYTES:
+            data = b"".join((pending.pop(), data))
+        pending.append(memoryview(data))
 
     def end(self) -> bool:
         """Nothing more will be sent. The client closes the socket when it has read that: if we did while it still
@@ -74,6 +126,19 @@ class Link:
         except OSError:
             return False
         return True
+
+
+def _let_go(pieces: Pieces) -> Iterator[bytes | bytearray | memoryview]:
+    """Copies in place of the views that are a small share of what they keep in memory."""
+    held: dict[int, int] = {}
+    for piece in pieces:
+        if isinstance(piece, memoryview):
+            held[id(piece.obj)] = held.get(id(piece.obj), 0) + len(piece)
+    for piece in pieces:
+        if isinstance(piece, memoryview) and held[id(piece.obj)] * PIN_SHARE_MIN < len(piece.obj):  # type: ignore[arg-type]  # bytes
+            yield bytes(piece)
+        else:
+            yield piece
 
 
 def is_loopback(address: str) -> bool:

@@ -25,6 +25,7 @@ import trio
 
 from amqpd.congestion import MEASURE_S
 from amqpd.connection import Connection
+from amqpd.kernel import Pieces
 from amqpd.link import Link, is_loopback
 from amqpd.node import Node, Read
 from amqpd.states import Peer, State
@@ -217,27 +218,29 @@ class Pump:
     def _read(self, link: Link, now: float) -> None:
         connection = link.connection
         try:
-            size = link.socket.recv_into(self._buffer)
+            if connection.stride and link.tls is None:
+                data: bytes | memoryview = link.receive_large()
+            else:
+                data = self._view[: link.socket.recv_into(self._buffer)]
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._lost(link, error.strerror or str(error))
             return
-        if not size:
+        if not data:
             self._lost(link, "closed by the client")
             return
         if link.ended:
             return  # what still comes is thrown away
         connection.liveness.received_at = now
-        connection.bytes_in += size
-        data = bytes(self._view[:size])
+        connection.bytes_in += len(data)
         if link.tls is not None:
             plain = self._decrypt(link, link.tls, data)
             if plain is None:
                 return
             data = plain
         if data:
-            connection.receive(data)
+            connection.receive(bytes(data))
         if link.tls is not None and link.tls.ended and connection.state is not State.CLOSED:
             self._lost(link, "closed by the client")
             return
@@ -245,7 +248,7 @@ class Pump:
             self._paused[link] = None
             self._watch(link)
 
-    def _decrypt(self, link: Link, tls: TlsStream, data: bytes) -> bytes | None:
+    def _decrypt(self, link: Link, tls: TlsStream, data: bytes | memoryview) -> bytes | None:
         handshaken = tls.handshaken
         try:
             plain = tls.receive(data)
@@ -282,17 +285,22 @@ class Pump:
         outbox = connection.outbox
         if outbox:
             connection.outbox = []
-            data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
-            if link.tls is not None:
-                try:
-                    link.tls.send(data)
-                except ssl.SSLError as error:
-                    self._lost(link, f"TLS: {error.reason or error}")
-                    return
-            else:
-                self._send(link, data)
             connection.liveness.sent_at = now
-            connection.bytes_out += len(data)
+            if connection.outbox_large and link.tls is None:
+                connection.outbox_large = False
+                connection.bytes_out += sum(map(len, outbox))
+                self._send(link, outbox)
+            else:
+                data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
+                connection.bytes_out += len(data)
+                if link.tls is None:
+                    self._send(link, data)
+                else:
+                    try:
+                        link.tls.send(data)
+                    except ssl.SSLError as error:
+                        self._lost(link, f"TLS: {error.reason or error}")
+                        return
             if link.events == _IN and not (link.pending or link.tls or connection.outbox_full):
                 # Nearly always: all of it is gone, and there is nothing to watch for.
                 connection.outbox_bytes = 0
@@ -314,7 +322,7 @@ class Pump:
                 return
         self._watch(link)
 
-    def _send(self, link: Link, data: bytes | bytearray) -> None:
+    def _send(self, link: Link, data: bytes | bytearray | memoryview | Pieces) -> None:
         try:
             link.send(data)
         except OSError as error:

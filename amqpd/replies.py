@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amqpd.kernel import Run, encode_deliveries
+from amqpd.kernel import Run, delivery_pieces
 from amqpd.properties import REPLY_TO
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class ReplyConsumer:
             return False
         tag = channel.next_tag
         channel.next_tag = tag + run.count
-        connection.write(
-            encode_deliveries(run, 0, run.count, channel.id, self.tag_bytes, tag, False, connection.frame_max)
+        connection.write_pieces(
+            delivery_pieces(run, 0, run.count, channel.id, self.tag_bytes, tag, False, connection.frame_max)
         )
         return True
 

@@ -25,7 +25,7 @@ class TlsStream:
         self.ended = False
         """the client has said that it sends nothing more"""
 
-    def receive(self, data: bytes) -> bytes:
+    def receive(self, data: bytes | memoryview) -> bytes:
         """The plain bytes that `data` completes, maybe none. Raises ssl.SSLError."""
         self._incoming.write(data)
         if not self.handshaken:
@@ -48,7 +48,7 @@ class TlsStream:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def send(self, data: bytes | bytearray) -> None:
+    def send(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt; the result is part of `output`."""
         if data:
             self._tls.write(data)

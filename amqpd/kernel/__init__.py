@@ -19,6 +19,7 @@ if TYPE_CHECKING or KERNEL == "python":
     from amqpd.kernel.reference import (
         INCOMPLETE,
         NAME,
+        PIN_SHARE_MIN,
         Run,
         encode_content,
         encode_deliveries,
@@ -29,6 +30,7 @@ else:
     from amqpd.kernel.compiled import (
         INCOMPLETE,
         NAME,
+        PIN_SHARE_MIN,
         Run,
         encode_content,
         encode_deliveries,
@@ -36,4 +38,21 @@ else:
         scan_publishes,
     )
 
-__all__ = ["INCOMPLETE", "NAME", "Run", "encode_content", "encode_deliveries", "scan_acks", "scan_publishes"]
+# They work on the runs of the kernel above.
+from amqpd.kernel.pieces import LARGE_BYTES_MIN, Pieces, content_pieces, delivery_pieces, frame_due
+
+__all__ = [
+    "INCOMPLETE",
+    "LARGE_BYTES_MIN",
+    "NAME",
+    "PIN_SHARE_MIN",
+    "Pieces",
+    "Run",
+    "content_pieces",
+    "delivery_pieces",
+    "encode_content",
+    "encode_deliveries",
+    "frame_due",
+    "scan_acks",
+    "scan_publishes",
+]

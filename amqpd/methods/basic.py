@@ -9,7 +9,7 @@ from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented, AMQPPreconditionFailed
 
 from amqpd.consumers import Consumer
-from amqpd.kernel import encode_content
+from amqpd.kernel import content_pieces
 from amqpd.methods.names import existing_queue, last_queue
 from amqpd.properties import REPLY_TO
 from amqpd.queues.arguments import check_consumer, described_queue
@@ -145,7 +145,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
         payload = b"\x00\x3c\x00\x47" + _TAG_REDELIVERED.pack(tag, redelivered) + run.names
         payload += _COUNT.pack(queue.backlog.ready)
         connection.write(_HEAD.pack(1, channel.id, len(payload)) + payload + b"\xce")
-        connection.write(encode_content(run, low, channel.id, connection.frame_max))
+        connection.write_pieces(content_pieces(run, low, channel.id, connection.frame_max))
         if not no_ack:
             channel.unacked.add(tag, 1, seq, queue, None)
 

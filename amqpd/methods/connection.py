@@ -1,11 +1,12 @@
-"""connection.update-secret, which RabbitMQ added to the connection class: a client renews its token.
+"""The connection class, once the connection is open: close, and update-secret, by which a client renews its token.
 
-What comes in: the connection.
-What goes out: update-secret-ok after the permissions were looked at anew, or the close.
-Rules: none but that.
-Not here: the handshake's methods (`handshake.py`), log-ins (`security/logins.py`).
+What comes in: frames of channel 0; the connection.
+What goes out: the answers, or the errors that close the connection; whether connection.close was answered.
+Rules: what is not of the connection class, or not due in the connection's state, is a channel error (504).
+Not here: the handshake's methods (`handshake.py`), log-ins (`security/logins.py`), what a close does
+(`connection.py`).
 
-Source: https://www.rabbitmq.com/docs/access-control, rabbit_reader and rabbit_channel.
+Source: section 1.4 of the reference; https://www.rabbitmq.com/docs/access-control, rabbit_reader, rabbit_channel.
 """
 
 from __future__ import annotations
@@ -13,10 +14,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pamqp import commands
-from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed
+from pamqp.exceptions import AMQPAccessRefused, AMQPChannelError, AMQPNotAllowed, AMQPUnexpectedFrame
+
+from amqpd.states import State
+from amqpd.wire import read_method
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
+    from amqpd.handshake import Handshake
+
+_CONNECTION_CLASS = b"\x00\x0a"
+_CLOSE_ID, _CLOSE_OK_ID = b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33"
+
+
+def connection_method(connection: Connection, handshake: Handshake, kind: int, payload: bytes) -> None:
+    """A frame of channel 0 while nothing is closing. Raises AMQPHardError."""
+    if kind != 1:
+        raise AMQPUnexpectedFrame("content frame on channel 0")
+    if payload[:2] != _CONNECTION_CLASS:
+        raise AMQPChannelError("method of another class than connection on channel 0")
+    method = read_method(payload)
+    if isinstance(method, commands.Connection.Close):
+        connection.close_wanted = connection.suspended = True
+        connection.channel_went_on()
+    elif connection.state is State.HANDSHAKE:
+        handshake.method(method)
+    elif isinstance(method, commands.Connection.UpdateSecret):
+        update_secret(connection)
+    else:
+        raise AMQPChannelError(f"unexpected {method.name.lower()} in the state '{connection.state.value}'")
+
+
+def closes(connection: Connection, kind: int, number: int, payload: bytes) -> bool:
+    """After connection.close was sent only its answer counts, or the client's own close that crossed it: whether it
+    is one."""
+    if number != 0 or kind != 1 or payload[:4] not in (_CLOSE_ID, _CLOSE_OK_ID):
+        return False
+    if payload[:4] == _CLOSE_ID:
+        connection.send(commands.Connection.CloseOk())
+    return True
 
 
 def update_secret(connection: Connection) -> None:
