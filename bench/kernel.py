@@ -82,9 +82,8 @@ def main() -> None:
             if given.kernel:
                 parser.exit(error.exit_code, f"bench: {error.sentence}\n")
             print(f"without cython: {error.sentence}")
-    print(
-        f"{'messages':>8} {'bytes':>6} {'kernel':>8} {'scan':>9} {'read':>9} {'encode':>9} {'acks':>9}   ns per message"
-    )
+    titles = "".join(f"{title:>10}" for title in ("scan", "read", "encode", "acks"))
+    print(f"{'messages':>8} {'bytes':>6} {'kernel':>8}{titles}   ns per message")
     for count in COUNTS:
         for size in BODY_BYTES:
             compare(kernels, count, size, given.seconds)
