@@ -67,7 +67,8 @@ fi
 grep -qs heap-buffer-overflow finding.* || { cat overread.log >&2; fail "the sanitizer does not run"; }
 rm finding.*
 
-run -m pytest -q -p no:cacheprovider -o timeout=1200 -o faulthandler_timeout=0 \
+# Everything is several times slower here: hypothesis' own profile "ci" has no deadlines (and always the same examples).
+run -m pytest -q -p no:cacheprovider --hypothesis-profile=ci -o timeout=1200 -o faulthandler_timeout=0 \
     tests/core/test_kernel.py tests/core/test_kernels_agree.py tests/core/test_kernel_choice.py \
     tests/core/test_rewriting.py tests/core/test_moulds.py tests/core/test_fuzz.py || {
     status=$?
