@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
@@ -177,6 +177,7 @@ def test_a_range_of_acks_ends_where_a_frame_differs(
     low=st.integers(0, 5),
     size=st.integers(0, 3),
 )
+@settings(deadline=None)  # as many as 700, one by one
 def test_deliveries_of_many_are_those_of_one_after_the_other(
     kernel: Kernel, tag: int, count: int, low: int, size: int
 ) -> None:
