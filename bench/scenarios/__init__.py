@@ -7,12 +7,12 @@ Not here: how they are run in turns (`bench/runner.py`).
 
 from __future__ import annotations
 
-from bench.scenarios import backlog, closed, control, expiring, fanout, paced, routing, stream
+from bench.scenarios import backlog, closed, control, expiring, fanout, paced, restart, routing, stream
 from bench.scenarios.base import Figure, Result, Scenario, Setting
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for family in (stream, closed, paced, fanout, routing, backlog, expiring, control)
+    for family in (stream, closed, paced, fanout, routing, backlog, restart, expiring, control)
     for scenario in family.SCENARIOS
 }
 
