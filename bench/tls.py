@@ -1,10 +1,11 @@
 """TLS over a raw socket, with the few calls of a socket that the generator uses.
 
 What comes in: a connected socket and a context. What goes out: a `TlsSocket`, and a throw-away certificate for
-private brokers. Rules: 1. the raw socket keeps its options (wake time, SO_RCVLOWAT), and flags such as MSG_DONTWAIT
-work: Python's own SSLSocket refuses flags and hides the wake time; 2. one call of the system for some 128 kB either
-way, eight records of TLS, so that the generator is not what is measured; 3. after `recv_into` no plaintext is left behind,
-so that select and epoll over the raw socket tell the truth; 4. the certificate is checked unless the address says no.
+private brokers. Rules: 1. the raw socket keeps its options (wake time, SO_RCVLOWAT), and flags such as
+MSG_DONTWAIT work: Python's own SSLSocket refuses flags and hides the wake time; 2. one call of the system for
+some 128 kB either way, eight records of TLS, so that the generator is not what is measured; 3. after `recv_into`
+no plaintext is left behind, so that select and epoll over the raw socket tell the truth; 4. the certificate is
+checked unless the address says no.
 Not here: addresses (`wire.py`), what is sent (`roles/`).
 """
 
@@ -39,7 +40,8 @@ class TlsSocket:
         self._unsent = memoryview(b"")
         self._cipher = memoryview(bytearray(PIECE_BYTES))
         self.setblocking, self.settimeout = raw.setblocking, raw.settimeout
-        self.setsockopt, self.fileno, self.close = raw.setsockopt, raw.fileno, raw.close
+        self.setsockopt, self.fileno = raw.setsockopt, raw.fileno
+        self.shutdown, self.close = raw.shutdown, raw.close
         self._handshake()
 
     @property
