@@ -24,14 +24,14 @@ WORSE = "#d97706"
 SPREAD = "#1f2937"
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 INCHES_WIDE = 9.0
-INCHES_A_BAR = 0.27
-INCHES_AROUND = 1.25
+INCHES_A_BAR = 0.19
+INCHES_AROUND = 1.15
 STYLE: Any = {
     "svg.hashsalt": "amqpd bench",  # ids of clip paths are made from it, and would be random
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10,
+    "font.size": 9,
 }
 
 
@@ -101,7 +101,7 @@ def _bar(axes: Any, row: Row, at: float, colour: str) -> None:
         xytext=(4, 0),
         textcoords="offset points",
         va="center",
-        fontsize=9,
+        fontsize=8,
         color=SPREAD if better else WORSE,
         fontweight="normal" if better else "bold",
     )
@@ -138,7 +138,8 @@ def _legend(axes: Any, brokers: list[str], baseline: str) -> None:
 
     patches = [Patch(color=COLOURS[at % len(COLOURS)], label=name) for at, name in enumerate(brokers)]
     patches.append(Patch(facecolor="white", edgecolor=WORSE, hatch="////", label=f"below {product_name(baseline)}"))
-    axes.legend(handles=patches, loc="lower right", frameon=True, framealpha=0.95, edgecolor="none", fontsize=9)
+    above = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
+    axes.legend(handles=patches, ncols=len(patches), frameon=False, fontsize=8, **above)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "paced-5k": ("confirm p50", "confirm p99", "delivery p50", "delivery p99"),
     "declare-1000": ("declare", "delete"),
     "restart": ("first", "all"),
-    "backlog-20m": ("rate", "full"),
 }
 
 
