@@ -71,6 +71,7 @@ def _run(options: argparse.Namespace, brokers: list[Broker]) -> int:
     finally:
         # Also after an interrupt: what was measured until then is worth seeing.
         if outcomes:
+            print("\n".join(f"{broker.name}: {broker.version}" for broker in brokers))
             print(table(outcomes, baseline))
         if options.json and outcomes:
             value = as_json(outcomes, baseline, _about(options, brokers))

@@ -100,10 +100,11 @@ def machine(results: Results, limits: Limits) -> list[str]:
     for run in results.runs:
         brokers = ", ".join(f"{each['name']} {each['version']}".strip() for each in run["brokers"])
         scale = "" if run["scale"] == 1 else f", scale {run['scale']:g}"
+        rounds = "round" if run["rounds"] == 1 else "rounds"
         parts = (
             f"{run['at'][:10]}: {run['cores']} cores ({run['machine']}), {run['system']}, Python {run['python']},",
             f"data on {run['data_file_system']};",
-            f"{run['rounds']} rounds of {run['seconds']:g} s after {run['warmup_s']:g} s{scale};",
+            f"{run['rounds']} {rounds} of {run['seconds']:g} s after {run['warmup_s']:g} s{scale};",
             f"load of the machine at the end {run['load_average_1min']:.2f}. {brokers}.",
         )
         lines.append("- " + " ".join(parts))

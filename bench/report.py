@@ -78,12 +78,13 @@ def summarise(outcomes: list[Outcome], baseline: str) -> list[Summary]:
 
 
 def table(outcomes: list[Outcome], baseline: str) -> str:
-    """Aligned text: a line per figure and broker."""
+    """Aligned text: a line per figure and broker, then what is below the baseline, then what failed."""
     costs = _costs(outcomes)
     head = ["scenario", "figure", "broker", "median", "lowest", "highest", "unit", f"x {baseline}"]
     head += list(COST_COLUMNS)
     rows, main = [head], set[tuple[str, str]]()
-    for summary in summarise(outcomes, baseline):
+    summaries = summarise(outcomes, baseline)
+    for summary in summaries:
         key = (summary.scenario, summary.broker)
         ratio = "" if summary.ratio is None or summary.broker == baseline else f"{summary.ratio:.2f}"
         numbers = [number_text(value) for value in (summary.median, summary.lowest, summary.highest)]
@@ -104,7 +105,16 @@ def table(outcomes: list[Outcome], baseline: str) -> str:
         for outcome in outcomes
         if outcome.result is None
     ]
-    return "\n".join(lines + failures)
+    return "\n".join(lines + below(summaries, baseline) + failures)
+
+
+def below(summaries: list[Summary], baseline: str) -> list[str]:
+    """A line for each broker that has a figure below the baseline's: a long table hides it."""
+    found: dict[str, list[str]] = {}
+    for summary in summaries:
+        if summary.ratio is not None and summary.ratio < 1:
+            found.setdefault(summary.broker, []).append(f"{summary.scenario} {summary.figure} {summary.ratio:.2f}")
+    return [f"BELOW {baseline}  {broker}: {', '.join(figures)}" for broker, figures in found.items()]
 
 
 def as_json(outcomes: list[Outcome], baseline: str, about: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,7 @@ def test_tls_and_restart_on_a_private_amqpd(tmp_path: Path) -> None:
             scale=0.01,
             progress=lambda text: None,
         )
+        given = _run_by_address(broker)
     streamed, restarted = (outcome.result for outcome in outcomes)
     assert streamed is not None, outcomes[0].error
     assert streamed.counts["tls"].startswith("TLSv1.")
@@ -48,6 +51,16 @@ def test_tls_and_restart_on_a_private_amqpd(tmp_path: Path) -> None:
     figures = {figure.name: figure.value for figure in restarted.figures}
     assert 0 < figures["accepts"] <= figures["first"] <= figures["all"]
     assert list(tmp_path.iterdir()) == []
+    assert given.returncode == 0, given.stderr
+    assert given.stderr.count("passed over: no amqps address is known") == 1
+    assert "tls-stream  rate    both" in given.stdout
+
+
+def _run_by_address(broker: Broker) -> subprocess.CompletedProcess[str]:
+    """The same broker under two names, of which one has no amqps address."""
+    command = [sys.executable, "-m", "bench", "tls-stream", "--rounds", "1", "--seconds", "0.2", "--warmup", "0.1"]
+    command += ["--url", f"both={broker.url}", "--tls-url", f"both={broker.tls_url}", "--url", f"plain={broker.url}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_brokers_that_cannot_are_passed_over() -> None:
