@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.brokers import Broker, PrivateAmqpd, PrivateRabbitmq, file_system_of
+from bench.brokers.private_amqpd import KERNELS
 from bench.brokers.private_rabbitmq import find_rabbitmq, install_rabbitmq
 from bench.errors import BenchError
 from bench.report import Outcome, as_json, table
 from bench.runner import run_all
 from bench.scenarios import SCENARIOS
+from bench.tls import can_make_certificates
 from bench.wire import Address, Wire
 
 
@@ -69,6 +71,7 @@ def _run(options: argparse.Namespace, brokers: list[Broker]) -> int:
     finally:
         # Also after an interrupt: what was measured until then is worth seeing.
         if outcomes:
+            print("\n".join(f"{broker.name}: {broker.version}" for broker in brokers))
             print(table(outcomes, baseline))
         if options.json and outcomes:
             value = as_json(outcomes, baseline, _about(options, brokers))
@@ -85,9 +88,13 @@ def _quick() -> list[str]:
 def _brokers(options: argparse.Namespace, stack: ExitStack, parser: argparse.ArgumentParser) -> list[Broker]:
     brokers = []
     pids = dict(_pair(text, parser) for text in options.pid)
-    if options.amqpd:
-        _progress("starting a private amqpd")
-        brokers.append(stack.enter_context(PrivateAmqpd(options.work_dir)))
+    tls_urls = dict(_pair(text, parser) for text in options.tls_url)
+    tls = _wants_tls(options)
+    for name, kernel in _kernels(options) if options.amqpd else ():
+        _progress(f"starting a private {name}")
+        private = PrivateAmqpd(options.work_dir, tls=tls, kernel=kernel, name=name)
+        brokers.append(stack.enter_context(private))
+        _progress(f"    {name} is {brokers[-1].version}")
     if options.rabbitmq:
         try:
             script = find_rabbitmq()
@@ -95,22 +102,43 @@ def _brokers(options: argparse.Namespace, stack: ExitStack, parser: argparse.Arg
                 _progress("installing rabbitmq-server")
                 script = install_rabbitmq()
             _progress("starting a private rabbitmq-server")
-            brokers.append(stack.enter_context(PrivateRabbitmq(script, options.work_dir)))
+            brokers.append(stack.enter_context(PrivateRabbitmq(script, options.work_dir, tls=tls)))
         except (BenchError, OSError) as error:
             _progress(f"bench: going on without RabbitMQ: {error}")
     for text in options.url:
         name, url = _pair(text, parser)
-        try:
-            Address.parse(url)
-        except ValueError as error:
-            parser.error(str(error))
+        for each in filter(None, (url, tls_urls.get(name))):
+            try:
+                Address.parse(each)
+            except ValueError as error:
+                parser.error(str(error))
         with Wire(url) as wire:
-            version = str(wire.server_properties.get("version", ""))
-        brokers.append(Broker(name, url, int(pids[name]) if name in pids else None, version))
+            said = wire.server_properties
+        version, product = str(said.get("version", "")), str(said.get("product", "")).lower()
+        tls_url = tls_urls.get(name) or (url if url.startswith("amqps:") else "")
+        pid = int(pids[name]) if name in pids else None
+        brokers.append(Broker(name, url, pid, version, tls_url=tls_url, product=product))
     names = [broker.name for broker in brokers]
     if len(set(names)) != len(names):
         parser.error(f"two brokers have one name: {', '.join(names)}")
     return brokers
+
+
+def _kernels(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """(name of the broker, its kernel) of every private amqpd."""
+    if options.kernel == "both":
+        return [("amqpd", "cython"), ("amqpd-python", "python")]
+    return [("amqpd", options.kernel)]
+
+
+def _wants_tls(options: argparse.Namespace) -> bool:
+    """Whether private brokers listen for TLS: only when something that runs goes there."""
+    if not any(SCENARIOS[name].needs_tls for name in options.scenarios or _quick()):
+        return False
+    if not can_make_certificates():
+        _progress("bench: no trustme, so private brokers have no TLS (pip install trustme)")
+        return False
+    return True
 
 
 def _pair(text: str, parser: argparse.ArgumentParser) -> tuple[str, str]:
@@ -157,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=URL",
-        help="a running broker, amqp://user:password@host:port/vhost",
+        help="a running broker, amqp(s)://user:password@host:port/vhost",
     )
     add(
         "--pid",
@@ -165,6 +193,19 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=PID",
         help="process id of a --url broker, for its CPU and memory",
+    )
+    add(
+        "--tls-url",
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help="amqps address of a --url broker, for tls-stream; ?cacertfile=FILE or ?verify=verify_none",
+    )
+    add(
+        "--kernel",
+        choices=(*KERNELS, "both"),
+        default="",
+        help="kernel of the private amqpd (what it chooses itself); both: two brokers, amqpd and amqpd-python",
     )
     add("--rounds", type=int, default=3, help="how often each broker runs each scenario (3)")
     add("--seconds", type=float, default=5.0, help="measured seconds of a run (5)")

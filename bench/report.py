@@ -78,15 +78,16 @@ def summarise(outcomes: list[Outcome], baseline: str) -> list[Summary]:
 
 
 def table(outcomes: list[Outcome], baseline: str) -> str:
-    """Aligned text: a line per figure and broker."""
+    """Aligned text: a line per figure and broker, then what is below the baseline, then what failed."""
     costs = _costs(outcomes)
     head = ["scenario", "figure", "broker", "median", "lowest", "highest", "unit", f"x {baseline}"]
     head += list(COST_COLUMNS)
     rows, main = [head], set[tuple[str, str]]()
-    for summary in summarise(outcomes, baseline):
+    summaries = summarise(outcomes, baseline)
+    for summary in summaries:
         key = (summary.scenario, summary.broker)
         ratio = "" if summary.ratio is None or summary.broker == baseline else f"{summary.ratio:.2f}"
-        numbers = [_number(value) for value in (summary.median, summary.lowest, summary.highest)]
+        numbers = [number_text(value) for value in (summary.median, summary.lowest, summary.highest)]
         cost = [""] * len(COST_COLUMNS) if key in main else costs[key]
         main.add(key)
         rows.append([summary.scenario, summary.figure, summary.broker, *numbers, summary.unit, ratio, *cost])
@@ -104,7 +105,16 @@ def table(outcomes: list[Outcome], baseline: str) -> str:
         for outcome in outcomes
         if outcome.result is None
     ]
-    return "\n".join(lines + failures)
+    return "\n".join(lines + below(summaries, baseline) + failures)
+
+
+def below(summaries: list[Summary], baseline: str) -> list[str]:
+    """A line for each broker that has a figure below the baseline's: a long table hides it."""
+    found: dict[str, list[str]] = {}
+    for summary in summaries:
+        if summary.ratio is not None and summary.ratio < 1:
+            found.setdefault(summary.broker, []).append(f"{summary.scenario} {summary.figure} {summary.ratio:.2f}")
+    return [f"BELOW {baseline}  {broker}: {', '.join(figures)}" for broker, figures in found.items()]
 
 
 def as_json(outcomes: list[Outcome], baseline: str, about: dict[str, Any]) -> dict[str, Any]:
@@ -118,23 +128,25 @@ def as_json(outcomes: list[Outcome], baseline: str, about: dict[str, Any]) -> di
 
 
 def _costs(outcomes: list[Outcome]) -> dict[tuple[str, str], list[str]]:
-    """Medians of the processor and memory columns by scenario and broker; shares are per cent of one core."""
+    """COST_COLUMNS by scenario and broker."""
     results: dict[tuple[str, str], list[Result]] = {}
     for outcome in outcomes:
         if outcome.result:
             results.setdefault((outcome.scenario, outcome.broker), []).append(outcome.result)
-    costs = {}
-    for key, runs in results.items():
-        roles = {role: median(run.generator_cpu[role] for run in runs) for role in runs[0].generator_cpu}
-        costs[key] = [
-            _share(_median(run.broker_cpu for run in runs)),
-            _text(_median(run.messages_per_broker_cpu_s for run in runs)),
-            _text(_median(run.broker_rss_mb for run in runs)),
-            "+".join(f"{share:.0%}" for share in roles.values()),
-            _text(median(run.messages_per_generator_cpu_s for run in runs)),
-            _share(_median(run.other_cpu for run in runs)),
-        ]
-    return costs
+    return {key: costs_of(runs) for key, runs in results.items()}
+
+
+def costs_of(runs: list[Result]) -> list[str]:
+    """COST_COLUMNS as text: medians over the runs of one scenario on one broker, of which there is at least one."""
+    roles = {role: median(run.generator_cpu[role] for run in runs) for role in runs[0].generator_cpu}
+    return [
+        _share(_median(run.broker_cpu for run in runs)),
+        _text(_median(run.messages_per_broker_cpu_s for run in runs)),
+        _text(_median(run.broker_rss_mb for run in runs)),
+        "+".join(f"{share:.0%}" for share in roles.values()),
+        _text(median(run.messages_per_generator_cpu_s for run in runs)),
+        _share(_median(run.other_cpu for run in runs)),
+    ]
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -147,7 +159,7 @@ def _share(value: float | None) -> str:
 
 
 def _text(value: float | None) -> str:
-    return "" if value is None else _number(value)
+    return "" if value is None else number_text(value)
 
 
 def _ratio(value: float, base: float | None, higher_is_better: bool) -> float | None:
@@ -156,5 +168,6 @@ def _ratio(value: float, base: float | None, higher_is_better: bool) -> float | 
     return value / base if higher_is_better else base / value
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """Thousands with commas, below 100 three digits that count."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -39,12 +39,10 @@ def run_all(
         for scenario in scenarios:
             for broker in turns:
                 number += 1
-                if scenario.only and broker.name != scenario.only:
-                    progress(f"[{number}/{total}] {scenario.name} is left out for {broker.name}: it cannot do it")
-                    continue
                 progress(f"[{number}/{total}] round {round_}  {scenario.name}  {broker.name} ...")
-                if scenario.needs_fresh and broker.again is None:
-                    progress("    left out: it needs a fresh process of the broker, which only a private one has")
+                reason = why_passed_over(scenario, broker)
+                if reason:
+                    progress(f"    passed over: {reason}")
                     continue
                 setting = Setting(broker.url, broker.pid, warmup_s, seconds, scale)
                 outcome = _run_one(scenario, broker, round_, setting)
@@ -54,11 +52,25 @@ def run_all(
     return outcomes
 
 
+def why_passed_over(scenario: Scenario, broker: Broker) -> str:
+    """Why this broker is not asked, empty if it is."""
+    if scenario.only and broker.product != scenario.only:
+        return f"only {scenario.only} can do it"
+    if (scenario.needs_fresh or scenario.restarts) and broker.again is None:
+        return "it needs a process of the broker that is the bench's own, which only a private one has"
+    if scenario.needs_tls and not broker.tls_url:
+        return "no amqps address is known (--tls-url NAME=amqps://..., or trustme for a private broker)"
+    return ""
+
+
 def _run_one(scenario: Scenario, broker: Broker, round_: int, setting: Setting) -> Outcome:
     try:
-        if scenario.needs_fresh and broker.again is not None:
-            with broker.again() as fresh:
-                result = scenario.run(replace(setting, url=fresh.url, pid=fresh.pid))
+        if (scenario.needs_fresh or scenario.restarts) and broker.again is not None:
+            private = broker.again()
+            with private as fresh:
+                result = scenario.run(replace(setting, url=fresh.url, pid=fresh.pid, restart=private.restart))
+        elif scenario.needs_tls:
+            result = scenario.run(replace(setting, url=broker.tls_url))
         else:
             result = scenario.run(setting)
         return Outcome(scenario.name, broker.name, round_, result)

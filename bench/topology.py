@@ -13,6 +13,7 @@ import secrets
 from pamqp import commands
 
 from bench.errors import BenchError
+from bench.tls import TlsSocket
 from bench.wire import Wire
 
 BINDINGS_AT_ONCE = 500
@@ -22,10 +23,24 @@ class Topology:
     """A context manager. `prefix` begins all names; their lengths are the same in every run."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self.prefix = f"bench-{secrets.token_hex(4)}"
         self._wire = Wire(url)
         self._queues: list[str] = []
         self._exchanges: list[str] = []
+
+    @property
+    def tls(self) -> str:
+        """Version and cipher, empty without TLS."""
+        sock = self._wire.socket
+        return sock.version if isinstance(sock, TlsSocket) else ""
+
+    def disconnect(self) -> None:
+        """Before the broker goes away; `reconnect` when it is back."""
+        self._wire.close()
+
+    def reconnect(self) -> None:
+        self._wire = Wire(self._url)
 
     def queue(self, name: str = "", *, durable: bool = False, arguments: dict[str, str | int] | None = None) -> str:
         """Declare a queue and return its full name. Not exclusive: publisher and consumer are two

@@ -1,6 +1,6 @@
 """A connection of the generator: handshake and calls by pamqp, then the bare socket for a role.
 
-What comes in: an `amqp://` address. What goes out: an open connection and `socket`. Rules: 1. before
+What comes in: an `amqp://` or `amqps://` address. What goes out: an open connection and `socket`. Rules: 1. before
 measuring everything is a call with its reply, under a deadline; 2. the connection announces no capability
 that lets a broker send frames unasked (blocked, cancel), and no heartbeat; 3. `take_rest` hands over what was
 read beyond the last reply, it is never dropped.
@@ -13,7 +13,7 @@ import socket
 import struct
 from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pamqp import commands, frame
 from pamqp.base import Frame
@@ -21,34 +21,64 @@ from pamqp.common import FieldTable
 from pamqp.header import ProtocolHeader
 
 from bench.errors import BenchError, name_of_frame
+from bench.tls import TlsSocket, client_context
 
 CLOSE_SECONDS_MAX = 5.0
 CALL_SECONDS_MAX = 60.0
 """One call's reply; generous, as a broker may hash a password slowly under a storm of connections."""
 
 Reply = TypeVar("Reply")
+Socket = socket.socket | TlsSocket
+"""What roles send to and receive from; the same calls."""
+
 _CLOSE_OK = frame.marshal(commands.Connection.CloseOk(), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker is; from `amqp://user:password@host:port/vhost` with RabbitMQ's defaults."""
+    """Where a broker is; from `amqp://user:password@host:port/vhost` with RabbitMQ's defaults.
+
+    `amqps://` is TLS, and takes two of RabbitMQ's parameters: `?cacertfile=FILE` to trust, `?verify=verify_none`
+    (https://www.rabbitmq.com/docs/uri-query-parameters)."""
 
     host: str
     port: int
     user: str
     password: str
     vhost: str
+    tls: bool = False
+    cacertfile: str | None = None
+    verify: bool = True
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Raises ValueError for another scheme than amqp."""
+        """Raises ValueError for another scheme than amqp and amqps, and for parameters that it does not know."""
         parts = urlsplit(url)
-        if parts.scheme != "amqp" or not parts.hostname:
-            raise ValueError(f"not an amqp:// address: {url}")
+        if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
+            raise ValueError(f"not an amqp:// or amqps:// address: {url}")
+        tls = parts.scheme == "amqps"
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        unknown = query.keys() - ({"cacertfile", "verify"} if tls else set())
+        if unknown or query.get("verify", "verify_peer") not in ("verify_peer", "verify_none"):
+            raise ValueError(f"an address with parameters that are not understood: {url}")
         vhost = unquote(parts.path[1:]) if len(parts.path) > 1 else "/"
         user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
-        return cls(parts.hostname, parts.port or 5672, user, password, vhost)
+        port = parts.port or (5671 if tls else 5672)
+        verify = query.get("verify") != "verify_none"
+        return cls(parts.hostname, port, user, password, vhost, tls, query.get("cacertfile"), verify)
+
+
+def connect(address: Address, seconds_max: float) -> Socket:
+    """A connected socket, after the TLS handshake if there is one. Raises OSError (ssl.SSLError is one)."""
+    raw = socket.create_connection((address.host, address.port), timeout=seconds_max)
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not address.tls:
+        return raw
+    try:
+        return TlsSocket(raw, client_context(address.cacertfile, verify=address.verify), address.host)
+    except BaseException:
+        raw.close()
+        raise
 
 
 class Wire:
@@ -58,8 +88,7 @@ class Wire:
 
     def __init__(self, url: str, *, call_seconds_max: float = CALL_SECONDS_MAX) -> None:
         address = Address.parse(url)
-        self.socket = socket.create_connection((address.host, address.port), timeout=call_seconds_max)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connect(address, call_seconds_max)
         self.server_properties: dict[str, object] = {}
         self._received = bytearray()
         self._call_seconds_max = call_seconds_max

@@ -18,15 +18,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
+from urllib.parse import quote
 
 import psutil
 
 from bench.clock import now
 from bench.errors import BenchError
+from bench.scenarios.base import Restarted
+from bench.tls import make_certificate
 from bench.wire import Wire
 
 START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 20.0
+RESTART_STOP_SECONDS_MAX = 180.0
+"""A broker may write everything that it has in memory when it is asked to stop."""
 RETRY_SECONDS = 0.1
 LOG_BYTES_SHOWN = 2_000
 
@@ -39,8 +44,13 @@ class Broker:
     url: str
     pid: int | None = None
     version: str = ""
+    """As the broker says it; for a private amqpd with the kernel that runs."""
     again: Callable[[], PrivateBroker] | None = None
     """Makes another, fresh broker of the same kind; None where the broker is not ours to start."""
+    tls_url: str = ""
+    """Its amqps address, empty where there is none."""
+    product: str = ""
+    """What it calls itself, in lower case."""
 
 
 class PrivateBroker:
@@ -49,12 +59,14 @@ class PrivateBroker:
 
     name = ""
 
-    def __init__(self, work_dir: str | None = None) -> None:
+    def __init__(self, work_dir: str | None = None, *, tls: bool = False) -> None:
         """`work_dir`: where the temporary directory is made; its file system is the one whose fsync
-        counts."""
+        counts. `tls`: it listens for amqps too, with a throw-away certificate."""
         self._work_dir = work_dir
         self.port = free_port()
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-", dir=work_dir))
+        self.tls_port = free_port() if tls else 0
+        self.certificate = make_certificate(self.directory) if tls else None
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
@@ -62,7 +74,7 @@ class PrivateBroker:
 
     def another(self) -> PrivateBroker:
         """A new one with ports and a directory of its own, not yet started."""
-        return type(self)(self._work_dir)
+        return type(self)(self._work_dir, tls=self.certificate is not None)
 
     def environment(self) -> dict[str, str]:
         return {}
@@ -73,19 +85,47 @@ class PrivateBroker:
     def clean(self) -> None:
         """Called after the process has ended, or did not start."""
 
+    def version(self, said: str) -> str:
+        """`said` is the version in the server's properties."""
+        return said
+
+    def leader(self, process: psutil.Process) -> psutil.Process:
+        """The process that takes SIGTERM for all of it; raises BenchError if it is not there."""
+        return process
+
+    def restart(self) -> Restarted:
+        """SIGTERM, wait for the end, start again on the same data; does not wait until it accepts.
+
+        Raises BenchError if it does not end by itself within RESTART_STOP_SECONDS_MAX."""
+        assert self._process is not None
+        began = now()
+        self.leader(psutil.Process(self._process.pid)).terminate()
+        try:
+            self._process.wait(RESTART_STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"{self.name} does not end within {RESTART_STOP_SECONDS_MAX:g} s of SIGTERM") from None
+        stop_s = now() - began
+        end_session(self._process)  # what the broker left of its session, if anything
+        started_at = now()
+        self._process = self._start()
+        return Restarted(stop_s, started_at, self._process.pid)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with (self.directory / "output").open("ab") as output:
+            return subprocess.Popen(
+                self.command(),
+                env={**os.environ, **self.environment()},
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
     def __enter__(self) -> Broker:
         try:
             self.prepare()
-            with (self.directory / "output").open("wb") as output:
-                self._process = subprocess.Popen(
-                    self.command(),
-                    env={**os.environ, **self.environment()},
-                    cwd=self.directory,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+            self._process = self._start()
             return self._wait_until_it_accepts()
         except BaseException:
             self.__exit__()
@@ -100,13 +140,19 @@ class PrivateBroker:
                 raise BenchError(f"{self.name} ended with code {self._process.returncode}: {self._output()}")
             try:
                 with Wire(url, call_seconds_max=10.0) as wire:
-                    version = wire.server_properties.get("version", "")
-                return Broker(self.name, url, self._process.pid, str(version), self.another)
+                    said = wire.server_properties
+                version, product = self.version(str(said.get("version", ""))), str(said.get("product", "")).lower()
+                return Broker(self.name, url, self._process.pid, version, self.another, self._tls_url(), product)
             except (OSError, BenchError) as error:
                 if now() > deadline:
                     why = f"does not accept after {START_SECONDS_MAX:g} s ({error})"
                     raise BenchError(f"{self.name} {why}: {self._output()}") from error
             sleep(RETRY_SECONDS)
+
+    def _tls_url(self) -> str:
+        if self.certificate is None:
+            return ""
+        return f"amqps://guest:guest@127.0.0.1:{self.tls_port}/?cacertfile={quote(str(self.certificate.ca))}"
 
     def _output(self) -> str:
         text = (self.directory / "output").read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace")

@@ -13,6 +13,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import psutil
+
 from bench.brokers.base import PrivateBroker, end_session, free_port
 from bench.errors import BenchError
 
@@ -73,21 +75,28 @@ def install_rabbitmq() -> str:
 class PrivateRabbitmq(PrivateBroker):
     name = "rabbitmq"
 
-    def __init__(self, script: str, work_dir: str | None = None) -> None:
-        super().__init__(work_dir)
+    def __init__(self, script: str, work_dir: str | None = None, *, tls: bool = False) -> None:
+        super().__init__(work_dir, tls=tls)
         self._script = script
         self._distribution_port = free_port()
         self._epmd_port = free_port()
         self._epmd: subprocess.Popen[bytes] | None = None
 
     def another(self) -> PrivateRabbitmq:
-        return PrivateRabbitmq(self._script, self._work_dir)
+        return PrivateRabbitmq(self._script, self._work_dir, tls=self.certificate is not None)
+
+    def leader(self, process: psutil.Process) -> psutil.Process:
+        """The Erlang machine: the shell script in front of it would die of the signal and leave it alone."""
+        found = [each for each in (process, *process.children(recursive=True)) if each.name().startswith("beam")]
+        if not found:
+            raise BenchError("rabbitmq-server has no Erlang machine among its processes")
+        return found[0]
 
     def prepare(self) -> None:
         epmd = shutil.which("epmd")
         if epmd is None:
             raise BenchError("Erlang's epmd is not on the path")
-        (self.directory / "rabbitmq.conf").write_text("# all defaults\n")
+        (self.directory / "rabbitmq.conf").write_text(self._configuration())
         (self.directory / "enabled_plugins").write_text("[].\n")
         # In the foreground: one that the node starts would be a daemon that outlives it.
         self._epmd = subprocess.Popen(
@@ -97,6 +106,19 @@ class PrivateRabbitmq(PrivateBroker):
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+    def _configuration(self) -> str:
+        files = self.certificate
+        if files is None:
+            return "# all defaults\n"
+        settings = {
+            "listeners.ssl.default": f"127.0.0.1:{self.tls_port}",
+            "ssl_options.cacertfile": files.ca,
+            "ssl_options.certfile": files.certificate,
+            "ssl_options.keyfile": files.key,
+            "ssl_options.verify": "verify_none",
+        }
+        return "".join(f"{name} = {value}\n" for name, value in settings.items())
 
     def command(self) -> list[str]:
         return [self._script]

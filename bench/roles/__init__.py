@@ -16,6 +16,8 @@ from bench.roles.control import churn, declare, idle
 from bench.roles.expiring import expired_consume, expiring_flow, expiring_publish
 from bench.roles.paced import paced_consume, paced_publish
 from bench.roles.publish import publish
+from bench.roles.relaying import drain, pour, relay
+from bench.roles.restarted import restarted_consume
 
 ROLES: dict[str, Callable[..., dict[str, Any]]] = {
     "publish": publish,
@@ -26,9 +28,13 @@ ROLES: dict[str, Callable[..., dict[str, Any]]] = {
     "expiring_publish": expiring_publish,
     "expired_consume": expired_consume,
     "expiring_flow": expiring_flow,
+    "restarted_consume": restarted_consume,
     "churn": churn,
     "declare": declare,
     "idle": idle,
+    "relay": relay,
+    "pour": pour,
+    "drain": drain,
 }
 
 __all__ = ["ROLES"]

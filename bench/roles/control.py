@@ -8,8 +8,8 @@ Not here: messages at speed (`publish.py`, `closed.py`).
 
 from __future__ import annotations
 
-import socket
 import time
+from contextlib import closing
 from typing import Any
 
 from pamqp import commands, frame
@@ -19,7 +19,7 @@ from bench.clock import Stopwatch, now
 from bench.encode import STAMP, encode_publish
 from bench.errors import BenchError, name_of_frame
 from bench.link import Link
-from bench.wire import Address, Wire
+from bench.wire import Address, Socket, Wire, connect
 
 GO_SECONDS_MAX = 300.0
 REPLY_SECONDS_MAX = 30.0
@@ -36,8 +36,7 @@ def churn(link: Link, *, url: str, key: str, body_bytes: int) -> dict[str, Any]:
     watch = Stopwatch(go["start"], go["stop"])
     count, moment = 0, now()
     while moment < watch.stop:
-        with socket.create_connection((address.host, address.port), REPLY_SECONDS_MAX) as sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with closing(connect(address, REPLY_SECONDS_MAX)) as sock:
             STAMP.pack_into(publish, body_at, count)
             for data, reply in steps:
                 sock.sendall(data)
@@ -75,7 +74,7 @@ def _method(class_id: int, method_id: int) -> bytes:
     return bytes([0, class_id, 0, method_id])
 
 
-def _await(sock: socket.socket, reply: bytes) -> None:
+def _await(sock: Socket, reply: bytes) -> None:
     """Receive exactly one whole frame, which must be of method `reply`."""
     data = b""
     while len(data) < 8 or len(data) < 8 + int.from_bytes(data[3:7]):

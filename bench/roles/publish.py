@@ -21,7 +21,7 @@ from bench.encode import PublishRing, encode_publish
 from bench.errors import BenchError, name_of_frame
 from bench.link import Link
 from bench.mixed import MixedRing
-from bench.wire import Wire
+from bench.wire import Socket, Wire
 
 WAKE_SECONDS = 0.1
 SETTLE_SECONDS_MAX = 120.0
@@ -32,7 +32,7 @@ RECEIVE_BYTES = 65_536
 class Outflow:
     """Sends a ring over a blocking socket; `published` counts the messages sent whole."""
 
-    def __init__(self, sock: socket.socket, ring: PublishRing | MixedRing) -> None:
+    def __init__(self, sock: Socket, ring: PublishRing | MixedRing) -> None:
         self.published = 0
         self._socket = sock
         self._ring = ring
@@ -127,7 +127,7 @@ def _ring(
     return PublishRing([one for one, _ in pairs], pairs[0][1], messages, stream=stream)
 
 
-def _publish_freely(sock: socket.socket, out: Outflow, watch: Stopwatch, last: int) -> None:
+def _publish_freely(sock: Socket, out: Outflow, watch: Stopwatch, last: int) -> None:
     while out.published < last:
         taken = out.send(last)
         moment = now()
@@ -141,7 +141,7 @@ def _publish_freely(sock: socket.socket, out: Outflow, watch: Stopwatch, last: i
 
 
 def _publish_in_window(
-    sock: socket.socket, out: Outflow, confirms: Confirms, watch: Stopwatch, window: int, last: int
+    sock: Socket, out: Outflow, confirms: Confirms, watch: Stopwatch, window: int, last: int
 ) -> None:
     # Waiting for room for a tenth of the window, not for one message, saves calls; the rest is on its way.
     room_min = max(1, window // 10)
@@ -166,7 +166,7 @@ def _publish_in_window(
         _receive(sock, confirms, out.published, 0)
 
 
-def _receive(sock: socket.socket, confirms: Confirms, published: int, flags: int) -> None:
+def _receive(sock: Socket, confirms: Confirms, published: int, flags: int) -> None:
     try:
         chunk = sock.recv(RECEIVE_BYTES, flags)
     except BlockingIOError:
@@ -176,7 +176,7 @@ def _receive(sock: socket.socket, confirms: Confirms, published: int, flags: int
     confirms.feed(chunk, published)
 
 
-def _check_silence(sock: socket.socket) -> None:
+def _check_silence(sock: Socket) -> None:
     """Raises BenchError if the broker said something that nobody asked for, for example `channel.close`."""
     try:
         chunk = sock.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)

@@ -7,12 +7,23 @@ Not here: how they are run in turns (`bench/runner.py`).
 
 from __future__ import annotations
 
-from bench.scenarios import backlog, closed, control, expiring, fanout, memory, paced, routing, stream
+from bench.scenarios import (
+    backlog,
+    closed,
+    control,
+    expiring,
+    fanout,
+    memory,
+    paced,
+    restart,
+    routing,
+    stream,
+)
 from bench.scenarios.base import Figure, Result, Scenario, Setting
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for family in (stream, closed, paced, fanout, routing, backlog, memory, expiring, control)
+    for family in (stream, closed, paced, fanout, routing, backlog, memory, restart, expiring, control)
     for scenario in family.SCENARIOS
 }
 

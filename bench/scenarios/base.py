@@ -13,6 +13,16 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class Restarted:
+    """What a restart took: seconds until the old process was gone; the moment (CLOCK_MONOTONIC) when the new one was
+    started, and its id."""
+
+    stop_s: float
+    started_at: float
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """One run: a broker (`url`, and `pid` where it is known), seconds of warm-up and of measuring. `scale`
     multiplies what a scenario counts in messages or connections instead of seconds (for short tests)."""
@@ -22,6 +32,8 @@ class Setting:
     warmup_s: float = 1.0
     seconds: float = 5.0
     scale: float = 1.0
+    restart: Callable[[], Restarted] | None = None
+    """ends the broker's process by SIGTERM and starts it again on the same data; for a scenario that `restarts`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,11 @@ class Scenario:
     run: Callable[[Setting], Result]
     needs_fresh: bool = False
     """A broker process that has done nothing yet: one that has served has freed memory to grow into."""
+    needs_tls: bool = False
+    """it goes to the broker's amqps address; brokers without one are passed over"""
+    restarts: bool = False
+    """it ends and starts the broker, which therefore is a fresh private one"""
     only: str = ""
-    """the name of the one broker that can do it; others are passed over"""
+    """the product that can do it, as the broker calls itself, in lower case; others are passed over"""
     takes_long: bool = False
     """minutes each time: only run when it is asked for by its name"""

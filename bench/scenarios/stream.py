@@ -44,10 +44,11 @@ class Stream:
                 "ack_every": self.ack_every,
             }
             flow = run_flow(setting, publisher, consumer)
+            cipher = {"tls": topology.tls} if topology.tls else {}
         figures = [Figure("rate", flow.rate(), "msg/s")]
         if self.body_bytes >= 1024:
             figures.append(Figure("bytes", flow.rate() * self.body_bytes / 1e6, "MB/s"))
-        return flow.result(figures)
+        return flow.result(figures, **cipher)
 
 
 SCENARIOS = [
@@ -57,6 +58,7 @@ SCENARIOS = [
         "as stream, manual acks: prefetch 2000, one ack for 200",
         Stream(prefetch=2000, ack_every=200),
     ),
+    Scenario("tls-stream", "as stream, both connections over TLS", Stream(), needs_tls=True),
     Scenario("stream-confirm", "as stream, publisher confirms with a window of 2000", Stream(window=2000)),
     Scenario(
         "durable-confirm",

@@ -45,6 +45,12 @@ def test_table_is_aligned_and_tells_failures():
     assert "2%+5%" in lines[1]
 
 
+def test_what_is_below_the_baseline_is_said_under_the_table():
+    lines = table(OUTCOMES, "a").splitlines()
+    assert lines[-2] == "BELOW a  b: s rate 0.32, s p99 0.44"
+    assert not any(line.startswith("BELOW") for line in table(OUTCOMES, "b").splitlines())
+
+
 def test_json_holds_every_outcome():
     value = json.loads(json.dumps(as_json(OUTCOMES, "b", {"rounds": 3})))
     assert len(value["outcomes"]) == 6

@@ -1,0 +1,133 @@
+"""Results files, read back: what the chart and the documents show.
+
+What comes in: JSON files that `python -m bench --json` wrote. What goes out: rows in the order of the list of
+scenarios, with ratios to the baseline and their spread. Rules: 1. of a scenario that is in several files the last
+one's figures are taken, all of them: figures of two runs are never mixed within a scenario; 2. a ratio above 1 is
+better than the baseline, whatever the unit; its spread is the broker's lowest and highest round against the
+baseline's median; 3. files with different baselines cannot be shown together.
+Not here: measuring (`runner.py`), writing results (`report.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.report import COST_COLUMNS, costs_of
+from bench.scenarios import SCENARIOS, Result
+
+# What a scenario is known by in charts and short tables; where nothing is said, its first figure.
+SHOWN: dict[str, tuple[str, ...]] = {
+    "paced-5k": ("confirm p50", "confirm p99", "delivery p50", "delivery p99"),
+    "declare-1000": ("declare", "delete"),
+    "restart": ("first", "all"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of one scenario on one broker. The ratios are None where the baseline has no figure."""
+
+    scenario: str
+    figure: str
+    unit: str
+    broker: str
+    median: float
+    lowest: float
+    highest: float
+    rounds: int
+    ratio: float | None
+    ratio_lowest: float | None
+    ratio_highest: float | None
+
+    @property
+    def label(self) -> str:
+        """The scenario, with the figure where several are shown."""
+        return f"{self.scenario} {self.figure}" if len(SHOWN.get(self.scenario, ())) > 1 else self.scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """`runs` are the `about` of the files that something was taken from; `costs` holds COST_COLUMNS as text by
+    (scenario, broker), `failures` a sentence each."""
+
+    baseline: str
+    runs: list[dict[str, Any]]
+    rows: list[Row]
+    costs: dict[tuple[str, str], list[str]]
+    failures: list[str]
+
+    @property
+    def brokers(self) -> list[str]:
+        """Names in the order of the runs, the baseline last."""
+        names = dict.fromkeys(each["name"] for run in self.runs for each in run["brokers"])
+        return [name for name in names if name != self.baseline] + [self.baseline]
+
+    def of(self, scenario: str) -> list[Row]:
+        return [row for row in self.rows if row.scenario == scenario]
+
+    def shown(self) -> list[Row]:
+        """The rows of charts and short tables."""
+        kept = []
+        for scenario in dict.fromkeys(row.scenario for row in self.rows):
+            rows = self.of(scenario)
+            names = SHOWN.get(scenario, (rows[0].figure,))
+            kept += [row for name in names for row in rows if row.figure == name]
+        return kept
+
+
+def load(paths: list[Path]) -> Results:
+    """Raises BenchError for a file that is no results file, and for different baselines."""
+    values = [_read(path) for path in paths]
+    baselines = {value["baseline"] for value in values}
+    if len(baselines) != 1:
+        raise BenchError(f"the files have several baselines or none: {', '.join(sorted(baselines))}")
+    [baseline] = baselines
+    source = {each["scenario"]: value for value in values for each in value["outcomes"]}
+    # A scenario that has since been renamed or taken out comes last.
+    order = [name for name in SCENARIOS if name in source] + [name for name in source if name not in SCENARIOS]
+    rows, costs, failures = [], {}, []
+    for scenario in order:
+        value = source[scenario]
+        rows += _rows([each for each in value["summary"] if each["scenario"] == scenario], baseline)
+        outcomes = [each for each in value["outcomes"] if each["scenario"] == scenario]
+        failures += [
+            f"{scenario} on {each['broker']}, round {each['round']}: {each['error']}"
+            for each in outcomes
+            if each["result"] is None
+        ]
+        for broker in dict.fromkeys(each["broker"] for each in outcomes if each["result"]):
+            results = [each["result"] for each in outcomes if each["result"] and each["broker"] == broker]
+            costs[scenario, broker] = costs_of([Result(**each) for each in results])
+    used = [value["about"] for value in values if any(value is each for each in source.values())]
+    return Results(baseline, used, rows, costs, failures)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+        if isinstance(value, dict) and value.keys() >= {"about", "baseline", "summary", "outcomes"}:
+            return value
+    except ValueError as error:
+        raise BenchError(f"{path} is not JSON: {error}") from None
+    raise BenchError(f"{path} is not what `python -m bench --json` writes")
+
+
+def _rows(summaries: list[dict[str, Any]], baseline: str) -> list[Row]:
+    base = {each["figure"]: each["median"] for each in summaries if each["broker"] == baseline}
+    rows = []
+    for each in summaries:
+        edges: list[float] | list[None] = [None, None]
+        reference = base.get(each["figure"])
+        if reference and each["lowest"] and each["highest"]:
+            ratios = [each[end] / reference for end in ("lowest", "highest")]
+            edges = sorted(ratios if each["higher_is_better"] else [1 / ratio for ratio in ratios])
+        names = ("scenario", "figure", "unit", "broker", "median", "lowest", "highest", "rounds", "ratio")
+        rows.append(Row(*(each[name] for name in names), *edges))
+    return rows
+
+
+__all__ = ["COST_COLUMNS", "SHOWN", "Results", "Row", "load"]
