@@ -9,6 +9,7 @@ Not here: what is sent when (`loads.py`).
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import TypeVar
 
 from pamqp import commands, frame
@@ -30,6 +31,7 @@ class Client:
         self._rig = rig
         self._rest = b""
         self.received_bytes = 0
+        self.heard: list[bytes] | None = [] if rig.recording else None
         self.socket = socket.socket()
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             self.socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
@@ -60,6 +62,8 @@ class Client:
             pass
         data = b"".join(pieces)
         self.received_bytes += len(data)
+        if self.heard is not None:
+            self.heard.append(data)
         return data
 
     def close(self) -> None:
@@ -69,7 +73,10 @@ class Client:
         self._rig.turn()
         data = self._rest
         while len(data) < 7 or len(data) < 8 + int.from_bytes(data[3:7]):
-            data += self.socket.recv(READ_BYTES)
+            piece = self.socket.recv(READ_BYTES)
+            if self.heard is not None:
+                self.heard.append(piece)
+            data += piece
             self._rig.turn()
         consumed, _, value = frame.unmarshal(data)
         self._rest = data[consumed:]
@@ -82,6 +89,14 @@ class Publisher(Client):
         super().__init__(rig)
         if confirms:
             self.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+
+    def bind(self, queue: str, exchange: str, keys: Sequence[str]) -> None:
+        binds = [
+            frame.marshal(commands.Queue.Bind(queue=queue, exchange=exchange, routing_key=key, nowait=True), 1)
+            for key in keys
+        ]
+        self.send(b"".join(binds))
+        self.call(commands.Queue.Declare(queue=queue, passive=True), commands.Queue.DeclareOk)
 
 
 class Consumer(Client):

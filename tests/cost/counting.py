@@ -20,10 +20,9 @@ from types import FrameType
 from typing import Any
 
 import trio
-import trio.testing
 
 from tests.cost.loads import BY_NAME, Load
-from tests.cost.rig import Rig, serve
+from tests.cost.rig import Rig, StillClock, serve
 
 TESTS = str(Path(__file__).parents[1])
 ROOT = str(Path(__file__).parents[2]) + "/"
@@ -47,7 +46,7 @@ def _in_trio(work: Callable[[Rig, str], Awaitable[dict[str, float]]], name: str)
             finally:
                 rig.close()
 
-    return trio.run(main, clock=trio.testing.MockClock())
+    return trio.run(main, clock=StillClock())
 
 
 async def _count(rig: Rig, name: str) -> dict[str, float]:
