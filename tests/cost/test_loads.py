@@ -1,0 +1,52 @@
+"""The loads carry what they say that they carry, so that what is counted is the work and not its absence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.core.output import Output
+from tests.cost.clients import Client
+from tests.cost.loads import BY_NAME, KINDS, Load
+from tests.cost.rig import Rig, StillClock, serve
+
+FRAME_MAX = 131_072
+FIRST, MORE = 130, 270
+
+
+def heard(client: Client) -> tuple[int, int]:
+    """Deliveries and confirmed publishes, read by a strict client."""
+    assert client.heard is not None
+    output = Output()
+    events = output.feed(b"".join(client.heard), FRAME_MAX)
+    return sum(event[0] == "deliver" for event in events), output._confirmed[1]
+
+
+@pytest.mark.parametrize("name", [kind.name for kind in KINDS])
+def test_every_message_is_delivered_confirmed_and_acknowledged(name: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        rig = Rig(tmp_path)
+        rig.recording = True
+        kind = BY_NAME[name]
+        load = Load(rig, kind)
+
+        async def work() -> None:
+            await load.run(FIRST)
+            await load.run(MORE)
+
+        await serve(rig, work)
+        messages = FIRST + MORE
+        copies = len(kind.queues) if kind.exchange_type == "fanout" else 1
+        assert sum(heard(consumer)[0] for consumer in load.consumers) == messages * copies
+        confirmed = sum(heard(publisher)[1] for publisher in load.publishers)
+        assert confirmed == (messages if kind.confirms else 0)
+        backlogs = [queue.backlog for queue in rig.node.queues.values()]
+        assert sum(backlog.ready for backlog in backlogs) == 0
+        assert sum(backlog.unacked for backlog in backlogs) == 0, "400 messages are two acks of 200"
+        assert bool(rig.calls["commit"]) == kind.durable
+        load.close()
+        rig.close()
+
+    trio.run(main, clock=StillClock())
