@@ -17,7 +17,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-heavy lint format bench conformance client-suites clean
+.PHONY: help run build test test-heavy lint format bench conformance client-suites cost sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +56,12 @@ conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://... or 
 # SUITE: a name that tests/suites/catalogue.py knows; CHECKOUT: its repository; SUITE_PYTHON: of its own environment.
 client-suites: $(DEV_STAMP) build ## run a client's own test suite on RabbitMQ and amqpd (SUITE=pika CHECKOUT=folder SUITE_PYTHON=...)
 	$(PY) -m tests.suites '$(SUITE)' '$(CHECKOUT)' $(if $(SUITE_PYTHON),--python '$(SUITE_PYTHON)') $(ARGS)
+
+cost: $(DEV_STAMP) build ## count what a message costs, beside the bounds (ARGS: names of loads, --quick, --where)
+	$(PY) -m tests.cost.measure $(ARGS)
+
+sanitize: $(DEV_STAMP) ## run the compiled kernel under gcc's sanitizers, with the fuzz corpus (gcc with libasan)
+	sh scripts/sanitize.sh $(PY)
 
 clean: ## remove what was built and cached; never data
 	rm -rf build dist amqpd/_compiled *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

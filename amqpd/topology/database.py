@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import command
@@ -82,7 +83,7 @@ def open_database(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.C
 
 def driver_of(connection: sa.Connection) -> sqlite3.Connection:
     """The driver's connection under SQLAlchemy's."""
-    driver = connection.connection.dbapi_connection
+    driver: Any = connection.connection.dbapi_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver
 
