@@ -41,7 +41,7 @@ from amqpd.limits import Limits
 from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
 from amqpd.messages import Messages
 from amqpd.methods import METHODS
-from amqpd.node import Node, Read
+from amqpd.node import Node
 from amqpd.notify import notify_ready, notify_stopping
 from amqpd.operations import Operations
 from amqpd.overview import overview
@@ -59,6 +59,7 @@ from amqpd.topology.state import Topology
 from amqpd.topology.store import MetadataStoreError
 from amqpd.topology.sync import TopologySync
 from amqpd.transients import Transients
+from amqpd.world import Read
 
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.

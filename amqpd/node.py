@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mypy_extensions import mypyc_attr
 
@@ -41,7 +41,7 @@ from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, Queu
 from amqpd.topology.state import Topology
 from amqpd.unroutable import Unroutable
 from amqpd.wakes import Wakes
-from amqpd.world import Resume, Services
+from amqpd.world import Read, Resume, Services
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -56,15 +56,6 @@ JOURNAL_BYTES_MAX = 32 * 1024 * 1024
 LETTERS_MAX = 2_000
 # Of the queues that fall due at one instant, so many are looked at in one tick.
 DUE_QUEUES_MAX = 1_000
-
-
-class Read(NamedTuple):
-    """A wish to read the journal's rows first..last of one of the queue's backlogs."""
-
-    queue: Queue
-    lane: Backlog | Timetable
-    first: int
-    last: int
 
 
 Handlers = Mapping[type, Callable[["Channel", Any], None]]

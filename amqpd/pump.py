@@ -27,9 +27,10 @@ from amqpd.congestion import MEASURE_S
 from amqpd.connection import Connection
 from amqpd.kernel import Pieces
 from amqpd.link import Link, is_loopback
-from amqpd.node import Node, Read
+from amqpd.node import Node
 from amqpd.states import Peer, State
 from amqpd.tls_stream import TlsStream
+from amqpd.world import Read
 
 # Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.
 RECEIVE_BYTES_MAX = 256 * 1024

@@ -1,6 +1,6 @@
-"""What the pure rooms ask of the world: the metadata store, log-ins, chance, the log.
+"""What the pure rooms ask of the world: the metadata store, log-ins, chance, the log, reads.
 
-What comes in: nothing. What goes out: `Services`.
+What comes in: nothing. What goes out: `Services`, `Read`.
 Rules: none of it blocks; time is not asked for, it is told (`Node.now_ms`).
 Not here: the answers (`services.py`).
 """
@@ -8,14 +8,26 @@ Not here: the answers (`services.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from amqpd.topology.records import Change, Key
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
+    from amqpd.queues.backlog import Backlog
+    from amqpd.queues.queue import Queue
+    from amqpd.queues.timetable import Timetable
 
 Resume = Callable[[bool], None]
+
+
+class Read(NamedTuple):
+    """A wish to read the journal's rows first..last of one of the queue's backlogs."""
+
+    queue: Queue
+    lane: Backlog | Timetable
+    first: int
+    last: int
 
 
 class Services(Protocol):

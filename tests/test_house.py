@@ -117,6 +117,7 @@ IMPURE = frozenset(
 # What a pure module may import all the same: {(module, import): reason}.
 ALLOWED = {
     ("amqpd.compiled", "os"): "whether what is compiled runs is read from the environment, once, at import",
+    ("amqpd.compiled", "pathlib"): "where that is, before anything else is imported",
 }
 # Names that say nothing; what to write instead is the noun of what is in there.
 BANNED_NAMES = frozenset({"utils", "util", "manager", "helper", "helpers", "misc", "common"})
@@ -127,7 +128,9 @@ LINES_MAX_WITH_REASON = 600
 LINES_MAX_TESTS = 600
 FUNCTION_LINES_MAX = 70
 # Files between the two limits: {path: reason}. A file goes in with its reason, and out when it is cut.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "amqpd/connection.py": "one state machine with its octets, in and out: compiled, its parts are one object",
+}
 # Functions over the limit: {"path:name": lines}. The number only goes down; a new one does not come in.
 LONG_FUNCTIONS: dict[str, int] = {}
 

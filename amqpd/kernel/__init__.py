@@ -19,7 +19,6 @@ if TYPE_CHECKING or KERNEL == "python":
     from amqpd.kernel.reference import (
         INCOMPLETE,
         NAME,
-        PIN_SHARE_MIN,
         Run,
         encode_content,
         encode_deliveries,
@@ -30,7 +29,6 @@ else:
     from amqpd.kernel.compiled import (
         INCOMPLETE,
         NAME,
-        PIN_SHARE_MIN,
         Run,
         encode_content,
         encode_deliveries,
@@ -40,6 +38,7 @@ else:
 
 # They work on the runs of the kernel above.
 from amqpd.kernel.pieces import LARGE_BYTES_MIN, Pieces, content_pieces, delivery_pieces, frame_due
+from amqpd.kernel.reference import PIN_SHARE_MIN
 
 __all__ = [
     "INCOMPLETE",

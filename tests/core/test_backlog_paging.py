@@ -7,8 +7,8 @@ from pamqp import commands
 
 from amqpd.journal.records import JournalDamaged
 from amqpd.limits import Limits
-from amqpd.node import Read
 from amqpd.queues.segment import RUN_BYTES
+from amqpd.world import Read
 from tests.core.harness import Client, Harness
 
 BODY_BYTES = 500

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.compiled import MANIFEST, VARIABLE, KernelError, choose, write_manifest
+from amqpd import KERNEL
+from amqpd.compiled import MANIFEST, ROOMS, VARIABLE, KernelError, choose, write_manifest
 
 
 @pytest.fixture
@@ -75,3 +76,14 @@ def test_the_environment_decides_at_import(value: str) -> None:
     assert found.stdout.startswith("python ")
     assert found.stdout.endswith("node.py\n")
     assert found.stderr == ""
+
+
+@pytest.mark.skipif(KERNEL == "python", reason="nothing is compiled, or not to be used")
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_compiled_room_can_be_the_first_that_is_imported(room: str) -> None:
+    """The rooms import each other in circles, and what is compiled looks into types that may not be there yet."""
+    found = subprocess.run(
+        [sys.executable, "-c", f"import {room} as room; print(room.__file__)"], capture_output=True, text=True
+    )
+    assert found.stderr == ""
+    assert "_compiled" in found.stdout

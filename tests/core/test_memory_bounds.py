@@ -163,8 +163,11 @@ def test_small_messages_that_differ_cost_what_is_counted_for_them(spread: int) -
             harness.step()
     backlog = queue_of(harness).backlog
     assert (backlog.ready, backlog.memory_bytes) == (count, len(published) + count * RUN_BYTES)
-    # The routes of the keys are in it too.
-    assert 0.9 < resident[0] / backlog.memory_bytes < 1.1, f"{(resident[0] - len(published)) / count:.0f} bytes a run"
+    # The routes of the keys are in it too. A compiled run is smaller than what is counted.
+    least = 0.9 if KERNEL == "python" else 0.6
+    assert least < resident[0] / backlog.memory_bytes < 1.1, (
+        f"{(resident[0] - len(published)) / count:.0f} bytes a run"
+    )
     assert (resident[0] - bodies) / count < 250, "above the body"
 
 

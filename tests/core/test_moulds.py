@@ -61,7 +61,7 @@ def test_a_copy_is_what_would_have_been_made(
     first, second = (run_of(body, str(number), properties) for body, number in zip(bodies, numbers, strict=True))
     made = mould(first)
     if made is None:
-        assert len(str(numbers[0])) < 4 or "\x7f" in str(properties)
+        assert len(str(numbers[0])) < 4 or "\\x7f" in str(properties)
         return
     copied = made.copy(second, 0, STATE)
     assert (copied is not None) == (len(str(numbers[0])) == len(str(numbers[1])))
