@@ -30,6 +30,9 @@ build: $(RUN_STAMP) ## compile what is faster compiled, if there is a C compiler
 
 test: $(DEV_STAMP) build ## run the tests, and the conformance suite without what is slow (ARGS: arguments of pytest)
 	$(PY) -m pytest -q -n $(WORKERS) -m 'not slow' $(ARGS)
+	@# And the core on the plain kernel, if what ran above was compiled.
+	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
+	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -n $(WORKERS) tests/core; fi
 
 test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)

@@ -64,12 +64,10 @@ class Pump:
         clock_ms: Callable[[], int],
         alone: Callable[[], bool],
     ) -> None:
-        """`clock_ms`: milliseconds since the epoch, never going back; `alone`: nobody else in the node has anything
-        to do or waits for a thread."""
+        """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one."""
         self.node = node
         self._clock_ms = clock_ms
-        self._earlier = trio.Event()
-        """a queue has to be looked at before `run_wakes` would"""
+        self._earlier = trio.Event()  # a queue has to be looked at before `run_wakes` would
         self._wakes_at_ms: int | None = None
         self._connections_max = connections_max
         self._new_connection_id = new_connection_id
@@ -222,7 +220,8 @@ class Pump:
             if connection.stride and link.tls is None:
                 data: bytes | memoryview = link.receive_large()
             else:
-                data = self._view[: link.socket.recv_into(self._buffer)]
+                size = link.socket.recv_into(self._buffer)
+                data = self._view[:size]
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from amqpd.compiled import ROOMS
+
 ROOT = Path(__file__).parents[1]
 CHECKED = ("amqpd", "tests", "bench", "conformance", "examples")
 
@@ -341,3 +343,14 @@ def test_every_module_says_what_it_is() -> None:
 def test_names_say_something() -> None:
     found = [path for path, _ in sources() if BANNED_NAMES & set(Path(path).with_suffix("").parts)]
     assert not found, "call it after the noun that is in it"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_compiled_room_calls_inside_of_a_slice(room: str) -> None:
+    """mypyc evaluates the bounds of some slices twice: `view[: socket.recv_into(buffer)]` received twice."""
+    path = ROOT / f"{room.replace('.', '/')}.py"
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Slice):
+            inside = [each for bound in (node.lower, node.upper, node.step) if bound for each in ast.walk(bound)]
+            impure = [each for each in inside if isinstance(each, ast.Call | ast.NamedExpr)]
+            assert not impure, f"{path.name}:{impure[0].lineno}: give it a name first"

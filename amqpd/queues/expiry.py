@@ -225,7 +225,8 @@ class Expiring(Segments):
     def settle_doomed(self, first: int, last: int) -> None:
         """Doomed messages first..last are buried."""
         index = bisect_left(self.doomed, first, key=_last)
-        del self.doomed[index : bisect_right(self.doomed, last, lo=index, key=_last)]
+        end = bisect_right(self.doomed, last, lo=index, key=_last)
+        del self.doomed[index:end]
 
     def not_doomed(self, first: int, last: int) -> list[tuple[int, int]]:
         """Parts of first..last, at or behind the cursor."""
