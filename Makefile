@@ -32,7 +32,7 @@ test: $(DEV_STAMP) build ## run the tests, and the conformance suite without wha
 	$(PY) -m pytest -q -n $(WORKERS) -m 'not slow' $(ARGS)
 	@# And the core on the plain kernel, if what ran above was compiled.
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
-	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -n $(WORKERS) tests/core; fi
+	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -n $(WORKERS) tests/core tests/shell/test_link.py; fi
 
 test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)

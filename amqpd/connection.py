@@ -31,7 +31,7 @@ from pamqp.exceptions import (
 from amqpd.channels import Channel
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.intake import Intake
-from amqpd.kernel import LARGE_BYTES_MIN, Pieces, frame_due, scan_acks, scan_publishes
+from amqpd.kernel import LARGE_BYTES_MIN, Pieces, frame_due, publish_due, scan_acks, scan_publishes
 from amqpd.liveness import Liveness
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import closes, connection_method
@@ -191,7 +191,8 @@ class Connection:
                                 self._waits = 0
                                 continue
                             self._waits += 1
-                            if end - pos <= WAIT_BYTES_MAX and self._waits <= WAITS_MAX:
+                            due = publish_due(data, pos, end)
+                            if due <= WAIT_BYTES_MAX and self._waits <= WAITS_MAX:
                                 self._due = frame_due(data, pos, end)
                                 break
                         self._waits = 0
@@ -286,7 +287,7 @@ class Connection:
         if self.outbox_bytes > self.node.limits.outbox_bytes_max:
             self._outbox_filled()
 
-    def write_all(self, pieces: list[bytes | bytearray], nbytes: int) -> None:
+    def write_all(self, pieces: Pieces, nbytes: int) -> None:
         """As `write`, of pieces that have so many bytes together."""
         if not self.outbox:
             self.node.touched[self] = None

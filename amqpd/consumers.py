@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 from pamqp import commands
 
-from amqpd.kernel import LARGE_BYTES_MIN, Run, delivery_pieces, encode_deliveries
+from amqpd.kernel import LARGE_BYTES_MIN, Pieces, Run, delivery_pieces, encode_deliveries
 from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.queue import Queue
 
@@ -106,20 +106,27 @@ class Consumer:
         connection, channel_id, consumer_tag = channel.connection, channel.id, self.tag_bytes
         frame_max, room = connection.frame_max, connection.node.limits.outbox_bytes_max - connection.outbox_bytes
         first = tag = channel.next_tag
-        nbytes = 0
-        frames: list[bytes | bytearray] = []
+        nbytes = taken = 0
+        frames: Pieces = []
         for run in runs:
-            encoded = encode_deliveries(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
-            frames.append(encoded)
-            nbytes += len(encoded)
+            if run.body_size < LARGE_BYTES_MIN:
+                encoded = encode_deliveries(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
+                frames.append(encoded)
+                nbytes += len(encoded)
+            else:
+                pieces = delivery_pieces(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
+                frames += pieces
+                nbytes += sum([len(piece) for piece in pieces])
+                connection.outbox_large = True
             tag += run.count
+            taken += 1
             if nbytes > room:
                 break  # the outbox is full now
         channel.next_tag = tag
         connection.write_all(frames, nbytes)
         if not self.no_ack:
             self._await_acks(first, tag - first, seq)
-        return len(frames)
+        return taken
 
     def _await_acks(self, tag: int, count: int, seq: int) -> None:
         channel = self.channel

@@ -37,7 +37,7 @@ else:
     )
 
 # They work on the runs of the kernel above.
-from amqpd.kernel.pieces import LARGE_BYTES_MIN, Pieces, content_pieces, delivery_pieces, frame_due
+from amqpd.kernel.pieces import LARGE_BYTES_MIN, Pieces, content_pieces, delivery_pieces, frame_due, publish_due
 from amqpd.kernel.reference import PIN_SHARE_MIN
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "encode_content",
     "encode_deliveries",
     "frame_due",
+    "publish_due",
     "scan_acks",
     "scan_publishes",
 ]

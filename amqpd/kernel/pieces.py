@@ -25,6 +25,7 @@ LARGE_BYTES_MIN = 16 * 1024
 _HEAD = Struct(">BHI")
 _CHANNEL_SIZE = Struct(">HI")
 _SIZE = Struct(">I")
+_BODY_SIZE = Struct(">Q")
 _HEAD_BYTES = 7
 _pack_tag = Struct(">Q").pack
 _DELIVER = b"\x00\x3c\x00\x3c"
@@ -66,6 +67,18 @@ def frame_due(data: bytes, pos: int, end: int) -> int:
         if at > end:
             return at - pos
     return at - pos + _HEAD_BYTES
+
+
+def publish_due(data: bytes, pos: int, end: int) -> int:
+    """How many bytes at least the publish takes that begins at `pos` and is not whole: with its body, when its
+    content header is there to say how large that is."""
+    if end - pos < _HEAD_BYTES:
+        return end - pos
+    header_at: int = pos + _SIZE.unpack_from(data, pos + 3)[0] + FRAME_OVERHEAD_BYTES
+    if end - header_at < _HEAD_BYTES + 12:
+        return end - pos
+    body_size: int = _BODY_SIZE.unpack_from(data, header_at + _HEAD_BYTES + 4)[0]
+    return max(end - pos, header_at - pos + body_size)
 
 
 def _worth_it(run: Run, frame_max: int) -> bool:

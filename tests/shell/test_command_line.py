@@ -119,13 +119,11 @@ def test_help_and_version_import_no_command() -> None:
 
 
 def test_version_says_which_kernel(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = types.ModuleType("amqpd.kernel")
-    kernel.NAME = "python"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "amqpd.kernel", kernel)
-    monkeypatch.setattr(amqpd, "kernel", kernel, raising=False)
+    monkeypatch.setattr(amqpd, "KERNEL", "python")
+    monkeypatch.setattr(amqpd, "KERNEL_REASON", "it was asked for")
     monkeypatch.setattr(amqpd, "__version__", "1.2.3", raising=False)
     code, out, _ = run(capsys, "--version")
-    assert (code, out) == (0, "amqpd 1.2.3 (kernel: python)\n")
+    assert (code, out) == (0, "amqpd 1.2.3 (kernel: python, for it was asked for)\n")
 
 
 def served(stand_in: Callable[[Serve], None]) -> list[Settings]:
