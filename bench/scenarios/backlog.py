@@ -4,18 +4,17 @@ What comes in: a setting. What goes out: messages per second over both phases, e
 broker's resident memory when the queue is full. Rules: 1. a number of messages, not of seconds; 2. confirms
 with a window of 2000 while filling, automatic acks while draining, transient messages of 100 bytes; 3. bytes
 a message are only told of a fresh process: one that has served has freed memory to fill first.
-Not here: what waits on disk over a restart (`restart.py`).
+Not here: the phases (`phases.py`), what waits on disk over a restart (`restart.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.clock import now
 from bench.crew import Crew
-from bench.errors import BenchError
 from bench.scenarios.base import Figure, Result, Scenario, Setting
-from bench.scenarios.cost import look, result_of
+from bench.scenarios.cost import look
+from bench.scenarios.phases import fill_and_drain
 from bench.topology import Topology
 
 PHASE_SECONDS_MIN = 600.0
@@ -34,37 +33,16 @@ class Backlog:
         phase_s = max(PHASE_SECONDS_MIN, messages / MESSAGES_PER_SECOND_MIN)
         empty = look(setting.pid)
         with Topology(setting.url) as topology, Crew() as crew:
-            queue = topology.queue()
-            publisher = {"keys": [queue], "body_bytes": 100, "window": 2000, "messages": messages}
-            feeder = crew.start("publish", url=setting.url, ring_messages=1024, **publisher)
-            first = look(setting.pid)
-            crew.go(first.at, first.at + phase_s)
-            (filled,) = crew.expect("stopped", [feeder], phase_s)
-            full = look(setting.pid)
-            if filled["published"] != messages or topology.messages(queue) != messages:
-                raise BenchError(
-                    f"{filled['published']} of {messages} confirmed, {topology.messages(queue)} in the queue"
-                )
-            eater = crew.start("consume", url=setting.url, queues=[[queue]], subscribe_on_go=True)
-            eater.tell("go", start=now(), stop=now())
-            eater.tell("total", totals=[messages])
-            (drained,) = crew.expect("done", [eater], phase_s)
-            last = look(setting.pid)
-            feeder.tell("finish")
-            crew.expect("done", [feeder], phase_s)
-        phases = {"publish": filled, "consume": drained}
-        figures = [
-            Figure("rate", messages / sum(phase["seconds"] for phase in phases.values()), "msg/s"),
-            Figure("fill", messages / filled["seconds"], "msg/s"),
-            Figure("drain", messages / drained["seconds"], "msg/s"),
-        ]
+            phases = fill_and_drain(setting, topology, crew, messages, body_bytes=100, phase_s=phase_s)
+        full = phases.full
+        both_s = phases.filled["seconds"] + phases.drained["seconds"]
+        figures = [Figure("rate", messages / both_s, "msg/s"), *phases.rates()]
         if full.broker is not None:
             figures.append(Figure("full", full.broker.rss_bytes / 1e6, "MB", higher_is_better=False))
         if full.broker is not None and empty.broker is not None and self.fresh:
             grown = (full.broker.rss_bytes - empty.broker.rss_bytes) / messages
             figures.append(Figure("a message", max(0.0, grown), "bytes", higher_is_better=False))
-        counts = {"published": messages, "confirmed": filled["confirmed"], "received": drained["received"]}
-        return result_of(figures, phases, messages, first, last, counts)
+        return phases.result(figures)
 
 
 SCENARIOS = [

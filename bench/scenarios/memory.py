@@ -6,21 +6,18 @@ per second that came and went. Rules: 1. Transient messages of 16 bytes in one q
 2000), so that what is counted as full has been taken in. 2. What is resident is counted above what the broker needed
 before the first message, for the bytes per message; as a whole for the megabytes. 3. Every message is received once,
 in order (`roles/consume.py`).
-Not here: messages of common size (`backlog.py`), connections (`control.py`).
+Not here: the phases (`phases.py`), messages of common size (`backlog.py`), connections (`control.py`).
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass
 
-from bench.clock import now
 from bench.crew import Crew
-from bench.errors import BenchError
 from bench.proc import usage_of
 from bench.scenarios.base import Figure, Result, Scenario, Setting
-from bench.scenarios.cost import look, result_of
+from bench.scenarios.phases import fill_and_drain
 from bench.topology import Topology
 
 BODY_BYTES = 16
@@ -64,42 +61,27 @@ class SmallMessages:
     def __call__(self, setting: Setting) -> Result:
         messages = max(MESSAGES_MIN, round(self.messages * setting.scale))
         with Topology(setting.url) as topology, Crew() as crew, Peak(setting.pid) as peak:
-            queue = topology.queue()
-            publisher = {"keys": [queue], "body_bytes": BODY_BYTES, "window": 2000, "messages": messages}
-            feeder = crew.start("publish", url=setting.url, ring_messages=1024, **publisher)
-            first = look(setting.pid)
-            crew.go(first.at, first.at + PHASE_SECONDS_MAX)
-            (filled,) = crew.expect("stopped", [feeder], PHASE_SECONDS_MAX)
-            full = look(setting.pid)
-            if filled["published"] != messages or topology.messages(queue) != messages:
-                raise BenchError(
-                    f"{filled['published']} of {messages} confirmed, {topology.messages(queue)} in the queue"
-                )
-            eater = crew.start("consume", url=setting.url, queues=[[queue]], subscribe_on_go=True)
-            eater.tell("go", start=now(), stop=now())
-            eater.tell("total", totals=[messages])
-            (drained,) = crew.expect("done", [eater], PHASE_SECONDS_MAX)
-            last = look(setting.pid)
-            time.sleep(EMPTY_SECONDS)
-            empty = look(setting.pid)
-            feeder.tell("finish")
-            crew.expect("done", [feeder], PHASE_SECONDS_MAX)
-        phases = {"publish": filled, "consume": drained}
-        figures = [
-            Figure("fill", messages / filled["seconds"], "msg/s"),
-            Figure("drain", messages / drained["seconds"], "msg/s"),
-        ]
-        if first.broker is not None and full.broker is not None and empty.broker is not None:
-            each = (full.broker.rss_bytes - first.broker.rss_bytes) / messages - BODY_BYTES
+            phases = fill_and_drain(
+                setting,
+                topology,
+                crew,
+                messages,
+                body_bytes=BODY_BYTES,
+                phase_s=PHASE_SECONDS_MAX,
+                rest_s=EMPTY_SECONDS,
+            )
+        first, full, empty = phases.first.broker, phases.full.broker, phases.rested.broker
+        figures = phases.rates()
+        if first is not None and full is not None and empty is not None:
+            each = (full.rss_bytes - first.rss_bytes) / messages - BODY_BYTES
             figures = [
-                Figure("full", full.broker.rss_bytes / 1e6, "MB", higher_is_better=False),
+                Figure("full", full.rss_bytes / 1e6, "MB", higher_is_better=False),
                 Figure("peak", peak.rss_bytes / 1e6, "MB", higher_is_better=False),
-                Figure("empty", empty.broker.rss_bytes / 1e6, "MB", higher_is_better=False),
+                Figure("empty", empty.rss_bytes / 1e6, "MB", higher_is_better=False),
                 Figure("each above body", each, "B", higher_is_better=False),
                 *figures,
             ]
-        counts = {"published": messages, "confirmed": filled["confirmed"], "received": drained["received"]}
-        return result_of(figures, phases, messages, first, last, counts)
+        return phases.result(figures)
 
 
 SCENARIOS = [
