@@ -11,12 +11,12 @@ Not here: measuring (`runner.py`), writing results (`report.py`).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.report import COST_COLUMNS, costs_of
+from bench.report import COST_COLUMNS, Summary, costs_of
 from bench.scenarios import SCENARIOS, Result
 
 # What a scenario is known by in charts and short tables; where nothing is said, its first figure.
@@ -28,18 +28,9 @@ SHOWN: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One figure of one scenario on one broker. The ratios are None where the baseline has no figure."""
+class Row(Summary):
+    """A summary with the spread of its ratio. The ratios are None where the baseline has no figure."""
 
-    scenario: str
-    figure: str
-    unit: str
-    broker: str
-    median: float
-    lowest: float
-    highest: float
-    rounds: int
-    ratio: float | None
     ratio_lowest: float | None
     ratio_highest: float | None
 
@@ -125,8 +116,7 @@ def _rows(summaries: list[dict[str, Any]], baseline: str) -> list[Row]:
         if reference and each["lowest"] and each["highest"]:
             ratios = [each[end] / reference for end in ("lowest", "highest")]
             edges = sorted(ratios if each["higher_is_better"] else [1 / ratio for ratio in ratios])
-        names = ("scenario", "figure", "unit", "broker", "median", "lowest", "highest", "rounds", "ratio")
-        rows.append(Row(*(each[name] for name in names), *edges))
+        rows.append(Row(*(each[field.name] for field in fields(Summary)), *edges))
     return rows
 
 
