@@ -14,8 +14,6 @@ import argparse
 import base64
 import hashlib
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any
 
 from bench.brokers.private_amqpd import PrivateAmqpd
 from bench.brokers.private_rabbitmq import PrivateRabbitmq, find_rabbitmq
+from bench.brokers.processes import said_by
 from bench.clock import now
 from bench.crew import ROOT
 from bench.errors import BenchError
@@ -100,12 +99,10 @@ def hashed(password: str) -> str:
 def timed(what: str, line: list[str], environment: dict[str, str]) -> tuple[float, str]:
     """Seconds of a command, from start to end, and what it wrote. Raises BenchError when it fails."""
     began = now()
-    done = subprocess.run(line, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    said = said_by(line, environment, failure=f"{what} failed")
     seconds = now() - began
-    if done.returncode:
-        raise BenchError(f"{what} failed: {done.stderr.strip()[-500:]}")
     print(f"{what:32} {seconds:8.2f} s")
-    return seconds, done.stdout
+    return seconds, said
 
 
 def measure_amqpd(file: Path, work: Path) -> float:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.brokers.base import free_port
+from bench.brokers.processes import free_port
 from bench.clock import now
 from bench.crew import Crew
 from bench.errors import BenchError

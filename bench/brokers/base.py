@@ -1,17 +1,15 @@
 """What the private brokers have in common: ports, directories, the wait until they accept, the end.
 
 What comes in: a command and its environment. What goes out: a `Broker`. Rules: 1. the process gets a session
-of its own, so that a shell script in front of the real process is ended together with it; 2. SIGTERM first,
-SIGKILL after a deadline; 3. what the broker wrote is shown when it does not start.
-Not here: the commands themselves (`private_rabbitmq.py`, `private_amqpd.py`).
+of its own, which ends with the context; 2. a restart waits for the broker to end by itself; 3. what the broker wrote
+is shown when it does not start.
+Not here: the commands themselves (`private_rabbitmq.py`, `private_amqpd.py`), sessions (`processes.py`).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from urllib.parse import quote
 
 import psutil
 
+from bench.brokers.processes import end_session, free_port, start_session
 from bench.clock import now
 from bench.errors import BenchError
 from bench.scenarios.base import Restarted
@@ -29,7 +28,6 @@ from bench.tls import make_certificate
 from bench.wire import Wire
 
 START_SECONDS_MAX = 90.0
-STOP_SECONDS_MAX = 20.0
 RESTART_STOP_SECONDS_MAX = 180.0
 """A broker may write everything that it has in memory when it is asked to stop."""
 RETRY_SECONDS = 0.1
@@ -112,15 +110,7 @@ class PrivateBroker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         with (self.directory / "output").open("ab") as output:
-            return subprocess.Popen(
-                self.command(),
-                env={**os.environ, **self.environment()},
-                cwd=self.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            return start_session(self.command(), self.environment(), output=output, directory=self.directory)
 
     def __enter__(self) -> Broker:
         try:
@@ -164,31 +154,6 @@ class PrivateBroker:
             self._process = None
         self.clean()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def end_session(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM to the process group that `process` leads, SIGKILL to what is left after the deadline."""
-    group = process.pid  # start_new_session made it the leader of a group with its own id
-    for number, wait_s in ((signal.SIGTERM, STOP_SECONDS_MAX), (signal.SIGKILL, 5.0)):
-        try:
-            os.killpg(group, number)
-        except ProcessLookupError:
-            break
-        deadline = now() + wait_s
-        while now() < deadline:
-            process.poll()
-            try:
-                os.killpg(group, 0)
-            except ProcessLookupError:
-                break
-            sleep(0.05)
-    process.wait()
-
-
-def free_port() -> int:
-    """A port that was free a moment ago, on loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def file_system_of(path: str | None) -> str:

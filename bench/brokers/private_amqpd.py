@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
 from bench.brokers.base import PrivateBroker
+from bench.brokers.processes import said_by
 from bench.crew import ROOT
 from bench.errors import BenchError
 
@@ -43,17 +43,9 @@ class PrivateAmqpd(PrivateBroker):
             raise BenchError(f"the {self._kernel} kernel was asked for, but this is {self._said}")
 
     def _version_text(self) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "amqpd", "--version"],
-            env={**os.environ, **self.environment()},
-            capture_output=True,
-            text=True,
-            timeout=VERSION_SECONDS_MAX,
-            check=False,
-        )
-        if done.returncode:
-            raise BenchError(f"amqpd does not start: {(done.stderr or done.stdout).strip()[-500:]}")
-        return done.stdout.strip()
+        command = [sys.executable, "-m", "amqpd", "--version"]
+        failure = "amqpd does not start"
+        return said_by(command, self.environment(), failure=failure, seconds_max=VERSION_SECONDS_MAX)
 
     def version(self, said: str) -> str:
         return self._said.removeprefix("amqpd ") or said

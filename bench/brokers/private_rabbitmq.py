@@ -15,7 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from bench.brokers.base import PrivateBroker, end_session, free_port
+from bench.brokers.base import PrivateBroker
+from bench.brokers.processes import completed, end_session, free_port, said_by, start_session
 from bench.errors import BenchError
 
 _SCRIPTS = (
@@ -47,22 +48,13 @@ def install_rabbitmq() -> str:
     if guard:
         _POLICY.write_text("#!/bin/sh\nexit 101\n")
         _POLICY.chmod(0o755)
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    environment = {"DEBIAN_FRONTEND": "noninteractive"}
     install = [apt_get, "install", "-y", "--no-install-recommends", "rabbitmq-server"]
     try:
-        for command in ([apt_get, "update"], install):
-            done = subprocess.run(
-                command,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=INSTALL_SECONDS_MAX,
-                check=False,
-            )
-        if done.returncode:
-            raise BenchError(f"apt-get cannot install rabbitmq-server: {(done.stderr or done.stdout).strip()[-500:]}")
-    except subprocess.TimeoutExpired as error:
-        raise BenchError(f"apt-get took more than {INSTALL_SECONDS_MAX:g} s") from error
+        # Whether the lists could be renewed is seen by what is installed from them.
+        completed([apt_get, "update"], environment, INSTALL_SECONDS_MAX)
+        failure = "apt-get cannot install rabbitmq-server"
+        said_by(install, environment, failure=failure, seconds_max=INSTALL_SECONDS_MAX)
     finally:
         if guard:
             _POLICY.unlink()
@@ -99,13 +91,7 @@ class PrivateRabbitmq(PrivateBroker):
         (self.directory / "rabbitmq.conf").write_text(self._configuration())
         (self.directory / "enabled_plugins").write_text("[].\n")
         # In the foreground: one that the node starts would be a daemon that outlives it.
-        self._epmd = subprocess.Popen(
-            [epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._epmd = start_session([epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)])
 
     def _configuration(self) -> str:
         files = self.certificate
