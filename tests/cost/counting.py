@@ -14,7 +14,7 @@ import tempfile
 import tracemalloc
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -115,24 +115,28 @@ def still() -> Iterator[None]:
 
 
 @contextmanager
-def _profiled(counts: Counter[str]) -> Iterator[None]:
-    def profile(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            if not frame.f_code.co_filename.startswith(TESTS):
-                counts["functions"] += 1
-        elif event == "c_call" and not frame.f_code.co_filename.startswith(TESTS):
-            counts["builtins"] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
+def _hooked(hook: object, get: Callable[[], object], put: Callable[[Any], None]) -> Iterator[None]:
+    """`hook` instead of the one that `get` finds, which `put` brings back afterwards."""
+    before = get()
+    put(hook)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        put(before)
 
 
-@contextmanager
-def _traced(counts: Counter[str], apart: bool = False) -> Iterator[None]:
+def _profiled(counts: Counter[str]) -> AbstractContextManager[None]:
+    """Count calls: `functions` of Python, and `builtins`."""
+    kinds = {"call": "functions", "c_call": "builtins"}
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        if event in kinds and not frame.f_code.co_filename.startswith(TESTS):
+            counts[kinds[event]] += 1
+
+    return _hooked(profile, sys.getprofile, sys.setprofile)
+
+
+def _traced(counts: Counter[str], apart: bool = False) -> AbstractContextManager[None]:
     """Count opcodes; with `apart`, by the function that they are of."""
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -148,12 +152,7 @@ def _traced(counts: Counter[str], apart: bool = False) -> Iterator[None]:
             counts[f"{_short(code.co_filename)}:{code.co_qualname}" if apart else "opcodes"] += 1
         return opcode
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+    return _hooked(trace, sys.gettrace, sys.settrace)
 
 
 def _short(path: str) -> str:
