@@ -32,7 +32,8 @@ from tests.core.harness import Client, Harness
 from tests.core.invariants import check_bounds, check_node
 from tests.core.mutations import mutated
 from tests.core.output import Event, Output
-from tests.core.sessions import CLASSIC_ARGUMENTS, EXCHANGE_TYPES, QUEUE_ARGUMENTS, QUORUM_ARGUMENTS, Session
+from tests.core.session_choices import CLASSIC_ARGUMENTS, EXCHANGE_TYPES, QUEUE_ARGUMENTS, QUORUM_ARGUMENTS
+from tests.core.sessions import Session
 
 STREAMS = int(os.environ.get("AMQPD_FUZZ_STREAMS", "1500"))
 FIRST = int(os.environ.get("AMQPD_FUZZ_FIRST", "0"))
