@@ -1,61 +1,29 @@
-"""What a client may make the broker hold is bounded, whatever it leaves undone (RELIABILITY 16, 17; DESIGN 3 and 8).
+"""What the broker keeps for clients is bounded: messages, caches, times (RELIABILITY 16, 17; DESIGN 3 and 8).
 
 Memory is counted twice where it can be: by the machine's own accounting, and by tracemalloc, which knows nothing of
-it. Resident memory of a whole broker is measured in `tests/faults/test_memory.py`.
+it. Clients that do not read are in `test_unread_answers.py`, those that leave something undone in
+`test_half_done.py`; resident memory of a whole broker is measured in `tests/faults/test_memory.py`.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import struct
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import islice
 
 import pytest
-from pamqp import body, commands, frame, header
+from pamqp import commands, frame
 
-from amqpd import KERNEL, publishing
+from amqpd import KERNEL
 from amqpd.exchanges.sublist import CACHE_ENTRIES_MAX as SUBLIST_ENTRIES_MAX
-from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX
 from amqpd.histories import EXCHANGE_BYTES_MAX
-from amqpd.intake import HELD_BYTES_MAX
-from amqpd.limits import Limits
-from amqpd.methods import basic
 from amqpd.properties import CACHE_ENTRIES_MAX, PropertiesReader
-from amqpd.publishing import ROUTE_BYTES, ROUTES_BYTES_MAX, TX_BYTES_MAX
-from amqpd.queues.queue import Queue
+from amqpd.publishing import ROUTE_BYTES, ROUTES_BYTES_MAX
 from amqpd.queues.segment import RUN_BYTES
-from amqpd.states import State
-from tests.core.harness import PROTOCOL_HEADER, Client, Harness, publish_bytes
+from tests.core.harness import Client, Harness, publish_bytes
 from tests.core.invariants import check_node
+from tests.core.resident import MIB, RECEIVE_BYTES, ROOMY, queue_of, traced
 
 MESSAGES = 2_000_000 if os.environ.get("AMQPD_HEAVY") else 300_000
-KIB, MIB = 1024, 1024 * 1024
-# As the pump reads.
-RECEIVE_BYTES = 256 * KIB
-ROOMY = Limits(queue_memory_bytes=1024 * MIB, backlog_memory_bytes=1024 * MIB, outbox_bytes_max=1024 * MIB)
-
-
-@contextmanager
-def traced() -> Iterator[list[int]]:
-    """The number of bytes that are allocated in the block and still there at its end."""
-    gc.collect()
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    result: list[int] = []
-    try:
-        yield result
-        gc.collect()
-        result.append(tracemalloc.get_traced_memory()[0] - before)
-    finally:
-        tracemalloc.stop()
-
-
-def queue_of(harness: Harness, name: str = "q") -> Queue:
-    return harness.node.queues["/", name]
 
 
 def ack(tag: int, multiple: bool = False) -> bytes:
@@ -214,291 +182,6 @@ def test_the_topic_exchanges_cache_is_bounded() -> None:
     for number in range(SUBLIST_ENTRIES_MAX * 2):
         harness.topology.vhosts["/"].route("amq.topic", f"a.{number}")
     assert matcher.statistics().num_cache <= SUBLIST_ENTRIES_MAX
-
-
-# Clients that do not read
-
-SMALL_OUTBOX = Limits(outbox_bytes_max=256 * KIB)
-
-
-def test_deliveries_stop_for_a_consumer_that_does_not_read_and_go_on_later() -> None:
-    harness = Harness(SMALL_OUTBOX)
-    publisher, consumer = harness.client(), harness.client()
-    publisher.declare("q")
-    consumer.consume("q", no_ack=True)
-    one = publish_bytes(bytes(1000), "q")
-    count = 0
-    for _ in range(40):
-        publisher.connection.receive(one * 100)
-        harness.step()
-        count += 100
-    waiting = queue_of(harness).backlog.ready
-    # One run more than the bound may be in the outbox: it is delivered whole.
-    held = sum(map(len, consumer.connection.outbox))
-    assert held <= SMALL_OUTBOX.outbox_bytes_max + 110 * len(one)
-    assert waiting > count / 2
-    consumer.connection.sent(held * 2 // 3)
-    harness.step()
-    assert queue_of(harness).backlog.ready == waiting, "it goes on before there is room"
-    assert len(consumer.bodies()) == count - waiting
-    harness.step()
-    received = count - waiting
-    while queue_of(harness).backlog.ready or consumer.connection.outbox:
-        received += len(consumer.bodies())
-        harness.step()
-    assert received == count
-
-
-COMMANDS = {
-    "queue.declare passive": frame.marshal(commands.Queue.Declare(queue="q", passive=True), 1),
-    "basic.get": frame.marshal(commands.Basic.Get(queue="q", no_ack=False), 1)
-    + frame.marshal(commands.Basic.Nack(0, True, True), 1),
-    "basic.get of an empty queue": frame.marshal(commands.Basic.Get(queue="empty"), 1),
-    "publish that comes back": publish_bytes(b"x", "nowhere", mandatory=True),
-    "channel.flow": frame.marshal(commands.Channel.Flow(True), 1),
-}
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_client_that_does_not_read_its_answers_is_not_read_any_more(command: str) -> None:
-    """Each answer to a basic.get of 20 bytes is 50 kB here: without a bound inside of a buffer it would be 300 MB."""
-    harness = Harness(SMALL_OUTBOX)
-    other, client = harness.client(), harness.client()
-    other.declare("q")
-    other.declare("empty")
-    other.publish(bytes(50_000), "q")
-    data = COMMANDS[command] * (RECEIVE_BYTES // len(COMMANDS[command]))
-    sent = 0
-    while not client.connection.reading_paused:
-        client.connection.receive(data)
-        harness.step()
-        sent += len(data)
-        # One answer more than the bound, or what one run of publishes brings back.
-        held = sum(map(len, client.connection.outbox))
-        assert held <= 2 * SMALL_OUTBOX.outbox_bytes_max + 2 * RECEIVE_BYTES
-        assert len(client.connection._rest) <= len(data)
-        assert sent < 20 * MIB, "it is read on and on"
-    assert other.declare("q", passive=True).message_count in (0, 1)
-    # It reads: all of what it sent is answered.
-    connection, answers = client.connection, 0
-    while connection.outbox:
-        answers += b"".join(connection.outbox).count(b"\xce\x01\0\x01") + 1
-        connection.outbox = []
-        connection.sent(0)
-        harness.step()
-    assert not connection.reading_paused
-    assert not connection._rest
-    assert answers > 0
-    assert not harness.bugs
-    check_node(harness.node)
-
-
-def test_answers_of_held_frames_wait_for_the_client_too() -> None:
-    """Frames that a suspended channel held are as many gets as frames of a buffer."""
-    harness = Harness(SMALL_OUTBOX)
-    other, client = harness.client(), harness.client()
-    other.declare("q")
-    other.publish(bytes(50_000), "q")
-    harness.automatic = False
-    client.connection.receive(frame.marshal(commands.Queue.Declare(queue="new"), 1))
-    client.connection.receive(COMMANDS["basic.get"] * 2000)
-    client.connection.receive(publish_bytes(b"last", "q"))
-    harness.automatic = True
-    harness.step()
-    connection = client.connection
-    assert sum(map(len, connection.outbox)) <= 2 * SMALL_OUTBOX.outbox_bytes_max + 60_000
-    assert connection.reading_paused
-    got = 0
-    while connection.outbox:
-        got += b"".join(connection.outbox).count(b"\x00\x3c\x00\x47")
-        connection.outbox = []
-        connection.sent(0)
-        harness.step()
-        check_node(harness.node)
-    assert got == 2000
-    assert queue_of(harness).backlog.ready == 2, "what was published behind the gets"
-    assert connection.intake.held_bytes == 0
-
-
-def test_a_close_behind_answers_that_are_not_read_comes_in_its_turn() -> None:
-    harness = Harness(SMALL_OUTBOX)
-    other, client = harness.client(), harness.client()
-    other.declare("q")
-    other.publish(bytes(50_000), "q")
-    harness.automatic = False
-    client.connection.receive(frame.marshal(commands.Queue.Declare(queue="new"), 1))
-    client.connection.receive(COMMANDS["basic.get"] * 100)
-    client.connection.receive(frame.marshal(commands.Connection.Close(200, "", 0, 0), 0))
-    harness.automatic = True
-    harness.step()
-    assert client.connection.state is State.RUNNING
-    got = b""
-    while client.connection.outbox:
-        got += b"".join(client.connection.outbox)
-        client.connection.outbox = []
-        client.connection.sent(0)
-        harness.step()
-    assert got.count(b"\x00\x3c\x00\x47") == 100
-    assert got.endswith(frame.marshal(commands.Connection.CloseOk(), 0))
-    assert client.connection.state is State.CLOSED
-
-
-# Things half done
-
-
-def test_a_body_in_many_frames_takes_no_more_than_its_size() -> None:
-    """9 octets on the wire for each octet of the body; an object for each of them would be hundreds."""
-    harness = Harness(ROOMY)
-    client = harness.client()
-    client.declare("q")
-    size = 50_000
-    start = frame.marshal(commands.Basic.Publish(routing_key="q"), 1)
-    start += frame.marshal(header.ContentHeader(0, size, commands.Basic.Properties()), 1)
-    piece = frame.marshal(body.ContentBody(b"x"), 1) * 5_000
-    with traced() as resident:
-        client.connection.receive(start)
-        for _ in range(size // 5_000 - 1):
-            client.connection.receive(piece)
-    assert resident[0] < 2 * size, f"{resident[0]} bytes for {size} of a body"
-    client.raw(piece)
-    assert queue_of(harness).backlog.ready == 1
-    client.send(commands.Basic.Get(queue="q", no_ack=True))
-    (message,) = client.messages()
-    assert message.body == b"x" * size
-
-
-def test_a_body_that_has_only_begun_is_stopped_by_the_memory_alarm() -> None:
-    harness = Harness()
-    client = harness.client()
-    harness.node.set_alarm("memory", True)
-    start = frame.marshal(commands.Basic.Publish(routing_key="q"), 1)
-    start += frame.marshal(header.ContentHeader(0, 100 * MIB, commands.Basic.Properties()), 1)
-    client.raw(start + frame.marshal(body.ContentBody(bytes(100_000)), 1) * 2)
-    assert client.connection.reading_paused
-    client.expect(commands.Connection.Blocked)
-
-
-def test_what_a_suspended_channel_holds_is_bounded_also_for_frames_without_content() -> None:
-    harness = Harness(automatic=False)
-    harness.automatic = True
-    client = harness.client()
-    harness.automatic = False
-    client.connection.receive(frame.marshal(commands.Queue.Declare(queue="q"), 1))
-    empty = frame.marshal(body.ContentBody(b""), 1)
-    with traced() as resident:
-        received = 0
-        while not client.connection.reading_paused:
-            client.connection.receive(empty * 1000)
-            received += 1000
-            assert received * len(empty) < 10 * MIB, "it is read on and on"
-    assert resident[0] < 3 * HELD_BYTES_MAX
-
-
-@pytest.mark.skipif(KERNEL != "python", reason="counts calls of a method that compiled rooms call directly")
-def test_the_rest_of_a_frame_that_comes_octet_by_octet_is_not_copied_for_each() -> None:
-    """A frame of the largest size, the last of it in single octets: one buffer grows, and is looked into once."""
-    harness = Harness()
-    client = harness.client()
-    client.declare("q")
-    connection = client.connection
-    data = publish_bytes(bytes(131_000), "q")
-    connection.receive(data[:120_000])
-    looked = 0
-    consume = connection._consume
-
-    def counted(data: bytes, pos: int) -> None:
-        nonlocal looked
-        looked += 1
-        consume(data, pos)
-
-    connection._consume = counted  # type: ignore[method-assign]
-    for octet in data[120_000:]:
-        connection.receive(bytes((octet,)))
-    harness.step()
-    assert queue_of(harness).backlog.ready == 1
-    assert looked < 30, f"{looked} looks for {len(data) - 120_000} octets"
-
-
-def test_a_transaction_is_bounded() -> None:
-    harness = Harness(Limits(message_bytes_max=MIB))
-    client = harness.client()
-    client.declare("q")
-    client.call(commands.Tx.Select(), commands.Tx.SelectOk)
-    one = publish_bytes(bytes(100_000), "q")
-    sent = 0
-    while not client.connection.channels[1].closing:
-        client.connection.receive(one)
-        sent += len(one)
-        assert sent < 2 * TX_BYTES_MAX
-    assert sent > TX_BYTES_MAX - MIB
-    close = client.expect(commands.Channel.Close)
-    assert (close.reply_code, (close.class_id, close.method_id)) == (406, (60, 40))
-    assert "too large" in close.reply_text
-    assert queue_of(harness).backlog.ready == 0
-
-
-def test_a_transaction_counts_the_queues_that_each_publish_goes_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exchange that looks at headers is asked each time, and each answer is a list of its own."""
-    monkeypatch.setattr(publishing, "TX_BYTES_MAX", 1_000_000)
-    harness = Harness(Limits(message_bytes_max=1000))
-    client = harness.client()
-    for number in range(200):
-        client.declare(f"q{number}")
-        client.call(commands.Queue.Bind(queue=f"q{number}", exchange="amq.headers"), commands.Queue.BindOk)
-    client.call(commands.Tx.Select(), commands.Tx.SelectOk)
-    one = publish_bytes(b"", "k", "amq.headers", headers={"a": 1}) + publish_bytes(b"", "k", "amq.headers")
-    published = 0
-    while not client.connection.channels[1].closing:
-        client.connection.receive(one)
-        published += 2
-    assert published * 200 * 8 < 1_000_000
-
-
-def test_the_consumers_of_a_channel_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(basic, "CONSUMERS_MAX", 50)
-    client = Harness().client()
-    client.declare("q")
-    for number in range(50):
-        client.consume("q", f"t{number}")
-    client.send(commands.Basic.Consume(queue="q"))
-    close = client.expect(commands.Connection.Close)
-    assert (close.reply_code, close.reply_text) == (
-        530,
-        "NOT_ALLOWED - reached maximum (50) of consumers per channel",
-    )
-
-
-def test_frames_before_the_negotiation_are_small() -> None:
-    """From anybody: no log-in yet."""
-    client = Client(Harness())
-    client.raw(PROTOCOL_HEADER)
-    client.expect(commands.Connection.Start)
-    client.raw(struct.pack(">BHI", 1, 0, HANDSHAKE_FRAME_BYTES_MAX + 1))
-    assert client.expect(commands.Connection.Close).reply_code == 501
-
-
-def test_a_wide_table_is_read_in_linear_work() -> None:
-    """131,000 voids in an array: pamqp copies what is left for each of them, 8 GB in all. Counted in allocations."""
-    client = Harness().client()
-    values = b"V" * 131_000
-    array = b"\x01aA" + struct.pack(">I", len(values)) + values
-    properties = struct.pack(">HHQH", 60, 0, 0, 1 << 13) + struct.pack(">I", len(array)) + array
-    client.connection.receive(
-        frame.marshal(commands.Basic.Publish(routing_key="q"), 1)
-        + struct.pack(">BHI", 2, 1, len(properties))
-        + properties
-        + b"\xce"
-    )
-    assert client.connection.state is State.RUNNING
-    assert len(client.connection.node.properties._known) == 0
-
-
-def test_channels_are_bounded() -> None:
-    client = Harness(Limits(channel_max=20)).client()
-    for number in islice(range(2, 100), 19):
-        client.channel(number)
-    client.send(commands.Channel.Open(), 21)
-    assert client.expect(commands.Connection.Close).reply_code == 530
 
 
 # Times to look at a queue
