@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -18,9 +17,8 @@ from amqpd.topology.records import (
     Put,
     QueueRecord,
     Record,
-    VhostRecord,
 )
-from amqpd.topology.state import Topology, VhostTopology
+from tests.topology.samples import alternate_policy, exchange, queue, to_exchange, to_queue, topology_of
 
 EXCHANGES = ("a", "b", "c", "d")
 QUEUES = ("p", "q", "k", "a")
@@ -28,35 +26,6 @@ KEYS = ("k", "l")
 TYPES = ("direct", "fanout", "topic", "headers")
 HEADERS = (None, {}, {"h": 1}, {"h": 2, "g": 1})
 ARGUMENTS: tuple[dict[str, Any], ...] = ({}, {"h": 1}, {"x-match": "any", "h": 2, "g": 1})
-
-
-def exchange(name: str, type_name: str = "direct", alternate: Any = None, **more: Any) -> ExchangeRecord:
-    arguments = {} if alternate is None else {"alternate-exchange": alternate}
-    return ExchangeRecord("/", name, type_name, arguments=arguments, **more)
-
-
-def queue(name: str, number: int = 1) -> QueueRecord:
-    return QueueRecord("/", name, number)
-
-
-def to_queue(source: str, name: str, key: str = "k", arguments: Mapping[str, Any] | None = None) -> BindingRecord:
-    return BindingRecord(
-        "/", source, name, "queue", key, arguments=arguments or {}, arguments_key=repr(arguments or "")
-    )
-
-
-def to_exchange(source: str, name: str, key: str = "k") -> BindingRecord:
-    return BindingRecord("/", source, name, "exchange", key)
-
-
-def alternate_policy(name: str, pattern: str, alternate: str, priority: int = 0) -> PolicyRecord:
-    return PolicyRecord("/", name, pattern, "exchanges", {"alternate-exchange": alternate}, priority)
-
-
-def topology_of(*records: Record) -> tuple[Topology, VhostTopology]:
-    topology = Topology()
-    topology.apply([Put(VhostRecord("/")), *(Put(record) for record in records)])
-    return topology, topology.vhosts["/"]
 
 
 class Model:
