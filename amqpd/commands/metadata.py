@@ -101,6 +101,14 @@ def found_vhost(topology: Topology, name: str) -> VhostRecord:
     return topology.vhost_records[name]
 
 
+def check_filter(topology: Topology, vhost: str | None, user: str | None = None) -> None:
+    """For lists that name one virtual host or user, or none. Raises ClickException."""
+    if vhost is not None:
+        found_vhost(topology, vhost)
+    if user is not None:
+        found_user(topology, user)
+
+
 def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The flag that every command has; without it, the data directory of the settings."""
 
@@ -158,6 +166,11 @@ def json_value(what: str, text: str) -> Any:
         return json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise click.ClickException(f"the {what} is not JSON: {error}; a text has quotes: '\"text\"'") from error
+
+
+def json_cell(value: Any, as_json: bool) -> Any:
+    """A value of JSON in a row: itself for programs, as text for people."""
+    return value if as_json else json.dumps(value, ensure_ascii=False)
 
 
 def _no_number(text: str) -> Any:

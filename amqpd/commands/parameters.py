@@ -7,18 +7,18 @@ Not here: the components (`topology/parameters.py`), how a change reaches the br
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import click
 
 from amqpd.commands.metadata import (
     Plan,
     change,
+    check_filter,
     check_name,
     data_dir_option,
     found_vhost,
+    json_cell,
     json_option,
     json_value,
     read,
@@ -114,10 +114,9 @@ def list_parameters(vhost: str | None, as_json: bool, data_dir: Path) -> None:
       amqpd parameter list --vhost / --json
     """
     topology = read(data_dir)
-    if vhost is not None:
-        found_vhost(topology, vhost)
+    check_filter(topology, vhost)
     rows = [
-        {"vhost": at, "component": record.component, "name": record.name, "value": _shown(record, as_json)}
+        {"vhost": at, "component": record.component, "name": record.name, "value": json_cell(record.value, as_json)}
         for at in sorted(topology.vhosts)
         if vhost in (None, at)
         for _, record in sorted(topology.vhosts[at].parameters.items())
@@ -187,9 +186,5 @@ def list_global(as_json: bool, data_dir: Path) -> None:
       amqpd global-parameter list --json
     """
     found = sorted(read(data_dir).global_parameters.items())
-    rows = [{"name": record.name, "value": _shown(record, as_json)} for _, record in found]
+    rows = [{"name": record.name, "value": json_cell(record.value, as_json)} for _, record in found]
     show(rows, ("name", "value"), as_json)
-
-
-def _shown(record: ParameterRecord, as_json: bool) -> Any:
-    return record.value if as_json else json.dumps(record.value, ensure_ascii=False)

@@ -15,6 +15,7 @@ import click
 from amqpd.commands.metadata import (
     Plan,
     change,
+    check_filter,
     data_dir_option,
     found_user,
     found_vhost,
@@ -109,7 +110,7 @@ def list_permissions(vhost: str | None, user: str | None, as_json: bool, data_di
       amqpd permission list --user alice --json
     """
     topology = read(data_dir)
-    _check_filter(topology, vhost, user)
+    check_filter(topology, vhost, user)
     rows = [
         {
             "vhost": record.vhost,
@@ -204,7 +205,7 @@ def list_topics(vhost: str | None, user: str | None, as_json: bool, data_dir: Pa
       amqpd permission topic list --vhost /
     """
     topology = read(data_dir)
-    _check_filter(topology, vhost, user)
+    check_filter(topology, vhost, user)
     rows = [
         {
             "vhost": record.vhost,
@@ -228,10 +229,3 @@ def _check_patterns(**patterns: str) -> None:
             raise click.ClickException(
                 f"the {name} pattern '{pattern}' is not a regular expression that amqpd takes: {error}"
             ) from error
-
-
-def _check_filter(topology: Topology, vhost: str | None, user: str | None) -> None:
-    if vhost is not None:
-        found_vhost(topology, vhost)
-    if user is not None:
-        found_user(topology, user)

@@ -9,7 +9,6 @@ the broker (`metadata.py`).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,11 @@ import click
 from amqpd.commands.metadata import (
     Plan,
     change,
+    check_filter,
     check_name,
     data_dir_option,
     found_vhost,
+    json_cell,
     json_option,
     json_value,
     read,
@@ -170,8 +171,7 @@ def _add_list(group: click.Group, operator: bool) -> None:
     @data_dir_option
     def list_policies(vhost: str | None, as_json: bool, data_dir: Path) -> None:
         topology = read(data_dir)
-        if vhost is not None:
-            found_vhost(topology, vhost)
+        check_filter(topology, vhost)
         rows = [
             _row(record, as_json)
             for at in sorted(topology.vhosts)
@@ -183,13 +183,12 @@ def _add_list(group: click.Group, operator: bool) -> None:
 
 
 def _row(record: PolicyRecord, as_json: bool) -> dict[str, Any]:
-    definition = dict(record.definition)
     return {
         "vhost": record.vhost,
         "name": record.name,
         "pattern": record.pattern,
         "apply-to": record.apply_to,
-        "definition": definition if as_json else json.dumps(definition, ensure_ascii=False),
+        "definition": json_cell(dict(record.definition), as_json),
         "priority": record.priority,
     }
 
