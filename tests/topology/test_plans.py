@@ -29,12 +29,12 @@ from amqpd.topology.records import (
     PolicyRecord,
     Put,
     QueueRecord,
-    Record,
     TopicPermissionRecord,
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology, VhostTopology
+from amqpd.topology.state import Topology
+from tests.topology.samples import topology_of
 
 
 def exchange(name: str, *, auto_delete: bool = False, durable: bool = True, type_name: str = "direct") -> Any:
@@ -47,12 +47,6 @@ def queue(name: str, *, durable: bool = True) -> QueueRecord:
 
 def bound(source: str, destination: str, kind: DestinationType = "queue", key: str = "") -> BindingRecord:
     return BindingRecord("/", source, destination, kind, key)
-
-
-def topology_of(*records: Record) -> tuple[Topology, VhostTopology]:
-    topology = Topology()
-    topology.apply([Put(VhostRecord("/")), *(Put(record) for record in records)])
-    return topology, topology.vhosts["/"]
 
 
 def deleted(changes: list[Change]) -> set[Key]:
