@@ -29,15 +29,20 @@ SEQ_MAX = 2**63 - 1
 metadata = MetaData()
 
 
-def _integer(name: str) -> Column[int]:
-    return Column(name, Integer, nullable=False)
+def _integer(name: str, *, key: bool = False) -> Column[int]:
+    return Column(name, Integer, primary_key=key, autoincrement=False, nullable=False)
+
+
+def _origin() -> list[Column[int]]:
+    """The transaction of a source that the row belongs to (rule 1)."""
+    return [_integer("source"), _integer("epoch"), _integer("idx")]
 
 
 batch = Table(
     "batch",
     metadata,
     # An alias of SQLite's rowid that only grows: rows are appended at the end of the tree, the cheapest insert.
-    Column("batch_id", Integer, primary_key=True, autoincrement=False),
+    _integer("batch_id", key=True),
     _integer("queue_id"),
     _integer("first_seq"),
     _integer("last_seq"),
@@ -46,9 +51,7 @@ batch = Table(
     _integer("body_bytes"),
     _integer("published_ms"),
     _integer("deadline_bytes"),
-    _integer("source"),
-    _integer("epoch"),
-    _integer("idx"),
+    *_origin(),
     _integer("crc"),
     # The last one: what stands behind a body is found only by walking through its pages.
     Column("data", LargeBinary, nullable=False),
@@ -63,10 +66,8 @@ batch = Table(
 deadline = Table(
     "deadline",
     metadata,
-    Column("batch_id", Integer, primary_key=True, autoincrement=False),
-    _integer("source"),
-    _integer("epoch"),
-    _integer("idx"),
+    _integer("batch_id", key=True),
+    *_origin(),
     _integer("crc"),
     Column("data", LargeBinary, nullable=False),
 )
@@ -76,24 +77,20 @@ deadline = Table(
 returned = Table(
     "returned",
     metadata,
-    Column("queue_id", Integer, primary_key=True, autoincrement=False),
-    Column("seq", Integer, primary_key=True, autoincrement=False),
+    _integer("queue_id", key=True),
+    _integer("seq", key=True),
     _integer("count"),
-    _integer("source"),
-    _integer("epoch"),
-    _integer("idx"),
+    *_origin(),
     sqlite_with_rowid=False,
 )
 
 settled = Table(
     "settled",
     metadata,
-    Column("queue_id", Integer, primary_key=True, autoincrement=False),
-    Column("first_seq", Integer, primary_key=True, autoincrement=False),
-    Column("last_seq", Integer, primary_key=True, autoincrement=False),
-    _integer("source"),
-    _integer("epoch"),
-    _integer("idx"),
+    _integer("queue_id", key=True),
+    _integer("first_seq", key=True),
+    _integer("last_seq", key=True),
+    *_origin(),
     sqlite_with_rowid=False,
 )
 
@@ -102,13 +99,11 @@ settled = Table(
 discard = Table(
     "discard",
     metadata,
-    Column("discard_id", Integer, primary_key=True, autoincrement=False),
+    _integer("discard_id", key=True),
     _integer("queue_id"),
     _integer("first_seq"),
     _integer("last_seq"),
-    _integer("source"),
-    _integer("epoch"),
-    _integer("idx"),
+    *_origin(),
     Index("discard_index", "queue_id", "first_seq", "last_seq", "idx"),
 )
 
@@ -116,7 +111,7 @@ discard = Table(
 queue = Table(
     "queue",
     metadata,
-    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    _integer("queue_id", key=True),
     _integer("next_seq"),
     _integer("delivered"),
 )
@@ -124,7 +119,7 @@ queue = Table(
 source = Table(
     "source",
     metadata,
-    Column("source", Integer, primary_key=True, autoincrement=False),
+    _integer("source", key=True),
     _integer("epoch"),
     _integer("idx"),
 )
