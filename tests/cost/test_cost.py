@@ -62,7 +62,9 @@ def test_a_message_takes_no_more_instructions_than_it_did(loads: tuple[str, ...]
 def test_every_load_is_in_a_group_and_bounded() -> None:
     names = {kind.name for kind in KINDS}
     assert {load for group in GROUPS for load in group} == names
-    assert names | set(WAITING) <= set(table()["python"])
+    builds = {name: loads for name, loads in table().items() if name != "interpreter"}
+    assert set(builds) == {"python", "cython+rooms"}
+    assert all(set(loads) == names | set(WAITING) for loads in builds.values())
 
 
 @pytest.mark.parametrize(
