@@ -60,6 +60,8 @@ ROOMS = (
 )
 _HERE = Path(__file__).parent
 _FOLDER = _HERE / "_compiled"
+# Where there is no Makefile, that is what compiles.
+_REMEDY = "'make build' does it" if (_HERE.parent / "setup.py").exists() else "to install amqpd again does it"
 
 
 class KernelError(ImportError):
@@ -95,11 +97,11 @@ def unusable(folder: Path = _FOLDER) -> str:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
-        return "nothing is compiled: 'make build' does it where there is a C compiler"
+        return f"nothing is compiled: {_REMEDY} where there is a C compiler"
     if not (folder / "kernel" / f"compiled{EXTENSION_SUFFIXES[0]}").exists():
-        return "what is compiled is for another Python: 'make build' does it for this one"
+        return f"what is compiled is for another Python: {_REMEDY} for this one"
     if manifest["sources"] != _sources():
-        return "what is compiled is older than its sources: 'make build' does it anew"
+        return f"what is compiled is older than its sources: {_REMEDY} anew"
     return ""
 
 

@@ -13,46 +13,30 @@ means (`channels.py`, `queues/`); which kernel runs (`amqpd/compiled.py`), how i
 from typing import TYPE_CHECKING
 
 from amqpd import KERNEL
+from amqpd.kernel import reference
 
 # Every kernel has the types of the reference.
 if TYPE_CHECKING or KERNEL == "python":
-    from amqpd.kernel.reference import (
-        INCOMPLETE,
-        NAME,
-        Run,
-        encode_content,
-        encode_deliveries,
-        scan_acks,
-        scan_publishes,
-    )
+    from amqpd.kernel import reference as chosen
 else:
-    from amqpd.kernel.compiled import (
-        INCOMPLETE,
-        NAME,
-        Run,
-        encode_content,
-        encode_deliveries,
-        scan_acks,
-        scan_publishes,
-    )
+    from amqpd.kernel import compiled as chosen
 
-# They work on the runs of the kernel above.
-from amqpd.kernel.pieces import LARGE_BYTES_MIN, Pieces, content_pieces, delivery_pieces, frame_due, publish_due
-from amqpd.kernel.reference import PIN_SHARE_MIN
+INCOMPLETE = chosen.INCOMPLETE
+NAME = chosen.NAME
+Run = chosen.Run
+encode_content = chosen.encode_content
+encode_deliveries = chosen.encode_deliveries
+scan_acks = chosen.scan_acks
+scan_publishes = chosen.scan_publishes
 
-__all__ = [
-    "INCOMPLETE",
-    "LARGE_BYTES_MIN",
-    "NAME",
-    "PIN_SHARE_MIN",
-    "Pieces",
-    "Run",
-    "content_pieces",
-    "delivery_pieces",
-    "encode_content",
-    "encode_deliveries",
-    "frame_due",
-    "publish_due",
-    "scan_acks",
-    "scan_publishes",
-]
+PIN_SHARE_MIN = reference.PIN_SHARE_MIN
+
+# They work on the runs of the kernel above, and take it from here.
+from amqpd.kernel import pieces  # noqa: E402
+
+LARGE_BYTES_MIN = pieces.LARGE_BYTES_MIN
+Pieces = pieces.Pieces
+content_pieces = pieces.content_pieces
+delivery_pieces = pieces.delivery_pieces
+frame_due = pieces.frame_due
+publish_due = pieces.publish_due

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import amqpd.compiled
 from amqpd import KERNEL
 from amqpd.compiled import MANIFEST, ROOMS, VARIABLE, KernelError, choose, write_manifest
 
@@ -35,6 +37,16 @@ def test_without_anything_compiled_the_plain_one_runs_and_says_why(tmp_path: Pat
     kernel, reason = choose("", tmp_path)
     assert kernel == "python"
     assert "make build" in reason
+
+
+def test_who_installed_it_is_not_sent_to_a_makefile(tmp_path: Path) -> None:
+    package = tmp_path / "amqpd"
+    package.mkdir()
+    shutil.copy(amqpd.compiled.__file__, package)
+    script = "import compiled; print(compiled.unusable())"
+    found = subprocess.run([sys.executable, "-c", script], cwd=package, capture_output=True, text=True)
+    sentence = "nothing is compiled: to install amqpd again does it where there is a C compiler\n"
+    assert (found.stdout, found.stderr) == (sentence, "")
 
 
 def test_what_is_older_than_its_source_is_not_used(built: Path) -> None:

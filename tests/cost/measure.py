@@ -54,7 +54,8 @@ def print_table(names: list[str], counted: dict[str, dict[str, float]]) -> None:
         figures |= waiting(name) if name in WAITING else {}
         before = bounds_of(name)
         print(f"\n[{build_key()}.{name}]\n# {kind.summary}")
-        for what, value in figures.items():
+        for what, found in figures.items():
+            value = max(found, 0.0)  # where nothing is left, what a run costs once may not cancel out to zero
             was = before.get(what)
             change = f"  # was {was:g}" if was and abs(value / was - 1) > 0.01 else ""
             print(f"{what} = {float(f'{value:.4g}'):g}{change}")
