@@ -35,6 +35,7 @@ ROOMS = (
     "amqpd.intake",
     "amqpd.journal.buffer",
     "amqpd.journal.intake",
+    "amqpd.limiting.turns",
     "amqpd.link",
     "amqpd.node",
     "amqpd.properties",

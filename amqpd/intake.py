@@ -5,7 +5,7 @@ and unblocked.
 Rules: 1. An alarm stops who publishes, at its next publish, and tells it once for all alarms; consumers go on. 2.
 What slows without an alarm is not told: it is over soon. 3. Whoever is paused is looked at again after each tick.
 Not here: when a queue slows its publishers (`congestion.py`), when memory or disk are short (`alarms.py`), how fast
-somebody may publish (`limiting/quotas.py`).
+somebody may publish (`limiting/quotas.py`), how long a turn is (`limiting/turns.py`).
 
 Source: https://www.rabbitmq.com/docs/connection-blocked, https://www.rabbitmq.com/docs/flow-control.
 """
@@ -25,14 +25,16 @@ HELD_BYTES_MAX = 1024 * 1024
 
 
 class Intake:
-    __slots__ = ("_connection", "blocked", "congested", "held_bytes", "throttled", "told_slowed")
+    __slots__ = ("_connection", "blocked", "congested", "copies", "held_bytes", "throttled", "told_slowed")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.blocked = False
         """it published while an alarm was on"""
         self.throttled = False
-        """it published as much as it may; what came behind that is not taken"""
+        """it published as much as it may, or as its turn has room for; what came behind that is not taken"""
+        self.copies = 0
+        """runs that it put into one of several queues, since its turn began"""
         self.told_slowed = False
         """that it was throttled is in the log"""
         self.congested: dict[Queue, None] = {}

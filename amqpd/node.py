@@ -24,6 +24,7 @@ from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
 from amqpd.limiting.census import Census
 from amqpd.limiting.quotas import Quotas
+from amqpd.limiting.turns import Turns
 from amqpd.limits import Limits
 from amqpd.memory_shares import MemoryShares
 from amqpd.properties import Properties, PropertiesReader
@@ -110,6 +111,7 @@ class Node:
         self.quotas = Quotas(topology)
         self._shares = MemoryShares(limits, self.queues)
         self._order = ChangeOrder(topology, self.submit)
+        self.turns = Turns()
         self.wakes = Wakes()
         self.delayed: dict[str, DelayedMessages] = {}
         """by virtual host; made when it is needed"""

@@ -87,6 +87,8 @@ def accept(
     confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
     publisher though others took it. Whether all of it was taken."""
     node, waits, taken = channel.node, False, run.count
+    if len(queues) > 1:
+        node.turns.copied(channel.connection, len(queues))
     for queue in queues:
         part = run
         if queue.refuses:

@@ -85,8 +85,7 @@ class Pump:
         self._refused = 0
         """connections refused since the timers last looked"""
         self._emptied = trio.Event()
-        self._buffer = bytearray(RECEIVE_BYTES_MAX)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(bytearray(RECEIVE_BYTES_MAX))
 
     @property
     def link_count(self) -> int:
@@ -112,16 +111,20 @@ class Pump:
 
     async def run(self) -> None:
         """Move bytes until cancelled."""
+        turns, ready = self.node.turns, self._epoll.fileno()
         while True:
-            await trio.lowlevel.wait_readable(self._epoll.fileno())
+            if turns.waiting:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(ready)
             until = trio.current_time() + TURN_S
             events = self._epoll.poll(0)
-            while events:
+            while events or turns.waiting:
                 self._tick(events)
                 if trio.current_time() >= until:
                     break
                 events = self._epoll.poll(0)
-                if not events and self._alone():
+                if not events and not turns.waiting and self._alone():
                     events = self._epoll.poll(WAIT_S)
 
     async def run_wakes(self) -> None:
@@ -168,6 +171,7 @@ class Pump:
         now = trio.current_time()
         self.node.now_ms = self._clock_ms()
         links = self._links
+        self.node.turns.next()
         for fd, mask in events:
             link = links.get(fd)
             if link is None:
@@ -188,9 +192,7 @@ class Pump:
 
     def _settle(self, now: float) -> None:
         node = self.node
-        reads = node.tick()
-        if reads:
-            self._want_reads(reads)
+        self._want_reads(node.tick())
         while node.touched:
             touched, node.touched = node.touched, {}
             # Confirms came last, and go first: publishers that wait for them work while consumers are served.
@@ -200,9 +202,7 @@ class Pump:
                     self._flush(link, now)
             if node.dirty or node.confirms_due:
                 # Room in an outbox let consumers go on, or what a choked client had sent.
-                reads = node.tick()
-                if reads:
-                    self._want_reads(reads)
+                self._want_reads(node.tick())
         if self._paused:
             self._resume_paused()
         if node.journal.pending:
@@ -220,7 +220,7 @@ class Pump:
             if connection.stride and link.tls is None:
                 data: bytes | memoryview = link.receive_large()
             else:
-                size = link.socket.recv_into(self._buffer)
+                size = link.socket.recv_into(self._view)
                 data = self._view[:size]
         except (BlockingIOError, InterruptedError):
             return

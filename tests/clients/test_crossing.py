@@ -260,3 +260,18 @@ def test_a_small_frame_max_cuts_deliveries_and_returns(port: int, make_queue: Ma
             large.send_bytes(publish_bytes(1, "", queue, body))
             assert wire.read_message()[1].body_frames == -(-len(body) // 4088)
         wire.close()
+
+
+def test_a_burst_to_many_queues_comes_through_without_anything_behind_it(port: int, make_queue: MakeQueue) -> None:
+    queues = [make_queue() for _ in range(120)]
+    with Wire(port) as wire:
+        wire.open()
+        wire.open_channel()
+        wire.call(commands.Confirm.Select(), channel=1)
+        for queue in queues:
+            wire.call(Queue.Bind(queue=queue, exchange="amq.fanout"), channel=1)
+        wire.send_bytes(b"".join(publish_bytes(1, "amq.fanout", f"k{n}", b"%d" % n) for n in range(400)))
+        confirmed = 0
+        while confirmed < 400:
+            confirmed = max(confirmed, wire.expect(Basic.Ack).delivery_tag)
+    assert {count(port, queue) for queue in queues[::40]} == {400}

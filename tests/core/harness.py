@@ -170,7 +170,11 @@ class Harness:
             self.reads += self.node.tick()
 
     def step(self) -> None:
+        """A tick, and as many more as those need who sent more than their turn had room for."""
         self.reads += self.node.tick()
+        while self.automatic and self.node.turns.waiting:
+            self.node.turns.next()
+            self.reads += self.node.tick()
         if self.automatic:
             self.answer()
             while self.node.journal.pending:
