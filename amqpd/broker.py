@@ -46,6 +46,7 @@ from amqpd.notify import notify_ready, notify_stopping
 from amqpd.operations import Operations
 from amqpd.overview import overview
 from amqpd.pump import Pump
+from amqpd.readiness import busy_wait_s
 from amqpd.sampling import run_samples
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
@@ -135,6 +136,7 @@ class Broker:
             self._writer.want_commit,
             clock_ms,
             self._alone,
+            busy_wait_s(self._settings.busy_wait_us),
         )
         self.node.recover(recovered)
         await self._sync.start()

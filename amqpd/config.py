@@ -223,6 +223,9 @@ class Settings(BaseSettings):
     # What waits for one slow client; above it the broker stops delivering to it. Several frames, or no
     # delivery would fit.
     outbox_bytes_max: Bytes = Field(4 * MIB, ge=64 * KIB)
+    # After a message the broker stays awake so long for the next one, unless there is one processor only: to wake a
+    # processor that sleeps takes longer than a small message. 0: it sleeps at once, which saves power.
+    busy_wait_us: Count = Field(100, ge=0, le=1000)
     # From SIGTERM to the end. Below the 10 s after which Docker kills, so that a stuck client does not turn a
     # stop into a kill.
     drain_timeout_s: Seconds = Field(8.0, ge=0, le=3600)

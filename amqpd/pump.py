@@ -28,6 +28,7 @@ from amqpd.connection import Connection
 from amqpd.kernel import Pieces
 from amqpd.link import Link, is_loopback
 from amqpd.node import Node
+from amqpd.readiness import next_events
 from amqpd.states import Peer, State
 from amqpd.tls_stream import TlsStream
 from amqpd.world import Read
@@ -38,9 +39,6 @@ RECEIVE_BYTES_MAX = 256 * 1024
 ACCEPTS_MAX = 64
 # How long it goes on, while there is always something ready, before other trio tasks get their turn.
 TURN_S = 0.004
-# For what comes next it waits so long by itself, if nobody else in the node has anything to do: by way of trio each
-# wait costs a tenth of what a lone small message costs in all. The smallest unit of `epoll.poll`.
-WAIT_S = 0.001
 # Queues are looked at no more often than this because of the time alone: what falls due in between goes together.
 WAKE_S_MIN = 0.01
 # Out of descriptors, a listener stays readable all the time; it is left alone for so long.
@@ -63,8 +61,10 @@ class Pump:
         want_commit: Callable[[], None],
         clock_ms: Callable[[], int],
         alone: Callable[[], bool],
+        busy_wait_s: float = 0.0,
     ) -> None:
-        """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one."""
+        """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one;
+        `busy_wait_s`: see `readiness.py`."""
         self.node = node
         self._clock_ms = clock_ms
         self._earlier = trio.Event()  # a queue has to be looked at before `run_wakes` would
@@ -75,6 +75,7 @@ class Pump:
         self._want_reads = want_reads
         self._want_commit = want_commit
         self._alone = alone
+        self._busy_wait_s = busy_wait_s
         self._epoll = select.epoll()
         self._links: dict[int, Link] = {}
         self._by_connection: dict[Connection, Link] = {}
@@ -125,7 +126,7 @@ class Pump:
                     break
                 events = self._epoll.poll(0)
                 if not events and not turns.waiting and self._alone():
-                    events = self._epoll.poll(WAIT_S)
+                    events = next_events(self._epoll, self._busy_wait_s)
 
     async def run_wakes(self) -> None:
         """Look at queues whose time has come though nothing came in: expired messages, delays, unused queues."""
