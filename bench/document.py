@@ -106,6 +106,7 @@ def machine(results: Results, limits: Limits) -> list[str]:
             f"data on {run['data_file_system']};",
             f"{run['rounds']} {rounds} of {run['seconds']:g} s after {run['warmup_s']:g} s{scale};",
             f"load of the machine at the end {run['load_average_1min']:.2f}. {brokers}.",
+            f"Scenarios: {', '.join(run['scenarios'])}.",
         )
         lines.append("- " + " ".join(parts))
     return lines

@@ -4,7 +4,8 @@ What comes in: JSON files that `python -m bench --json` wrote. What goes out: ro
 scenarios, with ratios to the baseline and their spread. Rules: 1. of a scenario that is in several files the last
 one's figures are taken, all of them: figures of two runs are never mixed within a scenario; 2. a ratio above 1 is
 better than the baseline, whatever the unit; its spread is the broker's lowest and highest round against the
-baseline's median; 3. files with different baselines cannot be shown together.
+baseline's median; 3. the first file's baseline is that of all: one that has another cannot be shown with it, unless
+it has no figures of the first one's.
 Not here: measuring (`runner.py`), writing results (`report.py`).
 """
 
@@ -71,12 +72,12 @@ class Results:
 
 
 def load(paths: list[Path]) -> Results:
-    """Raises BenchError for a file that is no results file, and for different baselines."""
+    """Raises BenchError for a file that is no results file, and for different baselines (rule 3)."""
     values = [_read(path) for path in paths]
-    baselines = {value["baseline"] for value in values}
-    if len(baselines) != 1:
-        raise BenchError(f"the files have several baselines or none: {', '.join(sorted(baselines))}")
-    [baseline] = baselines
+    baseline = values[0]["baseline"]
+    for value in values:
+        if value["baseline"] != baseline and any(each["broker"] == baseline for each in value["outcomes"]):
+            raise BenchError(f"the files have several baselines: {baseline}, {value['baseline']}")
     source = {each["scenario"]: value for value in values for each in value["outcomes"]}
     # A scenario that has since been renamed or taken out comes last.
     order = [name for name in SCENARIOS if name in source] + [name for name in source if name not in SCENARIOS]
@@ -93,7 +94,11 @@ def load(paths: list[Path]) -> Results:
         for broker in dict.fromkeys(each["broker"] for each in outcomes if each["result"]):
             results = [each["result"] for each in outcomes if each["result"] and each["broker"] == broker]
             costs[scenario, broker] = costs_of([Result(**each) for each in results])
-    used = [value["about"] for value in values if any(value is each for each in source.values())]
+    used = [
+        value["about"] | {"scenarios": [name for name in order if source[name] is value]}
+        for value in values
+        if any(value is each for each in source.values())
+    ]
     return Results(baseline, used, rows, costs, failures)
 
 
@@ -116,7 +121,8 @@ def _rows(summaries: list[dict[str, Any]], baseline: str) -> list[Row]:
         if reference and each["lowest"] and each["highest"]:
             ratios = [each[end] / reference for end in ("lowest", "highest")]
             edges = sorted(ratios if each["higher_is_better"] else [1 / ratio for ratio in ratios])
-        rows.append(Row(*(each[field.name] for field in fields(Summary)), *edges))
+        known = each if reference is not None else each | {"ratio": None}  # that of another baseline
+        rows.append(Row(*(known[field.name] for field in fields(Summary)), *edges))
     return rows
 
 

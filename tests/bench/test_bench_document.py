@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from bench.document import BLOCKS, fill, main
 from bench.errors import BenchError
+from bench.report import as_json
 from bench.results import Results, load
 from bench.scenarios import SCENARIOS, Figure
 from tests.bench.results_files import outcome, write_results
@@ -52,6 +54,20 @@ def test_the_last_file_with_a_scenario_counts(tmp_path: Path) -> None:
     assert [run["rounds"] for run in both.runs] == [3, 1]
     order = list(dict.fromkeys(row.scenario for row in both.rows))
     assert order == sorted(order, key=list(SCENARIOS).index)
+
+
+def test_a_file_of_amqpd_alone_is_shown_without_ratios_and_two_baselines_are_refused(tmp_path: Path) -> None:
+    first = write_results(tmp_path / "one.json")
+    alone = [outcome("small-20m", "amqpd", 1, [Figure("fill", 7.0, "msg/s")])]
+    second, third = tmp_path / "two.json", tmp_path / "three.json"
+    about = json.loads(first.read_text())["about"]
+    second.write_text(json.dumps(as_json(alone, "amqpd", about)))
+    [row] = load([first, second]).of("small-20m")
+    assert (row.median, row.ratio) == (7.0, None)
+    both = [outcome("stream", broker, 1, [Figure("rate", 5.0, "msg/s")]) for broker in ("amqpd", "rabbitmq")]
+    third.write_text(json.dumps(as_json(both, "amqpd", about)))
+    with pytest.raises(BenchError, match="several baselines: rabbitmq, amqpd"):
+        load([first, third])
 
 
 def test_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
