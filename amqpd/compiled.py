@@ -55,6 +55,7 @@ ROOMS = (
     "amqpd.queues.segments",
     "amqpd.queues.timetable",
     "amqpd.queues.turns",
+    "amqpd.readiness",
     "amqpd.routing",
     "amqpd.unacked",
     "amqpd.wire",
