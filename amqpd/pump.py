@@ -186,8 +186,7 @@ class Pump:
         self._settle(now)
 
     def settle(self) -> None:
-        """After anything that acted on the node from outside of a tick: an answer of the metadata store, a commit, a
-        timer."""
+        """After anything that acted on the node outside of a tick: the metadata store's answer, a commit, a timer."""
         self.node.now_ms = self._clock_ms()
         self._settle(trio.current_time())
 
