@@ -6,7 +6,7 @@
 VENV ?= .venv
 PY = $(VENV)/bin/python
 # This checkout goes first, also where the environment is another worktree's.
-export PYTHONPATH = .
+export PYTHONPATH = .:spark
 
 # Tests wait for the disk and for processes more than they compute, but two at a time are enough to keep two cores busy.
 WORKERS ?= 2
@@ -17,7 +17,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-heavy lint format bench conformance client-suites cost sanitize clean
+.PHONY: help run build test test-spark test-heavy lint format bench conformance client-suites cost sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -29,10 +29,15 @@ build: $(RUN_STAMP) ## compile what is faster compiled, if there is a C compiler
 	@sh scripts/build.sh $(PY)
 
 test: $(DEV_STAMP) build ## run the tests, and the conformance suite without what is slow (ARGS: arguments of pytest)
-	$(PY) -m pytest -q -n $(WORKERS) -m 'not slow' $(ARGS)
+	$(PY) -m pytest -q -n $(WORKERS) -m 'not slow' --ignore=tests/spark $(ARGS)
 	@# And the core on the plain kernel, if what ran above was compiled.
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
 	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -n $(WORKERS) tests/core tests/shell/test_link.py; fi
+	@if [ -z '$(ARGS)' ]; then $(MAKE) --no-print-directory test-spark ARGS="-m 'not slow'"; fi
+
+# A worker is a JVM of its own; a file's tests share it.
+test-spark: $(DEV_STAMP) ## run the tests of the pipeline on a local Spark (ARGS: arguments of pytest)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile tests/spark $(ARGS)
 
 test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
