@@ -17,7 +17,7 @@ import pytest
 from amqpd.compiled import ROOMS
 
 ROOT = Path(__file__).parents[1]
-CHECKED = ("amqpd", "tests", "bench", "conformance", "examples")
+CHECKED = ("amqpd", "spark", "tests", "bench", "conformance", "examples")
 
 # Bytes and values in, bytes and effects out (DESIGN 2): a room or a module, with everything below it.
 PURE = (
