@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
 from pamqp.exceptions import (
+    AMQPAccessRefused,
     AMQPCommandInvalid,
     AMQPFrameError,
     AMQPPreconditionFailed,
@@ -28,6 +29,7 @@ from pamqp.exceptions import (
 )
 
 from amqpd import publishing
+from amqpd.audit.recorder import ChannelConfirms, Party
 from amqpd.confirms import Confirms
 from amqpd.consumers import Consumer
 from amqpd.content import Content
@@ -81,6 +83,10 @@ class Channel:
         self.consumed = 0
         """unacked deliveries to consumers: what prefetch_shared limits; basic.get is not limited"""
         self.confirms: Confirms | None = None
+        self.recorded: ChannelConfirms | None = None
+        """what the audit log needs to name what is confirmed"""
+        self.getting: Party | None = None
+        """in the audit log, who gets messages by basic.get"""
         self.tx: Transaction | None = None
         self._current = b"\x00\x00\x00\x00"
         """class and method id of the last method, for an error in its continuation"""
@@ -122,7 +128,9 @@ class Channel:
         if handler is None:
             # One that only brokers send, or of the connection.
             raise AMQPCommandInvalid("unimplemented method")
+        self.node.acting = self.connection
         handler(self, method)
+        self.node.acting = None
 
     def _handle_closing(self, kind: int, payload: bytes) -> None:
         """A client's close that crossed ours is answered, but only its close-ok ends the channel: both sides send
@@ -161,10 +169,12 @@ class Channel:
     def _continue(self, continuation: Callable[..., None], results: tuple[Any, ...]) -> None:
         connection = self.connection
         connection.current = self._current
+        self.node.acting = connection
         try:
             continuation(*results)
         except AMQPSoftError as error:
             self.fail(error, self._current)
+        self.node.acting = None
         self._set_plain()
         self.go_on()
         connection.channel_went_on()
@@ -191,6 +201,8 @@ class Channel:
         self.node.flush_confirms(self)
         text = reply_text(error)
         self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)
+        if isinstance(error, AMQPAccessRefused):
+            self.node.acts.refused(self.connection, text)
         self.release()
         self.closing = True
         # The step that failed may have meant to wait.
@@ -241,11 +253,16 @@ class Channel:
         if confirms is None or self.closing or self.closed:
             return
         if confirms.unsaid:
+            if self.recorded is not None:
+                for first, last in confirms.unsaid:
+                    self.node.audit.refused(self, first, last)
             for tag in confirms.refused():
                 self.connection.write(nack_frame(self.id, tag))
         count = confirms.due()
         if count > 0:
             self.connection.write(ack_frame(self.id, confirms.confirmed, count > 1))
+            if self.recorded is not None:
+                self.node.audit.confirmed(self, confirms.confirmed)
 
     # Settling
 

@@ -72,6 +72,10 @@ class Connection:
         self.routes_version = -1
         self.routes_bytes = 0
         self.user = ""
+        self.claimed_user = ""
+        """as who it wants to log in"""
+        self.published = (0, 0)
+        """messages and bytes of bodies since the audit log counted last"""
         self.vhost = ""
         self.may_impersonate = False
         self.frame_max = min(node.limits.frame_max, HANDSHAKE_FRAME_BYTES_MAX)
@@ -261,6 +265,7 @@ class Connection:
         """The log-in was refused. The reason is for the log, never for the client."""
         if self.state is State.HANDSHAKE:
             self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
+            self.node.acts.login_failed(self, reason)
             self.guard(lambda: self._handshake.refused(mechanism))
             self.resume()
 
@@ -269,6 +274,7 @@ class Connection:
         self.state = State.RUNNING
         self.node.census.entered(self)
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
+        self.node.acts.opened(self)
 
     def resume(self) -> None:
         """Go on with what came while it was suspended."""
@@ -344,6 +350,8 @@ class Connection:
             return
         text = reply_text(error)
         self.node.log("connection_error", connection=self.name, reply=text)
+        if " access to vhost " in text or text.startswith("ACCESS_REFUSED"):
+            self.node.acts.refused(self, text)
         self.close_with(error.value, text, method_id)  # type: ignore[attr-defined]  # each of pamqp's classes has it
 
     def close_with(self, code: int, text: str, method_id: bytes = b"\x00\x00\x00\x00") -> None:
@@ -408,5 +416,7 @@ class Connection:
             self.node.connections.pop(self.id, None)
             self.node.ended += 1
             self.node.census.left(self)
+            if self.vhost:
+                self.node.connection_left(self)
             self.node.touched[self] = None
             self._rest = bytearray()

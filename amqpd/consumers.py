@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 from pamqp import commands
 
+from amqpd.audit.book import Book
+from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
+from amqpd.audit.recorder import Party, consuming
 from amqpd.kernel import LARGE_BYTES_MIN, Pieces, Run, delivery_pieces, encode_deliveries
 from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.queue import Queue
@@ -33,6 +36,7 @@ class Consumer:
         "channel",
         "exclusive",
         "no_ack",
+        "party",
         "prefetch",
         "priority",
         "queue",
@@ -59,6 +63,8 @@ class Consumer:
         self.tag_bytes = bytes((len(encoded),)) + encoded
         self.no_ack = no_ack
         self.exclusive = exclusive
+        self.party: Party | None = None
+        """in the audit log, once it is named there"""
         self.prefetch = channel.prefetch
         self.unacked = 0
         self.priority = priority
@@ -67,6 +73,14 @@ class Consumer:
         """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
         self.shares_prefetch = not queue.settings.quorum
         """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
+
+    def record(self, book: Book, first: int, count: int, redelivered: bool) -> None:
+        """See `Subscriber.record`."""
+        party = self.party
+        if party is None:
+            party = self.party = consuming(self.channel.connection, self.tag)
+        flags = (REDELIVERED if redelivered else 0) | (WITH_ACKED if self.no_ack else 0)
+        book.delivered(first, count, flags, party, self.channel.id)
 
     def credit(self) -> int:
         channel = self.channel

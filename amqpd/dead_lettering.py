@@ -70,14 +70,26 @@ def _post(
     node: Node, queue: Queue, letter: Run, properties: Properties, routed: bool, targets: Sequence[Queue]
 ) -> int:
     """Into those of the queues that it may go back into; `routed`: there are others, or were."""
-    taken = letter.count
+    taken, audit = letter.count, node.audit
     if queue.settings.at_least_once:
         taken = min((target.room(letter) for target in targets), default=taken)
         if not routed or taken <= 0:
             return 0
+    publication = 0
+    if audit.active:
+        exchange, routing_key = run_names(letter)
+        vhost = queue.record.vhost
+        publication = audit.begin_own(vhost, exchange, routing_key, "dead_letter", taken, properties)
     for target in targets:
-        room = min(taken, target.room(letter)) if target.refuses else taken
+        room = taken
+        if target.refuses:
+            saved = audit.save()
+            room = min(taken, target.room(letter))
+            audit.restore(saved)
         if room > 0:
             target.publish(letter if room == letter.count else letter.part(0, room), properties)
             node.dirty[target] = None
+    if audit.active:
+        audit.end(taken, letter.body_size, bool(targets))
+    audit.letter = publication
     return taken

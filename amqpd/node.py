@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 from mypy_extensions import mypyc_attr
 
 from amqpd import dead_lettering, routing
+from amqpd.audit.acts import Acts
+from amqpd.audit.levels import OFF
+from amqpd.audit.recorder import Recorder
+from amqpd.audit.rooms import Rooms
 from amqpd.congestion import Congestion
 from amqpd.histories import Histories
 from amqpd.journal.buffer import JournalBuffer
@@ -28,7 +32,7 @@ from amqpd.limiting.turns import Turns
 from amqpd.limits import Limits
 from amqpd.memory_shares import MemoryShares
 from amqpd.properties import Properties, PropertiesReader
-from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.backlog import Backlog
 from amqpd.queues.delayed import DelayedMessages, delayed_id
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
@@ -73,11 +77,18 @@ class Node:
         limits: Limits,
         methods: Handlers,
         server_properties: Mapping[str, Any],
+        audit: Recorder | None = None,
+        books: Rooms | None = None,
     ) -> None:
         self.services = services
         self.topology = topology
         self.access = access
         self.journal = journal
+        self.audit = Recorder(lambda: self.now_ms * 1000) if audit is None else audit
+        self.books = Rooms(self.audit, OFF) if books is None else books
+        self.acts = Acts(self.audit)
+        self.acting: Connection | None = None  # whose method is being carried out
+        self.connection_left: Callable[[Connection], None] = self.acts.closed
         self.limits = limits
         self.methods = methods
         self.server_properties = server_properties
@@ -89,16 +100,12 @@ class Node:
         self.chance = services.chance
         self.queues: dict[tuple[str, str], Queue] = {}
         self.connections: dict[str, Connection] = {}
-        self._owned: dict[str, dict[Queue, None]] = {}
-        """exclusive queues by the connection that owns them"""
+        self._owned: dict[str, dict[Queue, None]] = {}  # exclusive queues by the connection that owns them
         self.alarms: set[str] = set()
         self.draining = False
-        self.ended = 0
-        """connections and queues that are no more, since the start"""
-        self.now_ms = 0
-        """milliseconds since the epoch, as the shell told last; never goes back within a run"""
-        self.letters_left = LETTERS_MAX
-        """see `QueueHost`"""
+        self.ended = 0  # connections and queues that are no more, since the start
+        self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
+        self.letters_left = LETTERS_MAX  # see `QueueHost`
         # Sets that keep their order: equal input gives equal output.
         self.dirty: dict[Queue, None] = {}
         self.touched: dict[Connection, None] = {}
@@ -126,6 +133,7 @@ class Node:
         """Queues that appear from now on take over what the journal has of them. Call `recovery_ended` after the
         topology was loaded."""
         self._recovered = recovered
+        self.books.recovering = True
 
     def recovery_ended(self) -> None:
         """What is in the journal and in no queue belonged to deleted ones."""
@@ -140,12 +148,19 @@ class Node:
             if queue_id not in known:
                 self.journal.drop(queue_id)
         self._recovered = None
+        self.books.recovered(self.audited())
+
+    def audited(self) -> list[Queue]:
+        """All that messages stand in."""
+        return [*self.queues.values(), *self.delayed.values()]
 
     # The topology
 
     def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
         """See `Services.submit`. What is put into a virtual host requires that it still exists."""
         vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
+        if self.acting is not None:
+            resume = self.acts.expect(changes, self.acting, resume)
         self.services.submit(changes, resume, [*requires, *(("vhost", name) for name in vhosts)])
 
     def bind(self, binding: BindingRecord, resume: Resume) -> None:
@@ -159,6 +174,8 @@ class Node:
     def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""
         self.quotas.applied(changes, self.now_ms)
+        if self._recovered is None:
+            self.acts.of_changes(changes)
         for change in changes:
             # First of all: nothing that waits in a connection may go on in a virtual host that is gone.
             if isinstance(change, Delete) and change.key[0] in ("vhost", "user"):
@@ -178,6 +195,7 @@ class Node:
             for (of, _), queue in self.queues.items():
                 if of == vhost:
                     queue.apply(queue.record, self._policy_of(queue.record))
+                    self.books.look_at(queue)
                     self.dirty[queue] = None
 
     def _policy_of(self, record: QueueRecord) -> Mapping[str, Any]:
@@ -191,12 +209,14 @@ class Node:
         queue = self.queues.get(key)
         if queue is not None and queue.record.id == record.id:
             queue.apply(record, self._policy_of(record))
+            self.books.look_at(queue)
             return
         if queue is not None:
             # Another process made a durable queue of this name, which did not know of a transient one here.
             self._remove_queue(record.key)
         queue = self.queues[key] = self.make_queue(record)
         self._recover_queue(queue)
+        self.books.look_at(queue)
         if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
             owner = self.connections.get(record.owner)
@@ -222,6 +242,7 @@ class Node:
         store = self.delayed.get(vhost)
         if store is None:
             store = self.delayed[vhost] = DelayedMessages(vhost, self, self._release)
+            self.books.look_at(store)
         self.dirty[store] = None
         return store
 
@@ -239,13 +260,14 @@ class Node:
             self.dirty.pop(queue, None)
             self.congestion.forget(queue)
             queue.delete()
+            self.books.gone(queue)
             self.ended += 1
 
     def _empty_vhost(self, name: str) -> None:
         """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
-        store = self.delayed.pop(name, None)
-        if store is not None:
+        if (store := self.delayed.pop(name, None)) is not None:
             store.delete()
+            self.books.gone(store)
         left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name)]
         if left:
             self.submit(left, lambda _: None)
@@ -269,28 +291,6 @@ class Node:
             self.end_queue(queue)
 
     # Messages
-
-    def get(self, queue: Queue, no_ack: bool, channel: Channel, answer: Callable[[Piece | None], None]) -> None:
-        """basic.get: `answer` is called at once; or later, with the channel suspended until then, when the message
-        must be read from disk."""
-        answered = False
-        resume: Callable[..., None] | None = None
-
-        def take(piece: Piece | None) -> bool:
-            nonlocal answered
-            answered = True
-            if channel.closed:
-                return False
-            if resume is None:
-                answer(piece)
-            else:
-                resume(piece)
-            return True
-
-        queue.get(no_ack, take)
-        if not answered:
-            resume = channel.suspend(answer)
-        self.dirty[queue] = None
 
     def when_durable(self, done: Callable[[], None]) -> None:
         """Call `done` when all that was handed to the journal until now is on disk."""
@@ -324,6 +324,9 @@ class Node:
         """Everything that the input and the time since the last tick made necessary. What must be read from disk
         now."""
         reads: list[Read] = []
+        self.acting = None
+        if self.audit.active:
+            self.audit.later()
         self._shares.share = None
         self.letters_left = LETTERS_MAX
         if self.wakes.heap:
@@ -359,7 +362,6 @@ class Node:
         return self._delayed_of(vhost).delay(run, delay_ms)
 
     def _release(self, vhost: str, run: Run) -> None:
-        """A delayed message's time has come."""
         routing.release(self, vhost, run)
 
     # What queues ask of their host

@@ -28,8 +28,9 @@ CACHE_ENTRY_BYTES_MAX = 512
 
 # Bits of the property flags (section 4.2.6.1, in the order of the basic class's properties).
 _HEADERS, _DELIVERY_MODE, _PRIORITY = 1 << 13, 1 << 12, 1 << 11
-_REPLY_TO, _EXPIRATION, _TIMESTAMP, _USER_ID = 1 << 9, 1 << 8, 1 << 6, 1 << 4
-_KEPT = frozenset((_REPLY_TO, _EXPIRATION, _USER_ID))
+_CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID = 1 << 10, 1 << 9, 1 << 8, 1 << 7
+_TIMESTAMP, _USER_ID = 1 << 6, 1 << 4
+_KEPT = frozenset((_CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID, _USER_ID))
 _SHORTSTR, _OCTET, _LONGLONG, _TABLE = range(4)
 _LAYOUT: list[tuple[int, int]] = [
     (1 << 15, _SHORTSTR),
@@ -37,10 +38,10 @@ _LAYOUT: list[tuple[int, int]] = [
     (_HEADERS, _TABLE),
     (_DELIVERY_MODE, _OCTET),
     (_PRIORITY, _OCTET),
-    (1 << 10, _SHORTSTR),
+    (_CORRELATION_ID, _SHORTSTR),
     (_REPLY_TO, _SHORTSTR),
     (_EXPIRATION, _SHORTSTR),
-    (1 << 7, _SHORTSTR),
+    (_MESSAGE_ID, _SHORTSTR),
     (_TIMESTAMP, _LONGLONG),
     (1 << 5, _SHORTSTR),
     (_USER_ID, _SHORTSTR),
@@ -54,10 +55,12 @@ class Properties:
     `problem` is None, an integer of milliseconds."""
 
     __slots__ = (
+        "correlation_id",
         "delay_ms",
         "expiration",
         "has_bcc",
         "headers",
+        "message_id",
         "persistent",
         "plain",
         "priority",
@@ -75,6 +78,8 @@ class Properties:
         expiration: str | None,
         user_id: str | None,
         reply_to: str | None,
+        message_id: str | None = None,
+        correlation_id: str | None = None,
     ) -> None:
         self.persistent = persistent
         self.headers = headers
@@ -82,6 +87,8 @@ class Properties:
         self.expiration = expiration
         self.user_id = user_id
         self.reply_to = reply_to
+        self.message_id = message_id
+        self.correlation_id = correlation_id
         self.routing_keys: tuple[str, ...] = ()
         """of the headers CC and BCC, in this order"""
         self.has_bcc = False
@@ -160,6 +167,9 @@ def _read(raw: bytes) -> Properties:
             headers, at = read_table(raw, at)
     if at != len(raw):
         raise ValueError(f"{len(raw)} bytes of properties where the flags say {at}")
+    if not texts:
+        return Properties(persistent, headers, priority, None, None, None)
     return Properties(
-        persistent, headers, priority, texts.get(_EXPIRATION), texts.get(_USER_ID), texts.get(_REPLY_TO)
+        *(persistent, headers, priority, texts.get(_EXPIRATION), texts.get(_USER_ID), texts.get(_REPLY_TO)),
+        *(texts.get(_MESSAGE_ID), texts.get(_CORRELATION_ID)),
     )

@@ -58,6 +58,8 @@ def publish(channel: Channel, run: Run) -> None:
     if node.quotas.active:
         node.quotas.charge(connection, run, node.now_ms)
     connection.publishing = True
+    messages, nbytes = connection.published
+    connection.published = (messages + run.count, nbytes + run.count * run.body_size)
     if run.body_size > node.limits.message_bytes_max:
         check_size(channel, run.body_size)
     if connection.routes_version != node.topology.version:
@@ -87,16 +89,22 @@ def accept(
     confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
     publisher though others took it. Whether all of it was taken."""
     node, waits, taken = channel.node, False, run.count
+    audit = node.audit
+    if audit.active:
+        audit.begin(channel, run.count, route, properties)
     if len(queues) > 1:
         node.turns.copied(channel.connection, len(queues))
     for queue in queues:
         part = run
         if queue.refuses:
+            saved = audit.save()
             room = queue.room(run)
             taken = min(taken, room)
             if room < run.count:
                 queue.turn_away(run.part(room, run.count))
                 node.dirty[queue] = None
+            audit.restore(saved)
+            if room < run.count:
                 if not room:
                     continue
                 part = run.part(0, room)
@@ -113,6 +121,8 @@ def accept(
             waits = node.delay(channel.connection.vhost, run, properties, delay_ms)
         else:
             taken = _unroutable(channel, run, route)
+    if audit.active:
+        audit.end(run.count, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
     confirms = channel.confirms
     if confirms is not None:
         if confirms.accept(taken, node.journal.index if waits else None):

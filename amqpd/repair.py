@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amqpd.audit.kinds import MOVED, WITHDRAWN
 from amqpd.kernel import Run
 from amqpd.properties import PropertiesReader
 from amqpd.queues.browsing import available, runs_in
 from amqpd.queues.segment import Segment
+from amqpd.rewriting import run_names
 
 if TYPE_CHECKING:
     from amqpd.node import Node
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 def delete(node: Node, queue: Queue, lane: Backlog, first: int, last: int) -> int:
     """Of the messages first..last, in one segment, those that are ready are gone. How many that were."""
-    return _gone(node, queue, withdraw(lane, first, last, None, None))
+    return _gone(node, queue, withdraw(lane, first, last, None, None, WITHDRAWN))
 
 
 class Mover:
@@ -52,7 +54,7 @@ class Mover:
             # it comes before the look at what is ready.
             part = run if stop - start == run.count else run.part(start, stop)
             self._room = self._target.room(part)
-            count += withdraw(lane, seq, seq + stop - start - 1, bodies, self._take)
+            count += withdraw(lane, seq, seq + stop - start - 1, bodies, self._take, MOVED)
             if self.full:
                 break
         if count:
@@ -65,11 +67,18 @@ class Mover:
         self.full = count < high - low
         if count:
             part = run.part(low, low + count)
-            self._target.publish(part, self._properties.read(part.properties))
+            properties, audit = self._properties.read(part.properties), self._node.audit
+            if audit.active:
+                exchange, routing_key = run_names(part)
+                vhost = self._target.record.vhost
+                audit.letter = audit.begin_own(vhost, exchange, routing_key, "moved", count, properties)
+            self._target.publish(part, properties)
+            if audit.active:
+                audit.end(count, part.body_size, True)
         return count
 
 
-def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take: Bury | None) -> int:
+def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take: Bury | None, cause: int) -> int:
     """What is ready of first..last, inside one row of the journal or one segment, leaves the lane; by way of `take`,
     if there is one, with the bodies from `bodies`. The number of messages. What `take` did not take stays, and so
     does all behind it."""
@@ -87,7 +96,7 @@ def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take:
                     taken, wanted = take(run, start, stop), stop - start
                 if taken:
                     # As what expires leaves.
-                    count += lane.leave(low, low + taken - 1)
+                    count += lane.leave(low, low + taken - 1, cause)
                 if taken < wanted:
                     return count
                 low += taken

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from amqpd.audit.recorder import Party
 from amqpd.claims import BCC
 from amqpd.exchanges import Message, Reads
 from amqpd.kernel import Run
@@ -54,12 +55,24 @@ class Route:
     """What a basic.publish with certain arguments leads to. `queues` is None when each run must be looked at: `reads`
     says what decides. The rest is the exchange's, see `Entrance`."""
 
-    __slots__ = ("exchange", "is_topic", "mandatory", "queues", "reads", "reroutes_to", "routing_key", "unroutable")
+    __slots__ = (
+        "exchange",
+        "is_topic",
+        "mandatory",
+        "origin",
+        "queues",
+        "reads",
+        "reroutes_to",
+        "routing_key",
+        "unroutable",
+    )
 
     def __init__(self, node: Node, vhost: str, entrance: Entrance, routing_key: str, mandatory: bool) -> None:
         self.exchange = entrance.exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
+        self.origin: Party | None = None
+        """in the audit log"""
         self.is_topic = entrance.is_topic
         self.unroutable = entrance.unroutable
         self.reroutes_to = entrance.reroutes_to
@@ -145,7 +158,7 @@ def release(node: Node, vhost: str, run: Run) -> bool:
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties)
     keys = (routing_key, *properties.routing_keys)
-    route, waits = node.routes.find(node, vhost, exchange, routing_key), False
+    route, waits, letter = node.routes.find(node, vhost, exchange, routing_key), False, 0
     for part in parts(route, run):
         queues = route.queues
         if queues is None or len(keys) > 1:
@@ -153,9 +166,15 @@ def release(node: Node, vhost: str, run: Run) -> bool:
         if not queues:
             count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
         delivered = without_bcc(part, properties)
-        read = node.properties.read(delivered.properties)
+        read, audit = node.properties.read(delivered.properties), node.audit
+        if audit.active:
+            publication = audit.begin_own(vhost, exchange, routing_key, "delayed", part.count, read)
+            letter = letter or publication
         for queue in queues:
             waits |= put(node, queue, delivered, read)
+        if audit.active:
+            audit.end(part.count, part.body_size, bool(queues))
+    node.audit.letter = letter
     return waits
 
 
@@ -172,9 +191,11 @@ def put(node: Node, queue: Queue, run: Run, properties: Properties) -> bool:
     """The run goes into the queue, as far as the queue has room. True when the journal will hold it."""
     room = run.count
     if queue.refuses:
+        saved = node.audit.save()
         room = min(room, queue.room(run))
         if room < run.count:
             queue.turn_away(run.part(room, run.count))
+        node.audit.restore(saved)
     node.dirty[queue] = None
     return room > 0 and queue.publish(run if room == run.count else run.part(0, room), properties)
 

@@ -53,6 +53,7 @@ POLICY_KEYS = """Of queues:
       dead-letter-exchange, dead-letter-routing-key
       dead-letter-strategy, delivery-limit          quorum queues only
       consumer-timeout                              milliseconds
+      audit                                         off, admin, counts, sample(0.01), full
     Of exchanges:
       alternate-exchange                            takes what no binding matches
       unroutable                                    drop, nack or the name of an exchange"""

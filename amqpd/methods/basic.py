@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented, AMQPPreconditionFailed
 
+from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
+from amqpd.audit.recorder import consuming
 from amqpd.consumers import Consumer
 from amqpd.kernel import content_pieces
 from amqpd.methods.names import existing_queue, last_queue
 from amqpd.properties import REPLY_TO
 from amqpd.queues.arguments import check_consumer, described_queue
 from amqpd.queues.backlog import Piece
+from amqpd.queues.levels import SEQ_MASK
 from amqpd.topology.records import Arguments
 
 if TYPE_CHECKING:
@@ -146,10 +150,38 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
         payload += _COUNT.pack(queue.backlog.ready)
         connection.write(_HEAD.pack(1, channel.id, len(payload)) + payload + b"\xce")
         connection.write_pieces(content_pieces(run, low, channel.id, connection.frame_max))
+        if queue.recorded_share and (book := queue.book_of(seq)) is not None:
+            if channel.getting is None:
+                channel.getting = consuming(connection, "")
+            flags = (REDELIVERED if redelivered else 0) | (WITH_ACKED if no_ack else 0)
+            book.delivered(seq & SEQ_MASK, 1, flags, channel.getting, channel.id)
         if not no_ack:
             channel.unacked.add(tag, 1, seq, queue, None)
 
-    node.get(queue, no_ack, channel, answer)
+    _take(queue, no_ack, channel, answer)
+
+
+def _take(queue: Queue, no_ack: bool, channel: Channel, answer: Callable[[Piece | None], None]) -> None:
+    """`answer` is called at once; or later, with the channel suspended until then, when the message
+    must be read from disk."""
+    answered = False
+    resume: Callable[..., None] | None = None
+
+    def take(piece: Piece | None) -> bool:
+        nonlocal answered
+        answered = True
+        if channel.closed:
+            return False
+        if resume is None:
+            answer(piece)
+        else:
+            resume(piece)
+        return True
+
+    queue.get(no_ack, take)
+    if not answered:
+        resume = channel.suspend(answer)
+    channel.node.dirty[queue] = None
 
 
 def ack(channel: Channel, method: commands.Basic.Ack) -> None:

@@ -180,6 +180,7 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     queue = existing_queue(channel, name)
     queue.dispatch()
     count = queue.purge()
+    channel.node.acts.purged(connection, name, count)
     if not method.nowait:
         channel.send(commands.Queue.PurgeOk(message_count=count))
 

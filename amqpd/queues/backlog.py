@@ -13,6 +13,7 @@ at the time (`node.py`).
 
 from __future__ import annotations
 
+from amqpd.audit.kinds import ACKED, PURGED, QUEUE_DELETED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
@@ -39,6 +40,8 @@ class Backlog(Expiring):
         deadline, behind all the rest; counted as ready and in `memory_bytes`. Empty between two ticks."""
         self.fresh_ms = 0
         """when the first of it came"""
+        self.first_of_life = 0
+        """smaller numbers came before the last start"""
         self._marked = 0
 
     def recover(self, found: RecoveredQueue) -> None:
@@ -58,7 +61,7 @@ class Backlog(Expiring):
                 self.segments.append(segment)
                 self.recovered(segment)
         self.journalled = True
-        self.next_seq = found.next_seq
+        self.next_seq = self.first_of_life = found.next_seq
         self.cursor = self.segments[0].first if self.segments else found.next_seq
         self.redelivered_below = found.delivered
 
@@ -67,6 +70,8 @@ class Backlog(Expiring):
         if self.fresh:
             self.take_in()
         persistent = persistent and self.durable
+        if self.book is not None:
+            self.book.routed(run.count, run.body_size, persistent)
         segment = self.append(run, persistent, now_ms)
         self.ready += run.count
         self.ready_bytes += run.count * run.body_size
@@ -217,18 +222,18 @@ class Backlog(Expiring):
                 return segment.arrival(low)
         return None
 
-    def settle(self, first: int, last: int) -> int:
+    def settle(self, first: int, last: int, cause: int = ACKED) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
         if self.doomed:
             self.settle_doomed(first, last)
-        count, nbytes = self.discard(first, last, True)
+        count, nbytes = self.discard(first, last, True, cause)
         self.unacked -= count
         self.unacked_bytes -= nbytes
         if self.miscounted_bytes:
             self.count_again()
         return count
 
-    def bury(self, first: int, last: int, bury: Bury) -> tuple[int, int]:
+    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int]:
         """The taken messages first..last are done when `bury` has taken care of them. Returns how many that were, and
         the number of the first one that was not reached because its body must be read (`wanted`) or it has to stay;
         last + 1 when none is left."""
@@ -242,7 +247,7 @@ class Backlog(Expiring):
             run, start, stop = segment.piece(low, min(last, segment.last) - segment.first + 1)
             buried = bury(run, start, stop)
             if buried:
-                count += self.settle(first, first + buried - 1)
+                count += self.settle(first, first + buried - 1, cause)
                 first += buried
             if buried < stop - start:
                 break
@@ -274,11 +279,11 @@ class Backlog(Expiring):
             self.take_in()
         count = self.ready
         for first, last in self.returned:
-            self.discard(first, last)
+            self.discard(first, last, False, PURGED)
         self.returned.clear()
         if self.cursor < self.next_seq:
             for first, last in self.not_doomed(self.cursor, self.next_seq - 1):
-                self.discard(first, last)
+                self.discard(first, last, False, PURGED)
         self.doomed = []
         self.cursor = self.next_seq
         # The last segment may still grow, so the cursor stays in it.
@@ -306,9 +311,27 @@ class Backlog(Expiring):
             self._marked = mark
             self.journal.delivered(self.queue_id, mark)
 
+    def standing(self) -> list[tuple[int, int, bool]]:
+        """(first, last, persistent) of what is here, ready or not, neighbours in one."""
+        if self.fresh:
+            self.take_in()
+        found: list[tuple[int, int, bool]] = []
+        for segment in self.segments:
+            persistent = segment.persistent
+            for low, high in segment.live_ranges():
+                first, last = segment.first + low, segment.first + high - 1
+                if found and found[-1][1] + 1 == first and found[-1][2] is persistent:
+                    found[-1] = (found[-1][0], last, persistent)
+                else:
+                    found.append((first, last, persistent))
+        return found
+
     def drop(self) -> None:
         """The queue is deleted: its messages leave the disk, and memory. `ready` still says what it had. Clients may
         hold on to the queue for as long as they do not settle what they have of it, its messages need not stay."""
+        if self.book is not None:
+            for first, last, _ in self.standing():
+                self.book.ended(first, last, QUEUE_DELETED)
         if self.journalled or self.paged:
             # Else the disk knows nothing of it, and need not be told: that would cost a commit.
             self.journal.drop(self.queue_id)

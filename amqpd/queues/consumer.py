@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from amqpd.audit.book import Book
 from amqpd.kernel import Run
 
 CREDIT_UNLIMITED = 1 << 30
@@ -35,6 +36,10 @@ class Subscriber(Protocol):
     def pass_on(self, runs: list[Run], seq: int) -> int:
         """Send all messages of the runs, whose sequence numbers begin at `seq`, in order, for the first time; there
         is credit for all, if there is any. The number of runs that were sent until the connection was full."""
+        ...
+
+    def record(self, book: Book, first: int, count: int, redelivered: bool) -> None:
+        """The book notes that these messages were delivered to this consumer."""
         ...
 
     def cancelled(self) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
 
+from amqpd.audit.kinds import RELEASED
 from amqpd.kernel import Run
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.host import QueueHost
@@ -48,13 +49,13 @@ class DelayedMessages(Queue):
             self.host.letters_left > 0 and (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms
         ):
             # In the order of their times, also after a pause.
-            gone = backlog.expire(due_ms, self._fall_due, lambda first, last: falling.append((first, last)))
+            gone = backlog.expire(due_ms, self._fall_due, lambda first, last: falling.append((first, last)), RELEASED)
             self.facts.expired += gone
             if backlog.next_due_ms == due_ms:
                 break  # something must be read first
         while falling:
             first, last = falling[0]
-            count, stopped = backlog.bury(first, last, self._fall_due)
+            count, stopped = backlog.bury(first, last, self._fall_due, RELEASED)
             self.facts.expired += count
             if stopped <= last:
                 falling[0] = stopped, last

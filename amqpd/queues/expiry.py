@@ -17,6 +17,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 
+from amqpd.audit.kinds import EXPIRED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
@@ -84,18 +85,18 @@ class Expiring(Segments):
                 segment.deadlines.add(now_ms, max(first, segment.first), last)
                 self.schedule_at(segment, now_ms)
 
-    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed) -> int:
+    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int = EXPIRED) -> int:
         """What is ready and whose deadline is `now_ms` or earlier is not ready any more. Without `bury` it is gone.
         With it, what has its body at hand goes that way; the rest counts as unacked from now on, and `doomed` is told
         of it: it may have to be read, or to wait for somebody who takes it, and until then nobody else gets it.
-        The number of messages that are gone."""
+        The number of messages that are gone; `cause` says what became of them."""
         count = 0
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
             segment = self.due[0][2]
             if isinstance(segment, Timetable):
                 heappop(self.due)
                 segment.due_ms = None
-                count += self._expire_copies(now_ms, bury, doomed)
+                count += self._expire_copies(now_ms, bury, doomed, cause)
                 self._timetable_changed()
                 due_ms = self.timetable.due_ms
                 if due_ms is not None and due_ms <= now_ms:
@@ -120,7 +121,7 @@ class Expiring(Segments):
             for low, high in segment.live_in(first, last) if segment.left else ():
                 for part in self._ready_or(waiting, low, high):
                     if doomed is None:
-                        count += self.leave(*part)
+                        count += self.leave(part[0], part[1], EXPIRED)
                     else:
                         self._doom(segment, *part)
                         doomed(*part)
@@ -132,7 +133,7 @@ class Expiring(Segments):
             self._schedule(segment)
         return count
 
-    def _expire_copies(self, now_ms: int, bury: Bury | None, doomed: Doomed) -> int:
+    def _expire_copies(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int) -> int:
         """What is due in the timetable; its segment need not be in memory."""
         count = 0
         for first, last, run, low in self.timetable.due(now_ms):
@@ -147,7 +148,7 @@ class Expiring(Segments):
                     at = low + begin - first
                     buried = end - begin + 1 if bury is None else bury(run, at, at + end - begin + 1)
                     if buried:
-                        count += self.leave(begin, begin + buried - 1)
+                        count += self.leave(begin, begin + buried - 1, cause)
                     if begin + buried <= end:
                         self._doom(segment, begin + buried, end)
                         doomed(begin + buried, end)
@@ -189,11 +190,11 @@ class Expiring(Segments):
         if segment.batch is not None:
             self.timetable.forget(segment.batch)
 
-    def leave(self, first: int, last: int) -> int:
+    def leave(self, first: int, last: int, cause: int) -> int:
         """The ready messages first..last leave the queue; how many that are."""
         if first < self.cursor:
             self.returned.cut(first, last)
-        count, nbytes = self.discard(first, last)
+        count, nbytes = self.discard(first, last, False, cause)
         self.ready -= count
         self.ready_bytes -= nbytes
         if self.miscounted_bytes:

@@ -12,9 +12,11 @@ Source: https://www.rabbitmq.com/docs/priority.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
+from amqpd.audit.book import Book
+from amqpd.audit.kinds import ACKED, EXPIRED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
@@ -23,7 +25,7 @@ from amqpd.queues.expiry import Bury, Doomed
 
 # Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.
 LEVEL_BITS = 55
-_MASK = (1 << LEVEL_BITS) - 1
+SEQ_MASK = _MASK = (1 << LEVEL_BITS) - 1
 
 
 class Levels:
@@ -37,6 +39,16 @@ class Levels:
         """highest priority first"""
         self.arrived_ms = 0
         self._buries = False
+        self._open_book: Callable[[Backlog], Book] | None = None
+
+    def keep_books(self, open_book: Callable[[Backlog], Book] | None) -> None:
+        """See `Queue.keep_books`."""
+        self._open_book = open_book
+        for level in self.lanes():
+            level.book = None if open_book is None else open_book(level)
+
+    def lane_of(self, seq: int) -> Backlog:
+        return self._levels[seq >> LEVEL_BITS]
 
     @property
     def buries(self) -> bool:
@@ -61,6 +73,8 @@ class Levels:
         if level is None:
             level = self._levels[priority] = Backlog(self.queue_id + priority, self._journal, self._durable)
             level.buries = self._buries
+            if self._open_book is not None:
+                level.book = self._open_book(level)
             self._order = sorted(self._levels.items(), reverse=True)
         return level
 
@@ -80,11 +94,11 @@ class Levels:
                 return run, low, high, priority << LEVEL_BITS | seq, redelivered
         return None
 
-    def settle(self, first: int, last: int) -> int:
-        return self._levels[first >> LEVEL_BITS].settle(first & _MASK, last & _MASK)
+    def settle(self, first: int, last: int, cause: int = ACKED) -> int:
+        return self._levels[first >> LEVEL_BITS].settle(first & _MASK, last & _MASK, cause)
 
-    def bury(self, first: int, last: int, bury: Bury) -> tuple[int, int]:
-        count, stopped = self._levels[first >> LEVEL_BITS].bury(first & _MASK, last & _MASK, bury)
+    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int]:
+        count, stopped = self._levels[first >> LEVEL_BITS].bury(first & _MASK, last & _MASK, bury, cause)
         return count, (first & ~_MASK) + stopped
 
     def requeue(self, first: int, last: int) -> None:
@@ -93,9 +107,9 @@ class Levels:
     def purge(self) -> int:
         return sum(level.purge() for level in self.lanes())
 
-    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed) -> int:
+    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int = EXPIRED) -> int:
         return sum(
-            level.expire(now_ms, bury, partial(_doomed_in, doomed, priority))
+            level.expire(now_ms, bury, partial(_doomed_in, doomed, priority), cause)
             for priority, level in list(self._levels.items())
         )
 

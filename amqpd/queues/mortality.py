@@ -17,6 +17,16 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from amqpd.audit.kinds import (
+    DEAD_DELIVERY_LIMIT,
+    DEAD_DROPPED,
+    DEAD_EXPIRED,
+    DEAD_REJECTED,
+    DROPPED,
+    OVER_DELIVERY_LIMIT,
+)
+from amqpd.audit.kinds import EXPIRED as EXPIRED_ALONE
+from amqpd.audit.kinds import REJECTED as REJECTED_ALONE
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
@@ -35,6 +45,9 @@ TTL_MS_MAX = 315_360_000_000
 # So many pieces die in one dispatch, some ten milliseconds of work; the others follow in the next: a policy may make
 # millions of messages too many at once, and the other queues must not wait for that.
 PIECES_MAX = 2_000
+# What the audit log calls it, without a dead letter exchange and with one.
+_ALONE = {EXPIRED: EXPIRED_ALONE, REJECTED: REJECTED_ALONE, DELIVERY_LIMIT: OVER_DELIVERY_LIMIT}
+_DEAD = {EXPIRED: DEAD_EXPIRED, REJECTED: DEAD_REJECTED, DELIVERY_LIMIT: DEAD_DELIVERY_LIMIT}
 
 
 class Mortality:
@@ -122,7 +135,8 @@ class Mortality:
         if due_ms is not None and due_ms <= now_ms and not self._burying:
             lost = self._queue.settings.dead_letter_exchange is None
             self._burying = True
-            gone = self._queue.backlog.expire(now_ms, None if lost else self._bury_expired, self._doomed)
+            bury, cause = (None, EXPIRED_ALONE) if lost else (self._bury_expired, DEAD_EXPIRED)
+            gone = self._queue.backlog.expire(now_ms, bury, self._doomed, cause)
             self._burying = False
             self._queue.facts.expired += gone
             self.prune()
@@ -198,10 +212,12 @@ class Mortality:
             if piece is None:
                 return
             run, low, high, seq, _ = piece
+            cause = DROPPED
             if settings.dead_letter_exchange is not None:
                 queue.facts.dead_lettered += queue.host.bury(queue, run, low, high, MAXLEN)
+                cause = DEAD_DROPPED
             self.forget(seq, seq + high - low - 1)
-            queue.facts.dropped += backlog.settle(seq, seq + high - low - 1)
+            queue.facts.dropped += backlog.settle(seq, seq + high - low - 1, cause)
         queue.host.wake(queue, queue.host.now_ms)
 
     # Rejected and returned
@@ -210,7 +226,7 @@ class Mortality:
         queue = self._queue
         self.forget(first, last)
         if queue.settings.dead_letter_exchange is None:
-            queue.facts.rejected += queue.backlog.settle(first, last)
+            queue.facts.rejected += queue.backlog.settle(first, last, REJECTED_ALONE)
         else:
             self._die(first, last, REJECTED)
 
@@ -234,7 +250,7 @@ class Mortality:
                 queue.backlog.requeue(back, seq - 1)
             back = seq + 1
             if queue.settings.dead_letter_exchange is None:
-                queue.facts.delivery_limit += queue.backlog.settle(seq, seq)
+                queue.facts.delivery_limit += queue.backlog.settle(seq, seq, OVER_DELIVERY_LIMIT)
             else:
                 # It may have to wait for somebody who takes it, and dies after a restart too.
                 journal.count(queue.record.id, seq, count)
@@ -309,10 +325,10 @@ class Mortality:
         end = min(last, first + messages_max - 1)
         bury = self._bury(reason)
         if bury is None:
-            count, stopped = queue.backlog.settle(first, end), end + 1
+            count, stopped = queue.backlog.settle(first, end, _ALONE[reason]), end + 1
             self._dying_count -= count
         else:
-            count, stopped = queue.backlog.bury(first, end, bury)
+            count, stopped = queue.backlog.bury(first, end, bury, _DEAD[reason])
         self.forget(first, stopped - 1)
         if reason == REJECTED:
             queue.facts.rejected += count

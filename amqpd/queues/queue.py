@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from mypy_extensions import mypyc_attr
 
+from amqpd.audit.book import Book
+from amqpd.audit.kinds import ACKED, AUTO_ACKED
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
@@ -25,7 +28,7 @@ from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.facts import Facts
 from amqpd.queues.host import QueueHost
-from amqpd.queues.levels import Levels
+from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.mortality import Mortality
 from amqpd.queues.settings import settings_of
 from amqpd.queues.timetable import Timetable
@@ -71,6 +74,10 @@ class Queue:
         self.refuses = False
         """over a limit it does not take a publish, instead of letting older messages go"""
         self.mortality = Mortality(self)
+        self.recorded_share = 0
+        """of its messages, that the audit log has"""
+        self.audit_level: str | None = policy.get("audit")
+        """its own, by a policy"""
         self.reading = False
         """a read of this queue is under way"""
         self._find_plain()
@@ -91,6 +98,7 @@ class Queue:
         """Its record or its policy is another one now."""
         self.record = record
         self.settings = settings_of(record.arguments, policy)
+        self.audit_level = policy.get("audit")
         self.mortality.settings_changed()
         if self._plain is not None and self._plain.fresh:
             self._plain.take_in()
@@ -99,6 +107,22 @@ class Queue:
     def _find_plain(self) -> None:
         backlog, plain = self.backlog, not self._stores_all and self.settings.message_ttl_ms is None
         self._plain = backlog if plain and isinstance(backlog, Backlog) else None
+
+    def keep_books(self, open_book: Callable[[Queue, Backlog], Book] | None) -> None:
+        """Record its messages in these books from now on; None: do not."""
+        if self._levels is not None:
+            self._levels.keep_books(None if open_book is None else partial(open_book, self))
+            return
+        assert isinstance(self.backlog, Backlog)
+        if self.backlog.fresh:
+            self.backlog.take_in()
+        self.backlog.book = None if open_book is None else open_book(self, self.backlog)
+
+    def book_of(self, seq: int) -> Book | None:
+        """Where the message is recorded, whose number there is without the upper bits."""
+        backlog = self.backlog if self._levels is None else self._levels.lane_of(seq)
+        assert isinstance(backlog, Backlog)
+        return backlog.book
 
     def used(self) -> None:
         """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
@@ -134,6 +158,8 @@ class Queue:
             and not (properties.persistent and plain.durable)
         ):
             # A consumer will most likely have it at the end of the tick: until then it needs no place of its own.
+            if plain.book is not None:
+                plain.book.routed(count, run.body_size, False)
             if not plain.fresh:
                 plain.fresh_ms = self.host.now_ms
             plain.fresh.append(run)
@@ -154,10 +180,13 @@ class Queue:
     # Settling
 
     def settle(self, first: int, last: int) -> None:
+        self._settle(first, last, ACKED)
+
+    def _settle(self, first: int, last: int, cause: int) -> None:
         if not self.deleted:
             if self.mortality.counts:
                 self.mortality.forget(first, last)
-            self.facts.acked += self.backlog.settle(first, last)
+            self.facts.acked += self.backlog.settle(first, last, cause)
 
     def reject(self, first: int, last: int) -> None:
         """Not to be requeued: dead-lettered, if the queue has somewhere to."""
@@ -166,6 +195,8 @@ class Queue:
 
     def requeue(self, first: int, last: int) -> None:
         if not self.deleted:
+            if self.recorded_share and (book := self.book_of(first)) is not None:
+                book.requeued(first & SEQ_MASK, last & SEQ_MASK)
             self.mortality.come_back(first, last)
 
     def purge(self) -> int:
@@ -237,7 +268,7 @@ class Queue:
             backlog.take_in()
             return False
         facts, now_ms, waited_ms = self.facts, self.host.now_ms, self.host.now_ms - backlog.fresh_ms
-        count = 0
+        count, first = 0, backlog.next_seq
         if not consumer.no_ack:
             if not backlog.doomed and backlog.only_fresh and consumer.credit() >= backlog.ready:
                 count = backlog.taken_in(consumer.pass_on(backlog.fresh, backlog.next_seq))
@@ -246,6 +277,8 @@ class Queue:
             facts.acked += count
         if backlog.fresh:
             backlog.take_in()
+        if count and backlog.book is not None:
+            consumer.record(backlog.book, first, count, False)
         facts.delivered += count
         if waited_ms < 2:
             facts.time_in_queue[0] += count
@@ -278,10 +311,12 @@ class Queue:
                 group.rotate(-1)
             run, low, high, seq, redelivered = piece
             consumer.deliver(run, low, high, seq, redelivered)
+            if self.recorded_share and (book := self.book_of(seq)) is not None:
+                consumer.record(book, seq & SEQ_MASK, high - low, redelivered)
             if consumer.no_ack:
                 if counts:
                     self.mortality.forget(seq, seq + high - low - 1)
-                self.facts.acked += backlog.settle(seq, seq + high - low - 1)
+                self.facts.acked += backlog.settle(seq, seq + high - low - 1, AUTO_ACKED)
         return bool(backlog.ready)
 
     def _portion(self, count: int) -> int:
@@ -311,7 +346,7 @@ class Queue:
             if piece is not None and not taken:
                 backlog.requeue(piece[3], piece[3])
             elif piece is not None and no_ack:
-                self.settle(piece[3], piece[3])
+                self._settle(piece[3], piece[3], AUTO_ACKED)
         backlog.mark_delivered(bool(self.consumers))
 
     # Between memory and disk

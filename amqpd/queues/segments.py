@@ -13,6 +13,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from operator import attrgetter
 
+from amqpd.audit.book import Book
+from amqpd.audit.kinds import ACKED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.kernel import Run
@@ -47,6 +49,8 @@ class Segments:
         """some left memory, for the disk, that are not to stay there"""
         self.miscounted_bytes = 0
         """counted as unacked and not as ready by mistake: see `segment.py` rule 4"""
+        self.book: Book | None = None
+        """of the audit log, while its messages are recorded"""
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before anything can go on"""
 
@@ -75,13 +79,15 @@ class Segments:
             self.journal.gathered_bytes += nbytes
         return segment
 
-    def discard(self, first: int, last: int, taken: bool = False) -> tuple[int, int]:
+    def discard(self, first: int, last: int, taken: bool = False, cause: int = ACKED) -> tuple[int, int]:
         """Settle what is not settled yet of first..last, and unacked if `taken`: (number of messages, bytes of their
-        bodies)."""
+        bodies). `cause`: why, one of the ends in `audit.kinds`."""
         segments, journal, count, nbytes = self.segments, self.journal, 0, 0
         if segments:
             segment = segments[0]
             if segment.gone is None and first == segment.first + segment.head and last <= segment.last:
+                if self.book is not None:
+                    self.book.ended(first, last, cause)
                 return self._discard_in_order(segment, first, last, taken)
         index = self.index_of(first)
         # What is finished is one stretch nearly always: removed together, so a purge is linear.
@@ -93,6 +99,8 @@ class Segments:
                 break
             fresh = segment.live_in(low, high)
             for part in fresh:
+                if self.book is not None:
+                    self.book.ended(part[0], part[1], cause)
                 settled = segment.settle(*part, taken)
                 count += settled[0]
                 nbytes += settled[1]

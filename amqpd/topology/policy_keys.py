@@ -19,6 +19,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from amqpd.audit.levels import WORDS, is_level
+
 Check = Callable[[Any], bool]
 Definition = Mapping[str, Any]
 
@@ -133,6 +135,7 @@ _KEYS: dict[str, tuple[Check, str]] = {
     "consumer-timeout": (_at_least(0), "consumer timeout"),
     ALTERNATE_EXCHANGE: (_is_text, "alternate exchange name"),
     UNROUTABLE: (_is_name, "way with unroutable messages: drop, nack or the name of an exchange"),
+    "audit": (is_level, f"audit level: {WORDS}"),
     # What follows is taken and changes nothing.
     "queue-mode": (_one_of("default", "lazy"), "queue-mode value"),
     "queue-version": (_one_of(1, 2), "queue-version value"),

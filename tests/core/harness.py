@@ -10,6 +10,8 @@ from typing import Any
 
 from pamqp import base, body, commands, exceptions, frame, header
 
+from amqpd.audit.recorder import Recorder
+from amqpd.audit.rooms import Rooms
 from amqpd.connection import Connection
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, Transaction
@@ -71,8 +73,12 @@ class Harness:
     def _start(self, journal: JournalBuffer) -> None:
         services: Any = self
         self.node = self.node_class(
-            services, self.topology, self.access, journal, self.limits, METHODS, {"product": "amqpd"}
+            services, self.topology, self.access, journal, self.limits, METHODS, {"product": "amqpd"}, *self.audit()
         )
+
+    def audit(self) -> tuple[Recorder | None, Rooms | None]:
+        """What the node records, in tests that read it."""
+        return None, None
 
     def _apply(self, changes: Sequence[Change]) -> None:
         self.topology.apply(changes)

@@ -7,6 +7,7 @@ import random
 import pytest
 from pamqp import commands
 
+from amqpd.audit.kinds import DEAD_EXPIRED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.kernel import Run
@@ -61,7 +62,7 @@ class World:
         self.backlog.expire(self.now_ms, self.bury, lambda first, last: self.dying.append((first, last)))
         while self.dying:
             first, last = self.dying.pop(0)
-            _, stopped = self.backlog.bury(first, last, self.bury)
+            _, stopped = self.backlog.bury(first, last, self.bury, DEAD_EXPIRED)
             if stopped <= last:
                 self.dying.insert(0, (stopped, last))
                 return

@@ -199,12 +199,12 @@ def _queue(theme: Theme, rng: random.Random) -> dict[str, Any]:
     return {"kind": kind, "durable": durable, "arguments": arguments}
 
 
-def run(commands: list[Command]) -> Counter[str]:
+def run(commands: list[Command], make: Callable[[], Machine] = Machine) -> Counter[str]:
     """Raises AssertionError. What was made, and what came of it."""
     first, arguments = commands[0] if commands else ("", {})
     small_bounds = first == "small_bounds"
     with watched(small_bounds, small_bounds and arguments["copies"]):
-        machine = Machine()
+        machine = make()
         for name, arguments in commands:
             getattr(machine, name)(**arguments)
             machine.holds()
@@ -212,14 +212,16 @@ def run(commands: list[Command]) -> Counter[str]:
     return machine.model.events
 
 
-def shortest(commands: list[Command], seconds_left: Callable[[], float]) -> list[Command]:
+def shortest(
+    commands: list[Command], seconds_left: Callable[[], float], make: Callable[[], Machine] = Machine
+) -> list[Command]:
     """Fewer commands that fail too: parts are left out as long as that succeeds, and time is left."""
     size = max(1, len(commands) // 2)
     while size and seconds_left() > 0:
         at, fewer = 0, False
         while at < len(commands) and seconds_left() > 0:
             shorter = commands[:at] + commands[at + size :]
-            if failure(shorter) is not None:
+            if failure(shorter, make) is not None:
                 commands, fewer = shorter, True
             else:
                 at += size
@@ -228,9 +230,9 @@ def shortest(commands: list[Command], seconds_left: Callable[[], float]) -> list
     return commands
 
 
-def failure(commands: list[Command]) -> Exception | None:
+def failure(commands: list[Command], make: Callable[[], Machine] = Machine) -> Exception | None:
     try:
-        run(commands)
+        run(commands, make)
     except Exception as error:  # noqa: BLE001  # whatever the node or the model raises
         return error
     return None

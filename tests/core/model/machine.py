@@ -13,7 +13,7 @@ from typing import Any
 
 from pamqp import commands
 
-from amqpd.kernel import scan_publishes
+from amqpd.kernel import Run, scan_publishes
 from amqpd.limits import Limits
 from amqpd.topology.records import Delete, PolicyRecord, Put
 from tests.core.harness import Client, publish_bytes
@@ -32,9 +32,12 @@ SMALL = Limits(queue_memory_bytes=2500, backlog_memory_bytes=2500, small_queue_b
 class Machine:
     """The methods under "Commands" are what `commands.py` draws."""
 
+    model_class: type[Model] = Model
+    harness_class: type[WatchedHarness] = WatchedHarness
+
     def __init__(self) -> None:
-        self.model = Model()
-        self.harness = WatchedHarness(SMALL, self.model)
+        self.model = self.model_class()
+        self.harness = self.harness_class(SMALL, self.model)
         self.number = 0
         self.slow_disk = False
         self.policies: set[str] = set()
@@ -233,11 +236,14 @@ class Machine:
         data = self.published_bytes(message)
         run = scan_publishes(data, 0, len(data), 1 << 20)
         assert run is not None
-        node = self.harness.node
         self.model.delayed.append((self.model.now_ms + delay_ms + 1, message))
-        node.delay("/", run, node.properties.read(run.properties), delay_ms)
+        self.put_off(run, delay_ms)
         self.count("delay")
         self.settle_down()
+
+    def put_off(self, run: Run, delay_ms: int) -> None:
+        node = self.harness.node
+        node.delay("/", run, node.properties.read(run.properties), delay_ms)
 
     def consume(self, number: int, name: str, prefetch: int, no_ack: bool, priority: int) -> None:
         queue = self.model.queues.get(name)

@@ -1,0 +1,170 @@
+"""Acts: what people and programs did to the broker, as rows of the log.
+
+What comes in: changes of the topology that took effect, log-ins, refusals. What goes out: rows, by the recorder.
+Rules: 1. No secrets: of a user there is no password and no hash, of a parameter no value. 2. Who it was is known when
+a client did it over AMQP; the command line writes into the metadata store itself, and its acts have no user.
+Not here: messages (`book.py`), who may do what (`security/`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from amqpd.audit.recorder import Recorder
+from amqpd.topology.records import (
+    BindingRecord,
+    Change,
+    ExchangeRecord,
+    Key,
+    PermissionRecord,
+    PolicyRecord,
+    Put,
+    QueueRecord,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+    from amqpd.world import Resume
+
+# key[0] of a record -> the events when it comes and when it goes, and what it is called.
+_EVENTS = {
+    "vhost": ("vhost_put", "vhost_deleted", "vhost"),
+    "user": ("user_put", "user_deleted", "user"),
+    "permission": ("permission_put", "permission_deleted", "permission of"),
+    "topic-permission": ("permission_put", "permission_deleted", "topic permission of"),
+    "exchange": ("exchange_declared", "exchange_deleted", "exchange"),
+    "queue": ("queue_declared", "queue_deleted", "queue"),
+    "binding": ("bound", "unbound", "binding"),
+    "policy": ("policy_put", "policy_deleted", "policy"),
+    "operator-policy": ("policy_put", "policy_deleted", "operator policy"),
+    "parameter": ("parameter_put", "parameter_deleted", "parameter"),
+}
+
+
+class Acts:
+    """`of_changes` is told of what took effect; `expect` says who asked for it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._asked: dict[Key, Connection] = {}
+
+    def expect(self, changes: Sequence[Change], by: Connection, resume: Resume) -> Resume:
+        """The connection asks for the changes; `resume` is called when they took effect or were refused: what is
+        returned has to be called instead."""
+        if not self._recorder.acts:
+            return resume
+        keys = [change.record.key if isinstance(change, Put) else change.key for change in changes]
+        self._asked.update(dict.fromkeys(keys, by))
+
+        def done(made: bool) -> None:
+            for key in keys:
+                self._asked.pop(key, None)
+            resume(made)
+
+        return done
+
+    def of_changes(self, changes: Iterable[Change]) -> None:
+        if not self._recorder.acts:
+            return
+        for change in changes:
+            key = change.record.key if isinstance(change, Put) else change.key
+            known = _EVENTS.get(key[0])
+            if known is None:
+                continue
+            put, deleted, called = known
+            columns = _who(self._asked.get(key))
+            columns["object"] = f"{called} {' '.join(part for part in _named(key))}".strip()
+            if (key[0] not in ("vhost", "user") and key[1]) or key[0] == "vhost":
+                columns["vhost"] = key[1]
+            if isinstance(change, Put):
+                columns["detail"] = json.dumps(_detail(change.record), default=str, sort_keys=True)
+            self._recorder.act(put if isinstance(change, Put) else deleted, columns)
+
+    def opened(self, connection: Connection) -> None:
+        self._recorder.act("connection_opened", {**_who(connection), "vhost": connection.vhost})
+
+    def closed(self, connection: Connection) -> None:
+        self._recorder.act("connection_closed", {**_who(connection), "vhost": connection.vhost})
+
+    def login_failed(self, connection: Connection, reason: str) -> None:
+        self._recorder.act("login_failed", {**_who(connection), "user": connection.claimed_user, "reason": reason})
+
+    def refused(self, connection: Connection, text: str) -> None:
+        """`text` is what the client was told."""
+        columns = {**_who(connection), "vhost": connection.vhost, "object": _object_of(text)}
+        self._recorder.act("permission_refused", {**columns, "detail": json.dumps({"told": text})})
+
+    def purged(self, connection: Connection, queue: str, count: int) -> None:
+        columns = {**_who(connection), "vhost": connection.vhost, "object": f"queue {queue}"}
+        self._recorder.act("queue_purged", {**columns, "detail": json.dumps({"messages": count})})
+
+
+def _who(connection: Connection | None) -> dict[str, Any]:
+    if connection is None:
+        return {}
+    name = connection.name
+    # A peer is "address:port -> ..." in the log; the address alone is what people look for.
+    return {"user": connection.user, "connection": name, "address": address_of(name)}
+
+
+def address_of(name: str) -> str:
+    """Of a peer as the log names it: 127.0.0.1:5000, [::1]:5000."""
+    peer = name.split(" ", 1)[0]
+    return peer.rpartition(":")[0].strip("[]") or peer
+
+
+def _named(key: Key) -> tuple[str, ...]:
+    """What of a key names the thing, beside its virtual host."""
+    if key[0] in ("vhost", "user"):
+        return key[1:]
+    return key[2:]
+
+
+def _object_of(text: str) -> str:
+    """Of a refusal: "ACCESS_REFUSED - configure access to queue 'q' in vhost ...", what it is about."""
+    _, _, rest = text.partition(" access to ")
+    kind, _, quoted = rest.partition(" '")
+    return f"{kind} {quoted.partition(chr(39))[0]}" if quoted else ""
+
+
+def _detail(record: object) -> dict[str, Any]:
+    match record:
+        case QueueRecord():
+            return {
+                "durable": record.durable,
+                "auto_delete": record.auto_delete,
+                "exclusive": record.exclusive,
+                "arguments": dict(record.arguments),
+            }
+        case ExchangeRecord():
+            return {"type": record.type, "durable": record.durable, "arguments": dict(record.arguments)}
+        case BindingRecord():
+            return {
+                "source": record.source,
+                "destination": record.destination,
+                "routing_key": record.routing_key,
+                "destination_type": record.destination_type,
+                "arguments": dict(record.arguments),
+            }
+        case UserRecord():
+            return {"tags": list(record.tags), "password": bool(record.password_hash), "limits": dict(record.limits)}
+        case PermissionRecord():
+            return {"configure": record.configure, "write": record.write, "read": record.read}
+        case TopicPermissionRecord():
+            return {"exchange": record.exchange, "write": record.write, "read": record.read}
+        case PolicyRecord():
+            return {
+                "pattern": record.pattern,
+                "apply_to": record.apply_to,
+                "priority": record.priority,
+                "definition": dict(record.definition),
+            }
+        case VhostRecord():
+            return {"description": record.description}
+        case _:
+            return {}

@@ -1,0 +1,35 @@
+"""What stands in a queue, said at once: what the books of a life begin and end with.
+
+What comes in: queues with books. What goes out: records, a header and the stretches behind it.
+Rules: 1. One anchor is one row of records without anything else in between. 2. Also an empty queue is said to be
+empty.
+Not here: what happens in between (`book.py`), when an anchor is due (`rooms.py`, `log.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqpd.audit.kinds import PERSISTENT, STANDING
+from amqpd.audit.recorder import Recorder
+
+if TYPE_CHECKING:
+    from amqpd.queues.queue import Queue
+
+
+def anchor(recorder: Recorder, queue: Queue, kind: int) -> None:
+    """`kind`: one of `kinds.ANCHOR_...`. A queue without books says nothing."""
+    buffer, time_us = recorder.buffer, recorder.now()
+    for lane in queue.backlog.lanes():
+        book = lane.book
+        if book is None:
+            continue
+        stretches = [
+            (epoch, first, last, PERSISTENT if persistent else 0)
+            for low, high, persistent in lane.standing()
+            for epoch, first, last in book.stretches(low, high)
+        ]
+        name = book.name_of(recorder.life)
+        buffer.put(kind, 0, 1, time_us, book.next, 0, 0, name, 0, 0, 0, len(stretches))
+        for epoch, first, last, flags in stretches:
+            buffer.put(STANDING, flags, 1, time_us, first, last - first + 1, 0, book.name_of(epoch))

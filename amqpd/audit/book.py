@@ -1,0 +1,225 @@
+"""The book of one queue, or of one level of a priority queue: what comes in, goes out, and stands in it.
+
+What comes in: what the queue does with stretches of its messages. What goes out: records, into the recorder's buffer.
+Rules: 1. The queue tells, the book never asks it. 2. Numbers are those of the queue's backlog; since a restart may
+give out again those of messages that never reached the disk, each has its epoch, the life in which it entered. 3.
+With a sample, SAMPLED_TOGETHER numbers are recorded or not, from the first event to the last.
+Not here: publications (`recorder.py`), what stands there at a start or an end (`anchors.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from amqpd.audit.kinds import (
+    AUTO_ACKED,
+    DEAD_DELIVERY_LIMIT,
+    DEAD_DROPPED,
+    DEAD_EXPIRED,
+    DEAD_REJECTED,
+    DELIVERED,
+    MOVED,
+    PERSISTENT,
+    RELEASED,
+    REQUEUED,
+    ROUTED,
+    WITH_ACKED,
+    WITH_PUBLISHED,
+)
+from amqpd.audit.levels import SHARE_FULL
+
+if TYPE_CHECKING:
+    from amqpd.audit.recorder import Party, Recorder
+
+STRETCH_MAX: Final = 65_536
+"""messages in one record: who reads it makes a row for each"""
+SAMPLED_TOGETHER: Final = 64
+LINKED: Final = frozenset((DEAD_EXPIRED, DEAD_DROPPED, DEAD_REJECTED, DEAD_DELIVERY_LIMIT, MOVED, RELEASED))
+"""ends behind which something else was published, whose publication they name"""
+_MASK: Final = (1 << 64) - 1
+
+
+class Book:
+    __slots__ = (
+        "_columns",
+        "_eras",
+        "_name",
+        "_named_in",
+        "_old_names",
+        "_plain",
+        "next",
+        "queue_id",
+        "recorder",
+        "share",
+        "since",
+    )
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        vhost: str,
+        queue: str,
+        queue_id: int,
+        since: int,
+        eras: list[tuple[int, int]],
+        share: int,
+    ) -> None:
+        """`since`: the first number of this life; `eras`: (life, first number) of those before it, ascending."""
+        self.recorder = recorder
+        self.queue_id = queue_id
+        self.since = since
+        self.next = since
+        """the number of what comes in next"""
+        self.share = share
+        self._eras = eras
+        self._plain = share >= SHARE_FULL
+        self._columns = {"vhost": vhost, "queue": queue, "queue_id": queue_id}
+        self._name = 0
+        self._named_in = 0
+        self._old_names: dict[int, tuple[int, int]] = {}
+        """epoch -> (generation, name)"""
+
+    def routed(self, count: int, body_bytes: int, persistent: bool) -> None:
+        """The current publication's first `count` messages are the queue's next ones."""
+        recorder, first = self.recorder, self.next
+        self.next = first + count
+        flags = PERSISTENT if persistent else 0
+        if self._plain:
+            buffer = recorder.buffer
+            recorder.noted = True
+            if recorder.unsaid == count:
+                flags |= WITH_PUBLISHED
+                recorder.unsaid = 0
+            if self._named_in != buffer.generation:
+                self._say()
+            buffer.put(
+                ROUTED,
+                flags,
+                2 if flags & WITH_PUBLISHED else 1,
+                recorder.now(),
+                first,
+                count,
+                recorder.origin_name(),
+                self._name,
+                recorder.publication,
+                recorder.tag,
+                body_bytes,
+                recorder.text_name(),
+                recorder.channel,
+            )
+            return
+        for low, high in self.sampled(first, self.next - 1):
+            recorder.noted = True
+            recorder.buffer.put(
+                ROUTED,
+                flags,
+                1,
+                recorder.now(),
+                low,
+                high - low + 1,
+                recorder.origin_name(),
+                self.name_of(recorder.life),
+                recorder.publication + low - first,
+                recorder.tag + low - first if recorder.tag else 0,
+                body_bytes,
+                recorder.text_name(),
+                recorder.channel,
+            )
+
+    def delivered(self, first: int, count: int, flags: int, party: Party | None, channel: int) -> None:
+        """To the party, if it is known; `flags`: REDELIVERED, WITH_ACKED."""
+        name = 0 if party is None else party.name(self.recorder.buffer)
+        self._put(DELIVERED, flags, 2 if flags & WITH_ACKED else 1, first, count, name, 0, channel)
+
+    def requeued(self, first: int, last: int) -> None:
+        self._put(REQUEUED, 0, 1, first, last - first + 1, 0, 0, 0)
+
+    def ended(self, first: int, last: int, cause: int) -> None:
+        """They left the queue; `cause` is one of the ends in `kinds`. What goes somewhere else instead (dead letters
+        ...) is the recorder's `letter`, which is used up."""
+        if cause == AUTO_ACKED:
+            return
+        letter = 0
+        if cause in LINKED:
+            letter = self.recorder.letter
+        self._put(cause, 0, 1, first, last - first + 1, 0, letter, 0)
+        if letter:
+            self.recorder.letter = letter + last - first + 1
+
+    def _put(
+        self, kind: int, flags: int, rows: int, first: int, count: int, name: int, publication: int, channel: int
+    ) -> None:
+        recorder = self.recorder
+        buffer = recorder.buffer
+        if self._plain and first >= self.since and count <= STRETCH_MAX:
+            if self._named_in != buffer.generation:
+                self._say()
+            buffer.put(
+                kind, flags, rows, recorder.now(), first, count, name, self._name, publication, 0, 0, 0, channel
+            )
+            return
+        time_us = recorder.now()
+        for epoch, low, high in self.stretches(first, first + count - 1):
+            shifted = publication + low - first if publication else 0
+            queue = self.name_of(epoch)
+            buffer.put(kind, flags, rows, time_us, low, high - low + 1, name, queue, shifted, 0, 0, 0, channel)
+
+    def stretches(self, first: int, last: int) -> list[tuple[int, int, int]]:
+        """(epoch, first, last) of what is to be recorded of first..last, none longer than STRETCH_MAX."""
+        found: list[tuple[int, int, int]] = []
+        for low, high in [(first, last)] if self._plain else self.sampled(first, last):
+            while low <= high:
+                epoch, end = self._era(low)
+                stop = min(high, end, low + STRETCH_MAX - 1)
+                found.append((epoch, low, stop))
+                low = stop + 1
+        return found
+
+    def sampled(self, first: int, last: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        while first <= last:
+            block = first // SAMPLED_TOGETHER
+            stop = min(last, (block + 1) * SAMPLED_TOGETHER - 1)
+            if hashed(self.queue_id, block) < self.share:
+                if found and found[-1][1] + 1 == first:
+                    found[-1] = (found[-1][0], stop)
+                else:
+                    found.append((first, stop))
+            first = stop + 1
+        return found
+
+    def _era(self, seq: int) -> tuple[int, int]:
+        """The epoch of the message, and the last number of it."""
+        if seq >= self.since:
+            return self.recorder.life, 1 << 62
+        index = bisect_right(self._eras, seq, key=lambda era: era[1])
+        end = (self._eras[index][1] if index < len(self._eras) else self.since) - 1
+        # Before the first era that is known it has been there from its queue's beginning.
+        return self._eras[index - 1][0] if index else 0, end
+
+    def name_of(self, epoch: int) -> int:
+        """The number of the queue's name, with that epoch, in the file of now."""
+        if epoch == self.recorder.life:
+            if self._named_in != self.recorder.buffer.generation:
+                self._say()
+            return self._name
+        generation, name = self._old_names.get(epoch, (0, 0))
+        if generation != self.recorder.buffer.generation:
+            name = self.recorder.buffer.name({**self._columns, "epoch": epoch})
+            self._old_names[epoch] = self.recorder.buffer.generation, name
+        return name
+
+    def _say(self) -> None:
+        buffer = self.recorder.buffer
+        self._name = buffer.name({**self._columns, "epoch": self.recorder.life})
+        self._named_in = buffer.generation
+
+
+def hashed(of: int, block: int) -> int:
+    """32 bits, equal for all events of a stretch, on every node and for ever (splitmix64's mixing: Steele, Lea,
+    Flood, "Fast splittable pseudorandom number generators", 2014)."""
+    x = (of + (block + 1) * 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (x ^ (x >> 31)) >> 32

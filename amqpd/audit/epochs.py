@@ -1,0 +1,44 @@
+"""In which life of the broker a queue's messages came.
+
+What comes in: what an earlier start knew; the backlogs that the journal gave back. What goes out: for each, the lives
+whose messages may still be there, with the first number of each.
+Rules: 1. Numbers that never reached the disk are given out again after a restart, so a number alone names no message;
+with its epoch it does. 2. What no message needs any more is forgotten. 3. Pure: `lives.py` has the file.
+Not here: what epochs are for (`book.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Eras = list[tuple[int, int]]
+"""(life, first number of that life), ascending"""
+
+
+class Epochs:
+    def __init__(self, life: int = 1, known: dict[int, Eras] | None = None) -> None:
+        """`known`: as `recovered` of the life before left it."""
+        self.life = life
+        self._eras: dict[int, Eras] = known or {}
+
+    def of(self, queue_id: int) -> Eras:
+        """The lives before this one."""
+        return self._eras.get(queue_id, [])
+
+    def recovered(self, lanes: Iterable[tuple[int, int, int | None]]) -> dict[int, Eras]:
+        """What the next start has to know. `lanes`: (queue_id, next number, the lowest number that stands there or
+        None), of all there are at this start."""
+        next_eras: dict[int, Eras] = {}
+        eras: dict[int, Eras] = {}
+        for queue_id, next_seq, lowest in lanes:
+            # Of a life that began beyond the end nothing is left, and its numbers are given out again.
+            known = [era for era in self._eras.get(queue_id, ()) if era[1] < next_seq]
+            if not known:
+                # It was made in the last life, whatever it holds.
+                known = [(self.life - 1, 0)]
+            while len(known) > 1 and (lowest is None or known[1][1] <= lowest):
+                known.pop(0)
+            eras[queue_id] = known
+            next_eras[queue_id] = [*([] if lowest is None else known), (self.life, next_seq)]
+        self._eras = eras
+        return next_eras

@@ -1,0 +1,112 @@
+"""Which queues have a book: levels, applied to what exists.
+
+What comes in: levels of the node, of virtual hosts, of policies; queues that appear and change. What goes out: books
+in their backlogs, anchors where recording begins.
+Rules: 1. A queue's messages are recorded when its level says so, from the moment on in which it says so. 2. A book
+that begins in the middle of a queue's life says what stands there.
+Not here: what a level means (`levels.py`), writing anchors (`anchors.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from amqpd.audit.anchors import anchor
+from amqpd.audit.book import Book
+from amqpd.audit.epochs import Epochs, Eras
+from amqpd.audit.kinds import ANCHOR_LEVEL
+from amqpd.audit.levels import COUNTS, Level, parse_level
+from amqpd.audit.recorder import Recorder
+
+if TYPE_CHECKING:
+    from amqpd.queues.backlog import Backlog
+    from amqpd.queues.queue import Queue
+
+
+class Rooms:
+    def __init__(
+        self,
+        recorder: Recorder,
+        default: Level = COUNTS,
+        vhosts: Mapping[str, Level] | None = None,
+        epochs: Epochs | None = None,
+    ) -> None:
+        """`vhosts`: levels of virtual hosts that have their own."""
+        self.recorder = recorder
+        self.default = default
+        self.vhosts = dict(vhosts or {})
+        self.epochs = Epochs() if epochs is None else epochs
+        self.recovering = False
+        """queues appear that were there; they are looked at together, in the end"""
+        self.kept_eras: dict[int, Eras] = {}
+        self._recording = 0
+        """queues with a book"""
+        self.on_gone: Callable[[Queue], None] = lambda _: None
+        """told of a queue that is deleted"""
+        every = (default, *self.vhosts.values())
+        recorder.acts = any(level.acts for level in every)
+        recorder.acts_in = {name: level.acts for name, level in self.vhosts.items()}
+        recorder.acts_elsewhere = default.acts
+        recorder.share = default.share
+        recorder.shares = {name: level.share for name, level in self.vhosts.items()}
+        self._always = any(level.share for level in every)
+        recorder.active = self._always
+
+    def of_vhost(self, vhost: str) -> Level:
+        return self.vhosts.get(vhost, self.default)
+
+    def level_of(self, queue: Queue) -> Level:
+        """Raises nothing: a policy's level was checked when it was set."""
+        own = queue.audit_level
+        return self.of_vhost(queue.record.vhost) if own is None else parse_level(own)
+
+    def look_at(self, queue: Queue, recovered: bool = False) -> None:
+        """The queue is new, or its policy or record is another one. `recovered`: it was there at the start, and its
+        anchor follows with all the others'."""
+        if self.recovering:
+            return
+        level = self.level_of(queue)
+        share = level.share
+        if share == queue.recorded_share:
+            return
+        before, queue.recorded_share = queue.recorded_share, share
+        self._recording += bool(share) - bool(before)
+        self.recorder.active = self._always or self._recording > 0
+        if not share:
+            queue.keep_books(None)
+            return
+        queue.keep_books(self._open)
+        # A queue that nothing ever entered has nothing to say. One that is empty again has: what of it is in the log
+        # from earlier is not there any more.
+        if not recovered and any(lane.next_seq for lane in queue.backlog.lanes()):
+            anchor(self.recorder, queue, ANCHOR_LEVEL)
+
+    def recovered(self, queues: Iterable[Queue]) -> None:
+        """All that was there at the start is there. `kept_eras` is for the next start then."""
+        queues = list(queues)
+        lanes = [lane for queue in queues for lane in queue.backlog.lanes()]
+        self.kept_eras = self.epochs.recovered(
+            (lane.queue_id, lane.next_seq, lane.segments[0].first + lane.segments[0].head if lane.segments else None)
+            for lane in lanes
+        )
+        self.recovering = False
+        for queue in queues:
+            self.look_at(queue, recovered=True)
+
+    def gone(self, queue: Queue) -> None:
+        self.on_gone(queue)
+        if queue.recorded_share:
+            queue.recorded_share = 0
+            self._recording -= 1
+            self.recorder.active = self._always or self._recording > 0
+
+    def _open(self, queue: Queue, lane: Backlog) -> Book:
+        """The book of one of the queue's lanes."""
+        record = queue.record
+        # fmt: off
+        book = Book(self.recorder, record.vhost, record.name, lane.queue_id, lane.first_of_life,
+                    self.epochs.of(lane.queue_id), queue.recorded_share)
+        # fmt: on
+        book.next = lane.next_seq
+        return book

@@ -1,0 +1,124 @@
+"""What gathers for the spool's file: records of one width, the names that they refer to, acts.
+
+What comes in: events. What goes out: blocks of bytes, one for each write.
+Rules: 1. A record is RECORD.size bytes and describes a stretch of messages, so recording costs per stretch. 2. A name
+(who published what, who consumes, which queue) is written once in each file, before the first record that refers to
+it, and is a number after that. 3. A block is whole or it is not there: it has its length and its checksum in front.
+Not here: what is recorded (`recorder.py`, `book.py`), files (`writer.py`), reading them (`parquet.py`).
+"""
+
+from __future__ import annotations
+
+from json import JSONEncoder
+from struct import Struct
+from typing import Any, Final
+from zlib import crc32
+
+RECORD: Final = Struct("<QQQQIIIIIBBH")
+"""time (us since the epoch), first, publication, confirm tag; count, body bytes, name, queue, text (STANDING's
+anchors: stretches that follow); kind, flags, channel"""
+BLOCK: Final = Struct("<IIIIQI")
+"""BLOCK_MAGIC; bytes of records, names, acts; rows before it in this life; checksum of all that follows it"""
+BLOCK_MAGIC: Final = 0x61755631
+# A tick with more than this is rare; its memory is given back.
+KEPT_BYTES_MAX: Final = 1 << 20
+
+_encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+class SpoolBuffer:
+    """`rows` counts the log's rows since the start of the life; the next one has the number after it."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.pending = False
+        self.generation = 1
+        """of the file: what was named in an earlier one has to be named again"""
+        self._records = bytearray(256 * RECORD.size)
+        self._used = 0
+        self._rows_before = 0
+        self._names: list[str] = []
+        self._acts: list[str] = []
+        self._named = 0
+        self._pack = RECORD.pack_into
+
+    def put(
+        self,
+        kind: int,
+        flags: int,
+        rows: int,
+        time_us: int,
+        first: int,
+        count: int,
+        name: int = 0,
+        queue: int = 0,
+        publication: int = 0,
+        tag: int = 0,
+        body_bytes: int = 0,
+        text: int = 0,
+        channel: int = 0,
+    ) -> None:
+        """A record, of which so many rows are made."""
+        used = self._used
+        if used == len(self._records):
+            self._records += bytes(used)
+        # fmt: off
+        self._pack(self._records, used, time_us, first, publication, tag, count, body_bytes, name, queue, text, kind,
+                   flags, channel)
+        # fmt: on
+        self._used = used + RECORD.size
+        self.rows += rows
+        self.pending = True
+
+    def name(self, columns: dict[str, Any]) -> int:
+        """A number for these columns, until the generation changes."""
+        self._named += 1
+        self._names.append(_encode([self._named, columns]))
+        return self._named
+
+    def act(self, columns: dict[str, Any]) -> None:
+        """A row of its own, which is in its place by its number."""
+        self.rows += 1
+        self._acts.append(_encode({**columns, "number": self.rows}))
+        self.pending = True
+
+    @property
+    def nbytes(self) -> int:
+        """of records that wait, about"""
+        return self._used
+
+    def take(self) -> bytes:
+        """The block of all that waits."""
+        names, acts = self._names, self._acts
+        records = bytes(memoryview(self._records)[: self._used])
+        if not (names or acts):
+            head = BLOCK.pack(BLOCK_MAGIC, len(records), 0, 0, self._rows_before, crc32(records))
+            block = head + records
+        else:
+            named, acted = "\n".join(names).encode(), "\n".join(acts).encode()
+            body = b"".join((records, named, acted))
+            block = (
+                BLOCK.pack(BLOCK_MAGIC, len(records), len(named), len(acted), self._rows_before, crc32(body)) + body
+            )
+        self._clear()
+        return block
+
+    def drop(self) -> None:
+        """Forget what waits: there is no room for it."""
+        self._clear()
+        self.generation += 1
+
+    def begin_file(self) -> None:
+        """Names have to be said again. Call it when nothing waits."""
+        assert not self.pending
+        self.generation += 1
+        self._named = 0
+
+    def _clear(self) -> None:
+        if len(self._records) > KEPT_BYTES_MAX:
+            self._records = bytearray(256 * RECORD.size)
+        self._used = 0
+        self._rows_before = self.rows
+        if self._names or self._acts:
+            self._names, self._acts = [], []
+        self.pending = False
