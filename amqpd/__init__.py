@@ -13,6 +13,7 @@ The walk, from socket to disk to consumer, one sentence a room (ARCHITECTURE.md 
 `queues/`     keep messages in order, in memory and on disk, and hand them out; `congestion` slows who is too fast.
 `journal/`    gathers what must be durable, commits it in groups, and reports one number back.
 `topology/`   is what exists, and the metadata store that it comes back from.
+`audit/`      writes down what happened to every message, and who did what; `amqpd_spark` (`spark/`) adds it up.
 `security/`   says who someone is and what they may do.
 `node`        is what connections share, and the end of a tick.
 `compiled`    chooses between the compiled rooms and the plain ones, which are the same.

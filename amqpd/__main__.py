@@ -49,6 +49,7 @@ COMMANDS = {
     "exchange": ("amqpd.commands.queues", "exchange", "List exchanges, and what they could not route."),
     "binding": ("amqpd.commands.queues", "binding", "List bindings."),
     "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),
+    "audit": ("amqpd.commands.audit", "audit", "See what was written down of messages and acts."),
 }
 
 

@@ -25,7 +25,9 @@ import trio
 from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.alarm_board import AlarmBoard
 from amqpd.alarms import Alarms
+from amqpd.audit.log import AuditLog
 from amqpd.config import Settings
+from amqpd.connection import Connection
 from amqpd.control import ControlServer
 from amqpd.datadir import open_data_directory
 from amqpd.errors import NodeFailure, StartupError
@@ -47,7 +49,7 @@ from amqpd.operations import Operations
 from amqpd.overview import overview
 from amqpd.pump import Pump
 from amqpd.readiness import busy_wait_s
-from amqpd.sampling import run_samples
+from amqpd.sampling import run_measurements, run_samples
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
 from amqpd.security.logins import Logins
@@ -113,6 +115,8 @@ class Broker:
         """Everything that is on disk, back into the node."""
         await bootstrap(self._store)
         recovered = await trio.to_thread.run_sync(self._disk.recover)
+        clock_ms, clock_us = steady_clocks()
+        self._audit = AuditLog(self._settings.data_dir, self._settings.audit, clock_us, self._audit_full)
         self.node = Node(
             self._services,
             self._topology,
@@ -121,11 +125,13 @@ class Broker:
             limits_of(self._settings),
             METHODS,
             server_properties(self._settings),
+            self._audit.recorder,
+            self._audit.rooms,
         )
+        self.node.connection_left = self._connection_left
         self._sync = TopologySync(self._store, self._topology, self._applied)
         self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full)
         self._reader = BacklogReader(self._disk)
-        clock_ms = steady_clock_ms()
         self.node.now_ms = clock_ms()
         self.pump = Pump(
             self.node,
@@ -137,10 +143,14 @@ class Broker:
             clock_ms,
             self._alone,
             busy_wait_s(self._settings.busy_wait_us),
+            self._audit.writer.record,
         )
         self.node.recover(recovered)
         await self._sync.start()
         self.node.recovery_ended()
+        self._audit.begin(self.node)
+        # Not before: what expired while nobody ran leaves its queue now, and the books have to see it.
+        self.pump.settle()
         log.info(
             "recovered",
             vhosts=len(self._topology.vhosts),
@@ -155,7 +165,13 @@ class Broker:
         messages = Messages(self.node, self._reader, self.pump.settle)
         control = ControlServer(
             self._settings.data_dir,
-            {"refresh": self._refresh, "status": self._status, **operations.handlers, **transients.handlers},
+            {
+                "refresh": self._refresh,
+                "status": self._status,
+                **operations.handlers,
+                **transients.handlers,
+                **self._audit.handlers,
+            },
             {**operations.listings, **transients.listings},
             messages.streams,
         )
@@ -171,8 +187,9 @@ class Broker:
                 self.pump.run_wakes,
                 partial(collect_garbage, self.node),
                 return_free_memory,
-                self.pump.run_measurements,
+                partial(run_measurements, self.node, self.pump.settle),
                 partial(run_samples, self.node),
+                self._audit.run,
             ):
                 nursery.start_soon(task)
             await nursery.start(alarms.run)
@@ -208,6 +225,8 @@ class Broker:
         self.pump.close()
         with trio.move_on_after(timeout_s) as flushing:
             await self._writer.flush()
+        with trio.move_on_after(timeout_s):
+            await self._audit.end()
         log.info("stopped", connections_cut=left, flushed=not flushing.cancelled_caught)
 
     def _alone(self) -> bool:
@@ -217,6 +236,7 @@ class Broker:
             self._writer.threads,
             self._reader.threads,
             self._store.threads,
+            self._audit.writer.threads,
             trio.to_thread.current_default_thread_limiter(),
         )
         return not (
@@ -227,7 +247,8 @@ class Broker:
 
     def _applied(self, changes: Sequence[Change]) -> None:
         self.node.applied(changes)
-        self.pump.settle()
+        if not self.node.books.recovering:
+            self.pump.settle()
 
     def _durable(self, index: int) -> None:
         self.node.durable(index)
@@ -248,6 +269,14 @@ class Broker:
         """A commit found no room; the watch of free space is the disk alarm's other source."""
         self._board.put("disk", "journal", full, time.time())
 
+    def _audit_full(self, full: bool) -> None:
+        """The audit log cannot be written, and publishers are to wait for it."""
+        self._board.put("audit", "audit log", full, time.time())
+
+    def _connection_left(self, connection: Connection) -> None:
+        self.node.acts.closed(connection)
+        self._audit.counts.left(connection)
+
     def _alarm_changed(self, kind: str, on: bool) -> None:
         self.node.set_alarm(kind, on)
         self.pump.settle()
@@ -262,11 +291,12 @@ class Broker:
         return overview(self.node)
 
 
-def steady_clock_ms() -> Callable[[], int]:
-    """The wall clock as it was at the start, and what the monotonic clock has counted since: deadlines outlive a
-    restart, but a clock that is set while the broker runs must not expire everything, or nothing."""
+def steady_clocks() -> tuple[Callable[[], int], Callable[[], int]]:
+    """In ms and in us since the epoch: the wall clock as it was at the start, and what the monotonic clock counts
+    from there. Deadlines outlive a restart, but a clock that is set while the broker runs must not expire everything,
+    or nothing."""
     offset_ns = time.time_ns() - time.monotonic_ns()
-    return lambda: (time.monotonic_ns() + offset_ns) // 1_000_000
+    return lambda: (time.monotonic_ns() + offset_ns) // 1_000_000, lambda: (time.monotonic_ns() + offset_ns) // 1000
 
 
 def limits_of(settings: Settings) -> Limits:

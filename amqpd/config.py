@@ -20,6 +20,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from amqpd.audit.levels import parse_level
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DEFAULT_BIND = ("127.0.0.1", "::1")
 
@@ -131,6 +133,43 @@ class TlsSettings(BaseModel):
         return self
 
 
+def require_level(value: str) -> str:
+    return parse_level(value).text
+
+
+Level = Annotated[str, AfterValidator(require_level)]
+
+
+class AuditSettings(BaseModel):
+    """The table `[audit]`: what is recorded of messages and acts (docs/audit.md)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # off, admin, counts, sample(p), full: each has what the ones before it have. Acts and figures cost nothing that
+    # could be measured; each message's events cost some percent, and disk.
+    level: Level = "counts"
+    # Virtual hosts with a level of their own. A queue's policy may say `audit` too, and is stronger.
+    vhosts: dict[str, Level] = {}
+    # The name of this broker in the log; empty: the machine's.
+    node: Annotated[str, AfterValidator(refuse_long)] = ""
+    # A file of the log has what happened in so many seconds, or so many bytes of the spool: minutes, so that the log
+    # can be looked at soon, and so that a day is some hundred files.
+    file_seconds: Annotated[Seconds, Field(gt=0, le=86_400)] = 300.0
+    spool_bytes: Annotated[Bytes, Field(ge=64 * KIB, le=1024 * MIB)] = 32 * MIB
+    # What is older goes, and the oldest where there is more than so much. 0: no bound.
+    keep_days: Annotated[Seconds, Field(ge=0, le=36_500)] = 30.0
+    keep_bytes: Annotated[Bytes, Field(ge=0)] = 10 * GIB
+    # When the log cannot be written: continue (messages go on, and the log says what it misses) or stop (publishers
+    # wait until it can).
+    on_full: Literal["continue", "stop"] = "continue"
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> AuditSettings:
+        if "/" in self.node or self.node.startswith("."):
+            raise ValueError("audit.node is part of file names: without '/', and not beginning with a dot")
+        return self
+
+
 def default_data_dir() -> Path:
     """/var/lib/amqpd for root, else amqpd in the XDG state directory.
 
@@ -166,6 +205,7 @@ class Settings(BaseSettings):
     # False: TLS only.
     plain_listener: bool = True
     tls: TlsSettings = TlsSettings()
+    audit: AuditSettings = AuditSettings()
 
     data_dir: Place = Field(default_factory=default_data_dir)
     log_level: Literal["debug", "info", "warning", "error"] = "info"

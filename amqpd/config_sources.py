@@ -17,15 +17,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from amqpd.compiled import VARIABLE
-from amqpd.config import Settings, TlsSettings
+from amqpd.config import AuditSettings, Settings, TlsSettings
 from amqpd.errors import SettingsError
 
 CONFIG_VARIABLE = "AMQPD_CONFIG"
 PATHS = (("data_dir",), ("tls", "certificate"), ("tls", "key"), ("tls", "ca"))
+
+TABLES: dict[str, type[BaseModel]] = {"tls": TlsSettings, "audit": AuditSettings}
 
 Values = dict[str, Any]
 
@@ -81,8 +83,8 @@ def _merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Values:
 
 def variable_names() -> list[str]:
     """Every environment variable that means something to amqpd."""
-    names = [f"AMQPD_{name}" for name in Settings.model_fields if name != "tls"]
-    names += [f"AMQPD_TLS_{name}" for name in TlsSettings.model_fields]
+    names = [f"AMQPD_{name}" for name in Settings.model_fields if name not in TABLES]
+    names += [f"AMQPD_{table}_{name}" for table, model in TABLES.items() for name in model.model_fields]
     return sorted([CONFIG_VARIABLE, VARIABLE, *(name.upper() for name in names)])
 
 
@@ -108,12 +110,13 @@ def _sentence(error: ValidationError, flags: Values, environment: Values, path: 
     message = str(first["msg"]).removeprefix("Value error, ")
     # Of a location, only the names are for people: the rest are branches of unions and positions in lists.
     location = [str(part) for part in first["loc"]]
-    names = location[: 2 if location[:1] == ["tls"] else 1]
-    if not names or (names == ["tls"] and first["type"] == "value_error"):
+    table = location[0] if location and location[0] in TABLES else ""
+    names = location[: 2 if table else 1]
+    if not names or (names == [table] and first["type"] == "value_error"):
         text = f"settings contradict each other: {message}"
     elif first["type"] == "extra_forbidden":
-        known = TlsSettings.model_fields if len(names) == 2 else Settings.model_fields
-        prefix = "tls." if len(names) == 2 else ""
+        known = TABLES[table].model_fields if len(names) == 2 else Settings.model_fields
+        prefix = f"{table}." if len(names) == 2 else ""
         meant = _did_you_mean(".".join(names), [prefix + name for name in known])
         text = f"unknown setting {'.'.join(names)} in {path}{meant}; correct or remove it there"
     else:
@@ -129,7 +132,8 @@ def _origin(names: list[str], flags: Values, environment: Values, path: Path | N
         return f"from {flag}", f"give {flag} another value"
     in_environment = environment.get(names[0]) is not None
     if in_environment and len(names) == 2:
-        in_environment = isinstance(environment["tls"], dict) and names[1] in environment["tls"]
+        values = environment[names[0]]
+        in_environment = isinstance(values, dict) and names[1] in values
     if in_environment:
         variable = "_".join(["AMQPD", *names]).upper()
         return f"from {variable} in the environment", f"correct or unset {variable}"

@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 import structlog
 import trio
 
-from amqpd.congestion import MEASURE_S
 from amqpd.connection import Connection
 from amqpd.kernel import Pieces
 from amqpd.link import Link, is_loopback
@@ -62,9 +61,10 @@ class Pump:
         clock_ms: Callable[[], int],
         alone: Callable[[], bool],
         busy_wait_s: float = 0.0,
+        record: Callable[[], None] = lambda: None,
     ) -> None:
         """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one;
-        `busy_wait_s`: see `readiness.py`."""
+        `busy_wait_s`: see `readiness.py`; `record` writes the audit log, before anything is sent that follows."""
         self.node = node
         self._clock_ms = clock_ms
         self._earlier = trio.Event()  # a queue has to be looked at before `run_wakes` would
@@ -76,6 +76,8 @@ class Pump:
         self._want_commit = want_commit
         self._alone = alone
         self._busy_wait_s = busy_wait_s
+        self._record = record
+        self._audit = node.audit.buffer
         self._epoll = select.epoll()
         self._links: dict[int, Link] = {}
         self._by_connection: dict[Connection, Link] = {}
@@ -140,14 +142,6 @@ class Pump:
             if waiting.cancelled_caught:
                 self.settle()
 
-    async def run_measurements(self) -> None:
-        """Let the node see how fast crowded queues drain, and go on with publishers that need not wait any more."""
-        while True:
-            await trio.sleep(MEASURE_S)
-            if self.node.congestion.queues or self.node.quotas.waiting:
-                self.node.measure()
-                self.settle()
-
     async def run_timers(self) -> None:
         """Once a second: handshake deadlines, heartbeats, lingering sockets, the pause after EMFILE."""
         while True:
@@ -194,6 +188,8 @@ class Pump:
         node = self.node
         self._want_reads(node.tick())
         while node.touched:
+            if self._audit.pending:
+                self._record()
             touched, node.touched = node.touched, {}
             # Confirms came last, and go first: publishers that wait for them work while consumers are served.
             for connection in reversed(touched):
@@ -203,6 +199,8 @@ class Pump:
             if node.dirty or node.confirms_due:
                 # Room in an outbox let consumers go on, or what a choked client had sent.
                 self._want_reads(node.tick())
+        if self._audit.pending:
+            self._record()
         if self._paused:
             self._resume_paused()
         if node.journal.pending:

@@ -7,8 +7,11 @@ Not here: what a sample is (`queues/facts.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
+from amqpd.congestion import MEASURE_S
 from amqpd.node import Node
 
 # Facts take a sample each five seconds at most; this decides how late.
@@ -25,3 +28,13 @@ async def run_samples(node: Node) -> None:
             queue.facts.sample(node.now_ms)
             if at % QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
+
+
+async def run_measurements(node: Node, settle: Callable[[], None]) -> None:
+    """Let the node see how fast crowded queues drain, and go on with publishers that need not wait any more. Until
+    cancelled."""
+    while True:
+        await trio.sleep(MEASURE_S)
+        if node.congestion.queues or node.quotas.waiting:
+            node.measure()
+            settle()

@@ -58,7 +58,10 @@ class BrokerServices:
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         """What needs no hash is answered at once."""
         assert self._nursery is not None
-        known = self._known(connection, parse_response(mechanism, response))
+        parsed = parse_response(mechanism, response)
+        if isinstance(parsed, Credentials):
+            connection.claimed_user = parsed.user
+        known = self._known(connection, parsed)
         if isinstance(known, Credentials):
             self._nursery.start_soon(self._verify, connection, mechanism, known)
         else:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from amqpd.config import Settings, TlsSettings, default_data_dir, parse_bytes
-from amqpd.config_sources import load_settings, variable_names
+from amqpd.config_sources import TABLES, load_settings, variable_names
 from amqpd.errors import SettingsError
 
 EXAMPLE = Path(__file__).parents[2] / "amqpd.example.toml"
@@ -34,12 +34,12 @@ def write(tmp_path: Path, text: str) -> Path:
 def dotted(values: dict[str, object], prefix: str = "") -> dict[str, object]:
     flat: dict[str, object] = {}
     for name, value in values.items():
-        flat |= dotted(value, name + ".") if isinstance(value, dict) else {prefix + name: value}
+        flat |= dotted(value, name + ".") if isinstance(value, dict) and value else {prefix + name: value}
     return flat
 
 
 def field_names(model: type[BaseModel], prefix: str = "") -> set[str]:
-    return {prefix + name for name in model.model_fields if name != "tls"}
+    return {prefix + name for name in model.model_fields if name not in TABLES}
 
 
 def uncommented_example() -> dict[str, object]:
@@ -52,7 +52,9 @@ def test_the_example_as_it_stands_changes_nothing() -> None:
 
 
 def test_the_example_lists_every_setting_and_no_other() -> None:
-    assert set(dotted(uncommented_example())) == field_names(Settings) | field_names(TlsSettings, "tls.")
+    assert set(dotted(uncommented_example())) == field_names(Settings).union(
+        *(field_names(model, f"{table}.") for table, model in TABLES.items())
+    )
 
 
 def test_the_examples_values_are_the_defaults() -> None:

@@ -1,0 +1,78 @@
+"""The figures of a minute: what the level `counts` records.
+
+What comes in: the queues' facts and the connections' counts of publishes. What goes out: a row for each figure that
+grew.
+Rules: 1. Increases, not totals: sums over any time are right, whatever restarts lie in it. 2. Queues whose messages
+are recorded have no figures: they can be counted.
+Not here: who calls it each minute (`log.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from operator import sub
+from typing import TYPE_CHECKING
+
+from amqpd.audit.rooms import Rooms
+
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+    from amqpd.queues.queue import Queue
+
+FIGURES = ("accepted", "delivered", "acked", "expired", "dropped", "rejected", "dead_lettered", "purged")
+_NONE = (0,) * len(FIGURES)
+
+
+class Counts:
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        rooms.on_gone = self.gone
+        self._before: dict[Queue, tuple[int, ...]] = {}
+        """of all queues, also of those that are recorded: they may not be for ever"""
+        self._published: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        """by (virtual host, user): messages and bytes since the last row"""
+
+    def begin(self, queues: list[Queue]) -> None:
+        """What was there at the start was counted in an earlier life."""
+        self._before = {queue: _figures(queue) for queue in queues}
+
+    def left(self, connection: Connection) -> None:
+        """The connection is closed: what it published is counted with the next rows."""
+        messages, nbytes = connection.published
+        if messages:
+            known = self._published[connection.vhost, connection.user]
+            known[0] += messages
+            known[1] += nbytes
+            connection.published = (0, 0)
+
+    def gone(self, queue: Queue) -> None:
+        """The queue is deleted."""
+        self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
+
+    def write(self, queues: list[Queue], connections: list[Connection]) -> None:
+        recorder, rooms = self._rooms.recorder, self._rooms
+        for connection in connections:
+            self.left(connection)
+        before, self._before = self._before, {}
+        for queue in queues:
+            figures = self._before[queue] = _figures(queue)
+            self._count(queue, before.get(queue, _NONE), figures)
+        published, self._published = self._published, defaultdict(lambda: [0, 0])
+        for (vhost, user), counts in published.items():
+            if rooms.of_vhost(vhost).counts:
+                for figure, count in zip(("published", "published_bytes"), counts, strict=True):
+                    about = {"vhost": vhost, "user": user}
+                    recorder.row("counted", {**about, "detail": figure, "count": count})
+
+    def _count(self, queue: Queue, before: tuple[int, ...], now: tuple[int, ...]) -> None:
+        if before == now or not self._rooms.level_of(queue).counts:
+            return
+        record = queue.record
+        for figure, count in zip(FIGURES, map(sub, now, before), strict=True):
+            if count > 0:
+                about = {"vhost": record.vhost, "queue": record.name, "queue_id": record.id}
+                self._rooms.recorder.row("counted", {**about, "detail": figure, "count": count})
+
+
+def _figures(queue: Queue) -> tuple[int, ...]:
+    return tuple([getattr(queue.facts, figure) for figure in FIGURES])

@@ -1,0 +1,296 @@
+"""The audit log's files: the spool that is written now, and those that a thread turns into Parquet.
+
+What comes in: blocks of the recorder's buffer, once for each tick, before the tick's answers are sent. What goes out:
+files; an alarm, where it is wished for, while there is no room.
+Rules: 1. What was handed to the system survives a kill of the broker: so a confirmed message has its events. No
+fsync: a power cut may lose the last seconds, and the next start says so. 2. A full disk never stops consumers: events
+are dropped, and when there is room again the gap is in the log, with anchors behind it. 3. Spool files of earlier
+lives are finished first.
+Not here: what is recorded (`recorder.py`), Parquet (`parquet.py`), which files go (`retention.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.audit.kinds import ANCHOR_GAP
+from amqpd.audit.recorder import Recorder
+from amqpd.audit.retention import Retention
+from amqpd.config import AuditSettings
+
+# How often it is looked whether a file is old enough, and whether a full disk has room again.
+LOOK_S = 1.0
+SUFFIX = ".spool"
+# An empty file that is there while events are dropped: of a life that ends meanwhile, the next one has to say so.
+GAP = "gap"
+# What the conversion of a spool file raises that another version wrote, or nobody: it would fail again and again.
+UNREADABLE = (ValueError, TypeError, LookupError, AssertionError)
+_NAME = re.compile(r".+-\d+-\d+")
+
+_log = structlog.get_logger("amqpd.audit")
+
+
+class AuditWriter:
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        recorder: Recorder,
+        settings: AuditSettings,
+        anchor_all: Callable[[int], None],
+        on_full: Callable[[bool], None],
+    ) -> None:
+        """`anchor_all` has every queue say what stands in it; `on_full` is told when publishers have to wait."""
+        self._spool = folder / "spool"
+        self.events = folder / "events"
+        self._node = node
+        self._recorder = recorder
+        self._settings = settings
+        self._anchor_all = anchor_all
+        self._on_full = on_full
+        self._retention = Retention(self.events, settings.keep_days, settings.keep_bytes)
+        self._file = -1
+        self._path = Path()
+        self._number = 0
+        self._size = 0
+        self._begun = 0.0
+        self._finished: deque[Path] = deque()
+        self._work = trio.Event()
+        self._converting = trio.Lock()
+        self.threads = trio.CapacityLimiter(1)
+        self._failed_at: float | None = None
+        self._gap: dict[str, Any] | None = None
+        self.files = 0
+        """written since the start"""
+        self.left_gap: str | None = None
+        """since when the life before had dropped events when it ended"""
+
+    def open(self) -> None:
+        """Raises OSError."""
+        self._spool.mkdir(parents=True, exist_ok=True)
+        self.events.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):
+            self.left_gap = _utc((self._spool / GAP).stat().st_mtime)
+            (self._spool / GAP).unlink()
+        for half in self.events.glob(".*.tmp"):
+            half.unlink()
+        # Of earlier lives, oldest first.
+        left = [path for path in self._spool.glob(f"*{SUFFIX}") if _NAME.fullmatch(path.stem)]
+        self._finished += sorted(left, key=_order)
+        self._begin_file()
+
+    # In the tick
+
+    def record(self) -> None:
+        """Write down what gathered. Never raises."""
+        buffer = self._recorder.buffer
+        if not buffer.pending:
+            return
+        self._recorder.later()
+        if self._gap is not None:
+            buffer.drop()
+            return
+        block = buffer.take()
+        try:
+            self._write(block)
+        except OSError as error:
+            self._begin_gap(error)
+            return
+        if self._size >= self._settings.spool_bytes:
+            self._rotate()
+
+    def _write(self, block: bytes) -> None:
+        written = os.write(self._file, block)
+        while written < len(block):
+            written += os.write(self._file, memoryview(block)[written:])
+        self._size += len(block)
+
+    def _rotate(self) -> None:
+        try:
+            self._end_file()
+            self._begin_file()
+        except OSError as error:
+            self._begin_gap(error)
+
+    def _begin_file(self) -> None:
+        self._number += 1
+        path = self._spool / f"{self._node}-{self._recorder.life}-{self._number}{SUFFIX}"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._path, self._size, self._begun = path, 0, trio.current_time()
+        self._recorder.buffer.begin_file()
+
+    def _end_file(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            if self._size:
+                self._finished.append(self._path)
+                self._work.set()
+            else:
+                self._path.unlink(missing_ok=True)
+
+    # A full disk
+
+    @property
+    def full(self) -> bool:
+        return self._gap is not None
+
+    def _begin_gap(self, error: OSError) -> None:
+        assert self._gap is None
+        self._gap = {"from": _utc(), "error": error.strerror or str(error)}
+        self._recorder.buffer.drop()
+        try:
+            (self._spool / GAP).touch()
+        except OSError as failure:
+            _log.error("the next start will not know of this gap", reason=str(failure))
+        stops = self._settings.on_full == "stop"
+        waits = "publishers wait" if stops else "messages go on without it"
+        _log.error(f"the audit log cannot be written: {waits}", reason=self._gap["error"], folder=str(self._spool))
+        if stops:
+            self._on_full(True)
+
+    def _end_gap(self) -> None:
+        """Try to go on: first of all the log says what it misses."""
+        assert self._gap is not None
+        gap, self._gap = self._gap, None
+        recorder = self._recorder
+        # What came between two ticks belongs to the gap, and a file begins with nothing that waits.
+        recorder.buffer.drop()
+        try:
+            if self._file >= 0:
+                # A block that was cut off would hide what comes behind it.
+                os.ftruncate(self._file, self._size)
+                self._end_file()
+            self._begin_file()
+            recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(gap)})
+            self._anchor_all(ANCHOR_GAP)
+            self._write(recorder.buffer.take())
+        except OSError:
+            self._gap = gap
+            recorder.buffer.drop()
+            return
+        (self._spool / GAP).unlink(missing_ok=True)
+        _log.warning("the audit log goes on, with a gap", since=gap["from"])
+        if self._settings.on_full == "stop":
+            self._on_full(False)
+
+    # Beside the ticks
+
+    async def run(self) -> None:
+        """Finish files as they grow old, and make Parquet of them, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._convert_all)
+            while True:
+                await trio.sleep(LOOK_S)
+                self._recorder.later()
+                # Also what somebody did between two ticks.
+                self.record()
+                if self._gap is not None:
+                    self._end_gap()
+                elif self._size and trio.current_time() - self._begun >= self._settings.file_seconds:
+                    self._rotate()
+                if (
+                    self._failed_at is not None
+                    and trio.current_time() - self._failed_at > self._settings.file_seconds
+                ):
+                    self._work.set()
+
+    async def _convert_all(self) -> None:
+        while True:
+            while self._finished and await self._convert_next():
+                pass
+            await self._work.wait()
+            self._work = trio.Event()
+
+    async def _convert_next(self) -> bool:
+        """False when there is no room for it now; the spool file stays."""
+        # pyarrow: fifty megabytes that a broker without a finished file does not need.
+        from amqpd.audit.parquet import convert
+
+        async with self._converting:
+            return await self._convert_first(convert) if self._finished else True
+
+    async def _convert_first(self, convert: Callable[[Path, Path], Path | None]) -> bool:
+        path = self._finished[0]
+        try:
+            with trio.CancelScope(shield=True):
+                written = await trio.to_thread.run_sync(convert, path, self.events, limiter=self.threads)
+        except UNREADABLE as error:
+            aside = path.with_suffix(f"{SUFFIX}.unreadable")
+            path.rename(aside)
+            _log.error(
+                "a part of the audit log cannot be read, and is put aside", file=str(aside), reason=repr(error)
+            )
+            written = None
+        except OSError as error:
+            if self._failed_at is None:
+                _log.error("a part of the audit log waits in the spool", file=str(path), reason=str(error))
+            self._failed_at = trio.current_time()
+            return False
+        self._finished.popleft()
+        self._failed_at = None
+        self.files += written is not None
+        await self._remove_old()
+        return True
+
+    async def _remove_old(self) -> None:
+        try:
+            with trio.CancelScope(shield=True):
+                removed = await trio.to_thread.run_sync(self._retention.apply, limiter=self.threads)
+        except OSError as error:
+            _log.error("old parts of the audit log cannot be removed", reason=str(error))
+            return
+        if removed:
+            _log.info("old parts of the audit log removed", files=removed)
+
+    async def flush(self) -> int:
+        """Everything that happened until now is in Parquet files; how many are waiting all the same, for want of
+        room."""
+        self.record()
+        if self._gap is not None:
+            self._end_gap()
+        if self._gap is None and self._size:
+            self._rotate()
+        while self._finished:
+            if not await self._convert_next():
+                break
+        return len(self._finished)
+
+    async def aclose(self) -> None:
+        """After the last record: the spool is finished, or left for the next start."""
+        self.record()
+        self._end_file()
+        while self._finished and await self._convert_next():
+            pass
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "life": self._recorder.life,
+            "rows": self._recorder.buffer.rows,
+            "spool_bytes": self._size,
+            "spool_files_waiting": len(self._finished),
+            "files_written": self.files,
+            "gap_since": None if self._gap is None else self._gap["from"],
+            "folder": str(self.events),
+        }
+
+
+def _order(path: Path) -> tuple[int, int]:
+    _, life, number = path.stem.rsplit("-", 2)
+    return int(life), int(number)
+
+
+def _utc(posix: float | None = None) -> str:
+    moment = datetime.now(UTC) if posix is None else datetime.fromtimestamp(posix, UTC)
+    return moment.isoformat(timespec="milliseconds")
