@@ -1,0 +1,175 @@
+"""The random machine of `tests/core/model` with its log: each life's rows, and what really happened beside them.
+
+What comes in: commands. What goes out: for each life of the node, its rows and a `Truth`, to the ledger.
+Rules: 1. The truth is known by the numbers in the messages' bodies, and from the other side: what the model was told.
+2. A life ends with anchors, also when the node is killed: what stands in its queues then must be what the log says.
+Not here: adding up (`ledger.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pamqp import commands
+
+from amqpd.audit.anchors import anchor
+from amqpd.audit.epochs import Epochs, Eras
+from amqpd.audit.kinds import ANCHOR_RECOVERED, ANCHOR_STOPPED
+from amqpd.audit.levels import FULL, Level
+from amqpd.audit.recorder import Recorder
+from amqpd.audit.rooms import Rooms
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.kernel import Run
+from amqpd.limits import Limits
+from amqpd.properties import Properties
+from amqpd.queues.queue import Queue
+from amqpd.rewriting import run_names
+from amqpd.topology.records import QueueRecord
+from tests.audit.ledger import Ledger, Truth
+from tests.audit.reading import rows_in
+from tests.core.harness import Client
+from tests.core.model.broker import Model
+from tests.core.model.machine import PUBLISHING, Machine
+from tests.core.model.queues import ClientChannel
+from tests.core.model.watching import WatchedHarness, WatchedNode, WatchedQueue, numbers_of
+
+FACTS = ("accepted", "acked", "expired", "dropped", "rejected", "delivery_limit", "purged", "dead_lettered")
+
+
+class AuditedModel(Model):
+    """It also keeps what was delivered, in its order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.truth = Truth()
+
+    def delivered(
+        self, name: str, numbers: list[int], redelivered: bool, channel: ClientChannel, tag: int, tag_name: str | None
+    ) -> None:
+        super().delivered(name, numbers, redelivered, channel, tag, tag_name)
+        if tag_name is not None:
+            # Who gets may be gone when it comes.
+            self.truth.delivered += [(name, number, redelivered, tag_name) for number in numbers]
+
+
+class AuditedQueue(WatchedQueue):
+    def publish(self, run: Run, properties: Properties) -> bool:
+        with entering(self, numbers_of(run, 0, run.count)):
+            return super().publish(run, properties)
+
+
+@contextmanager
+def entering(queue: Queue, numbers: list[int]) -> Iterator[None]:
+    """Meanwhile the messages with these numbers in their bodies come into the queue."""
+    before = {lane.queue_id: lane.book.next for lane in queue.backlog.lanes() if lane.book is not None}
+    yield
+    harness: AuditedHarness = queue.host.harness  # type: ignore[attr-defined]
+    entered = 0
+    for lane in queue.backlog.lanes():
+        assert lane.book is not None
+        for first in range(before.get(lane.queue_id, 0), lane.book.next):
+            key = (lane.queue_id, harness.recorder.life, first)
+            assert key not in harness.truth.entered, f"{key} is given out twice"
+            harness.truth.entered[key] = numbers[entered]
+            entered += 1
+    assert entered == len(numbers)
+
+
+class AuditedNode(WatchedNode):
+    def make_queue(self, record: QueueRecord) -> Queue:
+        return AuditedQueue(record, self, self._policy_of(record))
+
+
+class AuditedHarness(WatchedHarness):
+    node_class = AuditedNode
+    level: Level = FULL
+    clean = False
+    """the next end of the node is an orderly one"""
+
+    def __init__(self, limits: Limits, model: Model) -> None:
+        assert isinstance(model, AuditedModel)
+        self.truth = model.truth
+        self.recorder = Recorder(lambda: 0)
+        self.eras: dict[int, Eras] = {}
+        self.ledger = Ledger(self.level, self.truth)
+        super().__init__(limits, model)
+
+    def _start(self, journal: JournalBuffer) -> None:
+        super()._start(journal)
+        self.recorder = self.node.audit
+
+    def audit(self) -> tuple[Recorder | None, Rooms | None]:
+        recorder = Recorder(lambda: 1_000_000 + self.node.now_ms * 1000)
+        recorder.life = self.recorder.life + 1
+        return recorder, Rooms(recorder, self.level, None, Epochs(recorder.life, self.eras))
+
+    def restart(self) -> None:
+        self.end_life()
+        super().restart()
+        self.eras = self.node.books.kept_eras
+        self.anchor_all(ANCHOR_RECOVERED)
+
+    def end_life(self) -> None:
+        """Everything that happened until now is held against the truth."""
+        self.anchor_all(ANCHOR_STOPPED)
+        self.truth.facts = {queue.record.id: facts_of(queue) for queue in self.node.queues.values()}
+        self.ledger.add(rows_in([self.recorder.buffer.take()], self.recorder.life), self.clean)
+        self.recorder.buffer.begin_file()
+
+    def anchor_all(self, kind: int) -> None:
+        for queue in self.node.audited():
+            anchor(self.recorder, queue, kind)
+
+
+class SampledHarness(AuditedHarness):
+    """Half of it."""
+
+    level = Level("sample(0.5)", True, False, 1 << 31)
+
+
+def facts_of(queue: Queue) -> Mapping[str, int]:
+    facts = Counter({fact: getattr(queue.facts, fact) for fact in FACTS})
+    facts["stands"] = queue.backlog.ready + queue.backlog.unacked
+    return facts
+
+
+class AuditedMachine(Machine):
+    model_class = AuditedModel
+    harness_class = AuditedHarness
+    model: AuditedModel
+    harness: AuditedHarness
+
+    def new_client(self) -> Client:
+        client = super().new_client()
+        # As peers have ports.
+        client.connection.name = client.connection.id
+        return client
+
+    def put_off(self, run: Run, delay_ms: int) -> None:
+        """As a client's publish would: it is recorded, and enters the store of delayed messages."""
+        node, audit = self.harness.node, self.harness.recorder
+        audit.begin_own("/", *run_names(run), "test", 1, node.properties.read(run.properties))
+        with entering(node._delayed_of("/"), numbers_of(run, 0, 1)):
+            super().put_off(run, delay_ms)
+        audit.end(1, run.body_size, True)
+
+    def confirmed(self, number: int, answer: commands.Basic.Ack | commands.Basic.Nack) -> None:
+        before = set(self.answered[number])
+        super().confirmed(number, answer)
+        connection = self.harness.clients[number].connection.name
+        for tag, kind in self.answered[number].items():
+            if tag not in before:
+                key = (self.harness.recorder.life, connection, PUBLISHING, tag)
+                self.model.truth.told[key] = (kind, self.publishes[number][tag - 1])
+
+    def restart(self, clean: bool) -> None:
+        self.harness.clean = clean
+        super().restart(clean)
+
+    def drain(self) -> None:
+        self.harness.end_life()
+        super().drain()
+        self.harness.clean = True
+        self.harness.end_life()

@@ -1,0 +1,64 @@
+"""A node of `tests/core/harness.py` that records everything, over restarts.
+
+What comes in: a level. What goes out: rows.
+Not here: real files, real brokers (`test_writer.py`, `test_live.py`).
+"""
+
+from __future__ import annotations
+
+from amqpd.audit.anchors import anchor
+from amqpd.audit.epochs import Epochs, Eras
+from amqpd.audit.kinds import ANCHOR_RECOVERED
+from amqpd.audit.levels import FULL, Level
+from amqpd.audit.recorder import Recorder
+from amqpd.audit.rooms import Rooms
+from amqpd.topology.records import Delete, PolicyRecord, Put
+from tests.audit.reading import Row, only, rows_of
+from tests.core.harness import Harness
+
+MESSAGES = (
+    *("published", "returned", "unroutable", "confirmed", "refused", "routed", "delivered", "requeued", "acked"),
+    *("expired", "dropped", "rejected", "dead_lettered", "purged", "moved", "released", "standing"),
+)
+
+
+class RecordedHarness(Harness):
+    """Its clock shows the node's milliseconds, and a second."""
+
+    def __init__(self, level: Level = FULL, **vhosts: Level) -> None:
+        self.level = level
+        self.vhosts = vhosts
+        self.life = 0
+        self.eras: dict[int, Eras] = {}
+        super().__init__()
+        self.log_rows()
+
+    def audit(self) -> tuple[Recorder | None, Rooms | None]:
+        self.life += 1
+        self.recorder = Recorder(lambda: 1_000_000 + self.node.now_ms * 1000)
+        self.recorder.life = self.life
+        return self.recorder, Rooms(self.recorder, self.level, self.vhosts, Epochs(self.life, self.eras))
+
+    def restart(self) -> None:
+        super().restart()
+        self.eras = self.node.books.kept_eras
+        for queue in self.node.audited():
+            anchor(self.recorder, queue, ANCHOR_RECOVERED)
+
+    def log_rows(self, *events: str) -> list[Row]:
+        """What was recorded of messages since the last time; of these events."""
+        rows = rows_of(self.recorder)
+        self.recorder.buffer.begin_file()
+        return only(rows, *(events or MESSAGES))
+
+    def acts(self) -> list[Row]:
+        """What was done since the last time."""
+        rows = rows_of(self.recorder)
+        self.recorder.buffer.begin_file()
+        return [row for row in rows if row["event"] not in MESSAGES]
+
+    def policy(self, **definition: object) -> None:
+        """Of all queues; none: there is none."""
+        named = {key.replace("_", "-"): value for key, value in definition.items()}
+        self._apply([Put(PolicyRecord("/", "p", "", "queues", named)) if named else Delete(("policy", "/", "p"))])
+        self.step()

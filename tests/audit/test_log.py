@@ -1,0 +1,112 @@
+"""The log of a node from its first row to its last, over lives: what begins one, what ends it, what was lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from amqpd.audit import lives
+from amqpd.audit.log import COUNTS_S, AuditLog
+from amqpd.audit.recorder import Recorder
+from amqpd.audit.rooms import Rooms
+from amqpd.config import AuditSettings
+from tests.audit.reading import only, rows_below, told
+from tests.core.harness import Harness
+
+pytestmark = pytest.mark.trio
+
+
+class LoggedHarness(Harness):
+    """A node whose log is in a folder."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.settings = AuditSettings(node="n", **settings)
+        super().__init__()
+        self.log_.begin(self.node)
+
+    def audit(self) -> tuple[Recorder | None, Rooms | None]:
+        self.log_ = AuditLog(self.folder, self.settings, lambda: 1_795_348_800_000_000, lambda _: None)
+        return self.log_.recorder, self.log_.rooms
+
+    def _apply(self, changes: Any) -> None:
+        # Acts on the topology are not what is asked for here.
+        acts, self.node.acts._recorder = self.node.acts._recorder, Recorder(lambda: 0)
+        super()._apply(changes)
+        self.node.acts._recorder = acts
+
+
+async def test_a_life_begins_with_started_and_ends_with_anchors_and_stopped(tmp_path: Path) -> None:
+    for _ in range(2):
+        harness = LoggedHarness(tmp_path, level="full")
+        harness.client().declare("q")
+        await harness.log_.end()
+    rows = rows_below(tmp_path / "audit" / "events")
+    assert [(row["life"], row["event"]) for row in rows] == [
+        (life, event) for life in (1, 2) for event in ("started", "connection_opened", "standing", "stopped")
+    ]
+    assert [json.loads(row["detail"])["orderly"] for row in only(rows, "started")] == [True, True]
+
+
+async def test_a_life_that_was_cut_off_is_not_said_to_have_ended_in_order(tmp_path: Path) -> None:
+    LoggedHarness(tmp_path)
+    await LoggedHarness(tmp_path).log_.end()
+    rows = rows_below(tmp_path / "audit" / "events")
+    assert [json.loads(row["detail"])["orderly"] for row in only(rows, "started")] == [True, False]
+    assert not only(rows, "gap")
+
+
+async def test_after_a_power_cut_there_may_be_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    LoggedHarness(tmp_path)
+    monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
+    await LoggedHarness(tmp_path).log_.end()
+    (gap,) = only(rows_below(tmp_path / "audit" / "events"), "gap")
+    assert (gap["reason"], json.loads(gap["detail"])["life"]) == ("power", 1)
+
+
+async def test_a_life_that_ended_without_room_is_a_gap_in_the_next_one(tmp_path: Path) -> None:
+    harness = LoggedHarness(tmp_path, level="full")
+    harness.log_.writer._begin_gap(OSError(28, "No space left on device"))
+    await harness.log_.end()
+    await LoggedHarness(tmp_path, level="full").log_.end()
+    rows = rows_below(tmp_path / "audit" / "events")
+    assert told(only(rows, "started", "stopped", "gap"), "life", "event", "reason") == [
+        *((1, "started", None), (2, "started", None), (2, "gap", "disk_full"), (2, "stopped", None)),
+    ]
+    assert set(json.loads(only(rows, "gap")[0]["detail"])) == {"life", "from"}
+
+
+async def test_figures_are_written_each_minute(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+    harness = LoggedHarness(tmp_path)
+    client = harness.client()
+    client.declare("q")
+    client.publish(b"x", "q")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(harness.log_.run)
+        await trio.sleep(COUNTS_S + 1)
+        client.publish(b"x", "q")
+        await trio.sleep(COUNTS_S)
+        nursery.cancel_scope.cancel()
+    await harness.log_.end()
+    counted = only(rows_below(tmp_path / "audit" / "events"), "counted")
+    assert told(counted, "queue", "detail", "count", "user") == 2 * [
+        ("q", "accepted", 1, None),
+        (None, "published", 1, "guest"),
+        (None, "published_bytes", 1, "guest"),
+    ]
+
+
+async def test_the_control_socket_is_told_how_it_is(tmp_path: Path) -> None:
+    harness = LoggedHarness(tmp_path, level="full")
+    harness.client().declare("q")
+    status = await harness.log_.handlers["audit status"]({})
+    assert (status["life"], status["level"], status["queues_recorded"], status["gap_since"]) == (1, "full", 1, None)
+    flushed = await harness.log_.handlers["audit flush"]({})
+    assert flushed["waiting"] == 0
+    assert told(rows_below(Path(flushed["folder"])), "event") == [("started",), ("connection_opened",)]
+    await harness.log_.end()

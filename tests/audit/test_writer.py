@@ -1,0 +1,282 @@
+"""Spool files on a real disk: when one is finished, what is left for the next start, a disk without room.
+
+The clock is trio's; a disk without room is one that says so at its first write.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from amqpd.audit.levels import FULL
+from amqpd.audit.recorder import Recorder
+from amqpd.audit.retention import Retention
+from amqpd.audit.rooms import Rooms
+from amqpd.audit.writer import LOOK_S, AuditWriter
+from amqpd.config import KIB, AuditSettings
+from tests.audit.reading import Row, rows_below, told
+
+pytestmark = pytest.mark.trio
+
+
+class Disk:
+    """`os` as the writer sees it: it has `room` for so many bytes more."""
+
+    def __init__(self) -> None:
+        self.room = 1 << 40
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        count = min(len(data), self.room)
+        if not count:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= count
+        return os.write(descriptor, data[:count])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+class Written:
+    """A writer, its recorder, and what it told others."""
+
+    def __init__(self, folder: Path, life: int = 1, **settings: Any) -> None:
+        self.now_us = 1_795_348_800_000_000
+        self.recorder = Recorder(lambda: self.now_us)
+        self.recorder.life = life
+        Rooms(self.recorder, FULL)
+        self.alarms: list[bool] = []
+        self.anchored: list[int] = []
+        self.folder = folder
+        self.writer = AuditWriter(
+            folder, "n", self.recorder, AuditSettings(**settings), self._anchor, self.alarms.append
+        )
+        self.writer.open()
+
+    def _anchor(self, kind: int) -> None:
+        self.anchored.append(kind)
+        self.recorder.act("standing", {"reason": "gap"})
+
+    def act(self, word: str, record: bool = True) -> None:
+        self.recorder.act("bound", {"object": word})
+        if record:
+            self.writer.record()
+
+    def rows(self) -> list[Row]:
+        return rows_below(self.folder / "events")
+
+    def objects(self) -> list[str]:
+        return [row["object"] for row in self.rows() if row["event"] == "bound"]
+
+    def spool(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "spool").iterdir())
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr("amqpd.audit.writer.os", disk)
+    return disk
+
+
+async def run_for(written: Written, seconds: float) -> None:
+    """And until what was finished meanwhile is Parquet."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(written.writer.run)
+        await trio.sleep(seconds)
+        nursery.cancel_scope.cancel()
+    while written.writer._finished:
+        assert await written.writer._convert_next()
+
+
+async def test_a_flush_turns_everything_until_now_into_files(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.act("a")
+    written.act("b", record=False)
+    assert await written.writer.flush() == 0
+    assert written.objects() == ["a", "b"]
+    assert written.spool() == ["n-1-2.spool"]
+    assert await written.writer.flush() == 0
+    assert (written.writer.files, written.spool()) == (1, ["n-1-2.spool"]), "nothing new, so no new file"
+
+
+async def test_a_file_is_finished_when_it_is_old_enough(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    written = Written(tmp_path, file_seconds=30)
+    written.act("a")
+    await run_for(written, 29)
+    assert written.objects() == []
+    await run_for(written, 3)
+    assert written.objects() == ["a"]
+
+
+async def test_a_file_is_finished_when_it_is_large_enough(tmp_path: Path) -> None:
+    written = Written(tmp_path, spool_bytes=64 * KIB)
+    for number in range(70):
+        written.act(f"{number:01000}")
+    assert written.spool() == ["n-1-1.spool", "n-1-2.spool"]
+    await written.writer.aclose()
+    assert [int(each) for each in written.objects()] == list(range(70))
+    assert written.spool() == []
+
+
+async def test_what_was_done_between_two_ticks_does_not_hinder_a_new_file(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    written = Written(tmp_path, file_seconds=5)
+    written.act("a")
+    written.act("b", record=False)
+    await run_for(written, 7)
+    assert written.objects() == ["a", "b"]
+
+
+async def test_what_comes_after_a_record_has_a_time_of_its_own(tmp_path: Path) -> None:
+    """Not that of the tick before, however long ago it was."""
+    written = Written(tmp_path)
+    for _ in range(2):
+        written.act("a", record=False)
+        written.now_us += 250_000
+        written.act("b")
+    await written.writer.aclose()
+    times = [row["time"] for row in written.rows()]
+    assert [(time - times[0]).total_seconds() for time in times] == [0, 0, 0.25, 0.25]
+
+
+async def test_spool_files_of_earlier_lives_are_finished_first(tmp_path: Path) -> None:
+    for life in (2, 10):
+        written = Written(tmp_path, life)
+        written.act(f"life {life}")
+        os.close(written.writer._file)
+    (tmp_path / "spool" / "notes.spool").write_text("not ours")
+    (tmp_path / "events" / ".n-1-1.parquet.tmp").write_text("half of one")
+    written = Written(tmp_path, 11)
+    assert [path.name for path in written.writer._finished] == ["n-2-1.spool", "n-10-1.spool"]
+    written.act("life 11")
+    await written.writer.aclose()
+    assert told(written.rows(), "life", "object") == [(life, f"life {life}") for life in (2, 10, 11)]
+    assert written.spool() == ["notes.spool"]
+    assert not (tmp_path / "events" / ".n-1-1.parquet.tmp").exists()
+
+
+@pytest.mark.parametrize("room", [0, 10, 40])
+async def test_a_full_disk_makes_a_gap_that_the_log_tells_of(tmp_path: Path, disk: Disk, room: int) -> None:
+    written = Written(tmp_path)
+    written.act("before")
+    disk.room = room
+    written.act("lost")
+    written.act("lost too")
+    assert written.writer.full
+    assert written.writer.status()["gap_since"]
+    written.writer._end_gap()
+    assert written.writer.full, "there is no room yet"
+    disk.room = 1 << 20
+    written.writer._end_gap()
+    assert not written.writer.full
+    written.act("behind")
+    await written.writer.aclose()
+    found = told(written.rows(), "event", "reason", "object")
+    gap, anchor = ("gap", "disk_full", None), ("standing", "gap", None)
+    assert found == [("bound", None, "before"), gap, anchor, ("bound", None, "behind")]
+    assert set(json.loads(written.rows()[1]["detail"])) == {"from", "error"}
+    assert written.alarms == [], "messages go on"
+
+
+async def test_the_writer_looks_by_itself_whether_there_is_room_again(
+    tmp_path: Path, disk: Disk, autojump_clock: trio.testing.MockClock
+) -> None:
+    written = Written(tmp_path, on_full="stop")
+    disk.room = 0
+    written.act("lost")
+    assert written.alarms == [True]
+    await run_for(written, 5 * LOOK_S)
+    assert written.alarms == [True]
+    disk.room = 1 << 20
+    written.act("lost between two ticks", record=False)
+    await run_for(written, 2 * LOOK_S)
+    assert written.alarms == [True, False]
+    await written.writer.aclose()
+    assert told(written.rows(), "event") == [("gap",), ("standing",)]
+
+
+async def test_a_flush_in_a_gap_keeps_its_beginning(tmp_path: Path, disk: Disk) -> None:
+    written = Written(tmp_path, on_full="stop")
+    disk.room = 0
+    written.act("lost")
+    since = written.writer.status()["gap_since"]
+    assert await written.writer.flush() == 0
+    assert (written.writer.status()["gap_since"], written.alarms) == (since, [True])
+    disk.room = 1 << 20
+    assert await written.writer.flush() == 0
+    gap, _ = written.rows()
+    assert json.loads(gap["detail"])["from"] == since
+
+
+async def test_the_next_life_knows_of_a_gap_that_the_last_one_ended_in(tmp_path: Path, disk: Disk) -> None:
+    written = Written(tmp_path)
+    assert written.writer.left_gap is None
+    disk.room = 0
+    written.act("lost")
+    await written.writer.aclose()
+    disk.room = 1 << 20
+    assert Written(tmp_path, 2).writer.left_gap
+    assert Written(tmp_path, 3).writer.left_gap is None, "it is told once"
+
+
+async def test_a_gap_that_is_over_is_not_left(tmp_path: Path, disk: Disk) -> None:
+    written = Written(tmp_path)
+    disk.room = 0
+    written.act("lost")
+    disk.room = 1 << 20
+    written.writer._end_gap()
+    await written.writer.aclose()
+    assert Written(tmp_path, 2).writer.left_gap is None
+
+
+async def test_a_file_that_cannot_be_written_waits_in_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    written = Written(tmp_path)
+    written.act("a")
+    with monkeypatch.context() as patch:
+        patch.setattr("amqpd.audit.parquet._settle", no_room)
+        assert await written.writer.flush() == 1
+    assert written.spool() == ["n-1-1.spool", "n-1-2.spool"]
+    assert await written.writer.flush() == 0
+    assert written.objects() == ["a"]
+
+
+async def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would end the broker, and the next one too."""
+    written = Written(tmp_path)
+    written.act("a")
+    with monkeypatch.context() as patch:
+        patch.setattr("amqpd.audit.parquet.SCHEMA", None)
+        assert await written.writer.flush() == 0
+    written.act("b")
+    await written.writer.aclose()
+    assert written.objects() == ["b"]
+    assert written.spool() == ["n-1-1.spool.unreadable"]
+
+
+async def test_old_files_that_cannot_be_removed_do_not_hold_new_ones_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_: Retention) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Retention, "apply", refuses)
+    written = Written(tmp_path)
+    for word in "ab":
+        written.act(word)
+        assert await written.writer.flush() == 0
+    assert written.objects() == ["a", "b"]
