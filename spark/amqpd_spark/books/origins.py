@@ -1,0 +1,94 @@
+"""To whom a message was promised: the walk from what the broker published itself up to a client's publish.
+
+What comes in: publications whose messages are absent, and events. What goes out: `promised` for each publication.
+Rules: 1. A letter (a dead letter, what was released from a delay or moved) came in one commit with its source's
+end: where the source stands again in a later life, that was undone. 2. Else, of a source that entered in the same
+life, what holds for it holds for the letter: a client's publish was promised if it was confirmed; a letter is asked
+the same. 3. A source of an earlier life was safe. One that nothing is known of excuses nothing. 4. What was not
+persistent was promised nothing over a restart, and neither was what came of it.
+Not here: which messages are absent (`fates.py`), what is concluded (`suspects.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from amqpd_spark import events as log
+from amqpd_spark.books.queues import QUEUE, counted, settled
+
+PUBLICATION = ("node", "life", "publication")
+LINKS = ("dead_lettered", "released", "moved")
+"""ends whose `publication` is that of what came of the message"""
+HOPS_MAX = 50
+"""letters of letters; publications only go up from a source to its letter, so a walk ends"""
+_LETTER = ("node", "life", "letter")
+_MESSAGE = (*QUEUE, "epoch", "first")
+
+
+def promised(events: DataFrame, absent: DataFrame) -> DataFrame:
+    """node, life, `letter` (the publication in `absent`), `promised`: the client's publish that it comes from was
+    confirmed, and is not back. `absent`: `PUBLICATION`, and `own`, which says that the broker published it. A letter
+    that is not in the answer comes from nothing that is known, or from an earlier life."""
+    asked = absent.select(*PUBLICATION, "own", F.col("publication").alias("letter")).distinct()
+    answers = [asked.where(~F.col("own")).select(*_LETTER, "publication", F.lit(False).alias("undone"))]
+    letters, left = counted(asked.where("own").select(*_LETTER, "publication"))
+    for _ in range(HOPS_MAX):
+        if not left:
+            break
+        step = _step(events, letters).localCheckpoint()
+        over = F.col("undone") | F.col("client")
+        answers.append(step.where(over).select(*_LETTER, "publication", "undone"))
+        letters, left = counted(step.where(~over).select(*_LETTER, "publication"))
+    known, rows = counted(reduce(DataFrame.unionByName, answers))
+    if rows:
+        told = _confirmed(events, known.where(~F.col("undone")).select(*PUBLICATION))
+        joined = known.join(told, list(PUBLICATION), "left")
+    else:
+        joined = known.withColumn("told", F.lit(False))
+    # Of a letter there is one source; should a broken log have two, the one that was promised decides.
+    confirmed = F.max(~F.col("undone") & F.coalesce("told", F.lit(False)))
+    return joined.groupBy(*_LETTER).agg(confirmed.alias("promised"))
+
+
+def _step(events: DataFrame, letters: DataFrame) -> DataFrame:
+    """`_LETTER`, the `publication` of its source, whether a `client` published that, and `undone`. Without those
+    whose source did not enter in the same life, and is not back either."""
+    left = events.where(F.col("event").isin(list(LINKS)) & (F.col("publication") > 0) & (F.col("count") > 0))
+    left = left.select(*_MESSAGE, "life", "count", "publication")
+    each = log.each_message(_near(left, letters, ("node", "life"), "publication"))
+    sources = settled(each.join(letters, list(PUBLICATION)).select(*_LETTER, *_MESSAGE[1:]).distinct())
+    rows = events.where(F.col("event").isin("routed", "standing") & (F.col("count") > 0)).select(
+        *(*_MESSAGE, "count", "publication", "persistent", F.col("life").alias("seen_in")),
+        (F.col("event") == "standing").alias("stood"),
+        F.col("connection").isNotNull().alias("by_client"),
+    )
+    found = log.each_message(_near(rows, sources, (*QUEUE, "epoch"), "first")).join(sources, list(_MESSAGE))
+    entered = ~F.col("stood") & (F.col("seen_in") == F.col("life"))
+    back = F.col("stood") & (F.col("seen_in") > F.col("life"))
+    mortal = ~F.col("stood") & ~F.col("persistent")
+    steps = found.groupBy(*_LETTER).agg(
+        F.max(back | mortal).alias("undone"),
+        F.max(F.when(entered, F.col("publication"))).alias("publication"),
+        F.max(entered & F.col("by_client")).alias("client"),
+    )
+    return steps.where(F.col("undone") | (F.col("publication") > 0))
+
+
+def _confirmed(events: DataFrame, wanted: DataFrame) -> DataFrame:
+    """Those of `wanted` whose publisher was told, with `told`."""
+    rows = events.where((F.col("event") == "confirmed") & (F.col("publication") > 0) & (F.col("count") > 0))
+    near = _near(rows.select(*PUBLICATION, "count"), wanted, ("node", "life"), "publication")
+    found = log.each_message(near).select(*PUBLICATION).join(wanted, list(PUBLICATION), "leftsemi").distinct()
+    return found.withColumn("told", F.lit(True))
+
+
+def _near(stretches: DataFrame, wanted: DataFrame, by: Sequence[str], number: str) -> DataFrame:
+    """Stretches between the least and the greatest number that is wanted of each `by`, a queue's life or a life: what
+    is absent was on its way when a life ended, so most of the log is not taken apart."""
+    spans = F.broadcast(wanted.groupBy(*by).agg(F.min(number).alias("_low"), F.max(number).alias("_high")))
+    inside: Column = (F.col(number) <= F.col("_high")) & (F.col(number) + F.col("count") > F.col("_low"))
+    return stretches.join(spans, list(by)).where(inside).drop("_low", "_high")

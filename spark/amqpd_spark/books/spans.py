@@ -1,0 +1,97 @@
+"""Numbers that should be there and are not, found from stretches, without a row for each number.
+
+What comes in: stretches that are wanted, and stretches that cover them. What goes out: the stretches between.
+Rules: 1. A stretch is cut at multiples of `BUCKET`, so that one hot queue is many groups. 2. A stretch that comes
+twice covers what it covers once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from amqpd_spark.books.queues import QUEUE
+
+BUCKET = 1 << 20
+LIFE = ("node", "life")
+
+
+def uncovered(spans: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """`keys`, `low`, `high`: what is wanted (`covers` false) and not covered (`covers` true)."""
+    floor = F.col("bucket") * BUCKET
+    cut = spans.withColumn("bucket", F.explode(F.expr(f"sequence(low div {BUCKET}, high div {BUCKET})"))).select(
+        *(*keys, "bucket", "covers"),
+        F.greatest("low", floor).alias("low"),
+        F.least(F.col("high"), floor + (BUCKET - 1)).alias("high"),
+    )
+    edge = F.struct(F.col("low").alias("at"), F.lit(1).cast("long").alias("step"))
+    end = F.struct((F.col("high") + 1).alias("at"), F.lit(-1).cast("long").alias("step"))
+    edges = cut.select(*keys, "bucket", "covers", F.explode(F.array(edge, end)).alias("edge"))
+    step = F.col("edge.step")
+    steps = edges.groupBy(*keys, "bucket", F.col("edge.at").alias("low")).agg(
+        F.sum(F.when(F.col("covers"), step).otherwise(0)).alias("covering"),
+        F.sum(F.when(~F.col("covers"), step).otherwise(0)).alias("wanting"),
+    )
+    along = Window.partitionBy(*keys, "bucket").orderBy("low")
+    levels = steps.select(
+        *(*keys, "low"),
+        (F.lead("low").over(along) - 1).alias("high"),
+        F.sum("covering").over(along).alias("covering"),
+        F.sum("wanting").over(along).alias("wanting"),
+    )
+    return _joined(levels.where((F.col("wanting") > 0) & (F.col("covering") == 0)).select(*keys, "low", "high"), keys)
+
+
+def holes(events: DataFrame, slots: DataFrame, heads: DataFrame, entered: DataFrame) -> DataFrame:
+    """node, queue_id, epoch, vhost, queue, low, high: never routed, between two that were. `entered`: `slot`, and how
+    many messages of it have. What an anchor `level` or `gap` comes after is none: it was not to be recorded."""
+    reached = heads.groupBy(*QUEUE, F.col("life").alias("epoch")).agg((F.max("next") - 1).alias("reached"))
+    names = (*QUEUE, "epoch", "vhost", "queue")
+    wanted = (
+        slots.where(F.col("first").isNotNull())
+        .join(reached, [*QUEUE, "epoch"], "left")
+        .join(entered, "slot")
+        .select(*names, F.col("first").alias("low"), F.greatest("last", "reached").alias("high"), "entered")
+        .where(F.col("entered") < F.col("high") - F.col("low") + 1)
+        .drop("entered")
+        .localCheckpoint()
+    )
+    if wanted.isEmpty():
+        return wanted
+    routed = (
+        events.where((F.col("event") == "routed") & (F.col("count") > 0))
+        .select(*QUEUE, "epoch", F.col("first").alias("low"), (F.col("first") + F.col("count") - 1).alias("high"))
+        .join(F.broadcast(wanted.select(*names)), [*QUEUE, "epoch"])
+    )
+    spans = wanted.withColumn("covers", F.lit(False)).unionByName(routed.withColumn("covers", F.lit(True)))
+    begins = heads.where(F.col("reason").isin("level", "gap")).select(*QUEUE, F.col("life").alias("epoch"), "next")
+    excused = [
+        *(F.col(f"hole.{name}") == F.col(f"begin.{name}") for name in (*QUEUE, "epoch")),
+        F.col("next").between(F.col("low") + 1, F.col("high") + 1),
+    ]
+    return uncovered(spans, names).alias("hole").join(begins.alias("begin"), excused, "left_anti")
+
+
+def confirmed_unpublished(events: DataFrame) -> DataFrame:
+    """node, life, low, high: publications that were confirmed, and of which nothing else is known."""
+    published = F.col("event").isin("published", "returned", "unroutable", "routed")
+    rows = events.where((published | (F.col("event") == "confirmed")) & (F.col("publication") > 0))
+    spans = rows.where(F.col("count") > 0).select(
+        *LIFE,
+        F.col("publication").alias("low"),
+        (F.col("publication") + F.col("count") - 1).alias("high"),
+        published.alias("covers"),
+    )
+    return uncovered(spans, LIFE)
+
+
+def _joined(pieces: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Pieces that touch as one; they are few."""
+    along = Window.partitionBy(*keys).orderBy("low")
+    begins = F.coalesce((F.col("low") > F.lag("high").over(along) + 1).cast("int"), F.lit(0))
+    numbered = pieces.withColumn("begins", begins).withColumn("island", F.sum("begins").over(along))
+    return (
+        numbered.groupBy(*keys, "island").agg(F.min("low").alias("low"), F.max("high").alias("high")).drop("island")
+    )

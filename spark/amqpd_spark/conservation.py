@@ -1,0 +1,229 @@
+"""Every message accounted for: what came in went out once, or is still there.
+
+What comes in: the audit log. What goes out: `books`, a row for each virtual host, queue and window of time, whose
+columns add up; `findings`, a row for what must not be, and for what cannot be known; exit code 1 for faults.
+Rules: 1. A message counts in the window in which it entered. 2. What cannot be known is said, and not called a fault.
+Not here: how each message's fate is found (`books/`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import click
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from amqpd_spark.books.fates import fates
+from amqpd_spark.books.queues import anchors, settled, slots
+from amqpd_spark.books.spans import confirmed_unpublished, holes
+from amqpd_spark.books.suspects import OF_ENTRY, resolved, said
+from amqpd_spark.options import Options, job_command
+from amqpd_spark.schema import ENDS
+
+FATES = (*ENDS, "transient", "unconfirmed", "standing", "uncertain", "missing")
+"""a message that was accepted, or found in an anchor, has one of them"""
+FAULTS = ("missing", "ended_twice", "ended_yet_standing", "never_routed", "hole")
+DOUBTS = ("unrecorded", "confirmed_unpublished", "gap")
+SHOWN_MAX = 20
+"""findings of a kind, printed"""
+
+FINDING = {
+    **dict.fromkeys(("kind", "node", "vhost", "queue"), "string"),
+    "life": "int",
+    "queue_id": "bigint",
+    "epoch": "int",
+    **dict.fromkeys(("first", "count", "publication", "confirm_tag"), "bigint"),
+    **dict.fromkeys(("exchange", "routing_key", "user", "connection"), "string"),
+    "channel": "int",
+    **dict.fromkeys(("message_id", "correlation_id"), "string"),
+    **dict.fromkeys(("entered", "last_seen"), "timestamp"),
+    "detail": "string",
+}
+_NAMED = ("node", "vhost", "queue", "queue_id", "epoch")
+
+
+@dataclass(frozen=True)
+class Account:
+    """`books` and `findings` as docs/audit/conservation.md has them; `before`: messages of before the log."""
+
+    books: DataFrame
+    findings: DataFrame
+    before: int
+
+
+def account(events: DataFrame, window: str = "1 hour", cut: bool = False, sampled: bool = False) -> Account:
+    """`cut`: the log was read from some time on. `sampled`: numbers are left out of it on purpose."""
+    heads = settled(anchors(events))
+    known = slots(events, heads)
+    outcome = settled(fates(events, known, window, cut))
+    # "absent" ones are not settled yet, and have no fate: `resolved` gives it.
+    suspects = resolved(events, known, outcome).localCheckpoint()
+    normal = outcome.where(F.col("suspect").isNull())
+    names = known.select("slot", "vhost", "queue")
+    counted = normal.select("slot", "window", "fate", "found", "messages").join(names, "slot")
+    told = suspects.select("slot", "window", "fate", "found", "messages", "vhost", "queue")
+    books = _books(counted.unionByName(told)).localCheckpoint()
+    parts = [_of_messages(suspects), _unrecorded(outcome, known), _gaps(events)]
+    if not sampled:
+        entered = outcome.where(~F.col("found")).groupBy("slot").agg(F.sum("messages").alias("entered"))
+        gone = holes(events, known, heads, entered).select(*_NAMED, *_numbers())
+        parts.append(_finding("hole", gone, F.lit("never routed, between two that were")))
+        if not cut:
+            untold = confirmed_unpublished(events)
+            spans = untold.withColumn("count", F.col("high") - F.col("low") + 1)
+            spans = spans.withColumnRenamed("low", "publication")
+            parts.append(_finding("confirmed_unpublished", spans, F.lit("confirmed, and never published")))
+    findings = parts[0]
+    for part in parts[1:]:
+        findings = findings.unionByName(part)
+    strangers = normal.where(F.col("fate") == "stranger").agg(F.coalesce(F.sum("messages"), F.lit(0)))
+    return Account(books, findings.localCheckpoint(), strangers.collect()[0][0])
+
+
+def _books(counted: DataFrame) -> DataFrame:
+    def sum_of(condition: Column) -> Column:
+        return F.coalesce(F.sum(F.when(condition, F.col("messages"))), F.lit(0).cast("long"))
+
+    rows = counted.where(F.col("fate") != "stranger").groupBy("vhost", "queue", "window")
+    sums = rows.agg(
+        sum_of(~F.col("found")).alias("accepted"),
+        sum_of(F.col("found")).alias("found"),
+        *(sum_of(F.col("fate") == fate).alias(fate) for fate in FATES),
+    )
+    return sums.withColumn("date", F.to_date("window"))
+
+
+def _numbers() -> tuple[Column, Column]:
+    return F.col("low").alias("first"), (F.col("high") - F.col("low") + 1).alias("count")
+
+
+def _of_messages(suspects: DataFrame) -> DataFrame:
+    detail = F.when(F.lit(False), F.lit(""))
+    for kind in FAULTS[:-1]:
+        detail = detail.when(F.col("kind") == kind, said(kind))
+    rows = suspects.where(F.col("kind").isNotNull()).withColumn("sentence", detail)
+    entry = [F.col(name) for name in OF_ENTRY if name != "time"]
+    rows = rows.select(
+        *(*_NAMED, "kind", "sentence", F.col("epoch").alias("life"), F.col("seq").alias("first")),
+        *(F.lit(1).cast("long").alias("count"), *entry, F.col("time").alias("entered")),
+        F.col("last_time").alias("last_seen"),
+    )
+    return _finding(None, rows, F.col("sentence"))
+
+
+def _unrecorded(outcome: DataFrame, known: DataFrame) -> DataFrame:
+    of_slot = outcome.where("unrecorded").groupBy("slot")
+    sums = of_slot.agg(F.min("low").alias("first"), F.max("high").alias("high"), F.sum("messages").alias("count"))
+    joined = sums.join(known.select("slot", *_NAMED), "slot")
+    between = F.concat(F.lit("in an anchor, and never routed; numbers "), "first", F.lit(" to "), "high")
+    return _finding("unrecorded", joined, between)
+
+
+def _gaps(events: DataFrame) -> DataFrame:
+    gaps = events.where(F.col("event") == "gap").groupBy("node", "life", "number")
+    rows = gaps.agg(*(F.min(name).alias(name) for name in ("time", "reason", "detail"))).drop("number")
+    begin = F.to_timestamp(F.get_json_object("detail", "$.from"))
+    told = F.concat_ws(" ", F.lit("not recorded:"), "reason", F.lit("from"), F.get_json_object("detail", "$.from"))
+    rows = rows.select("node", "life", begin.alias("entered"), F.col("time").alias("last_seen"), told.alias("told"))
+    return _finding("gap", rows, F.col("told"))
+
+
+def _finding(kind: str | None, rows: DataFrame, detail: Column) -> DataFrame:
+    named = rows.withColumn("detail", detail)
+    if kind is not None:
+        named = named.withColumn("kind", F.lit(kind))
+    return named.select(
+        *(
+            (F.col(name) if name in named.columns else F.lit(None)).cast(kind).alias(name)
+            for name, kind in FINDING.items()
+        )
+    )
+
+
+def _window(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if re.fullmatch(r"[1-9]\d* (minute|hour|day)s?", value) is None:
+        raise click.BadParameter(f"'{value}' is no length of time: write it as '15 minutes', '1 hour' or '1 day'")
+    return value
+
+
+@job_command("conservation")
+@click.option("--window", default="1 hour", show_default=True, callback=_window, help="Length of a row of the books.")
+@click.option("--sampled", is_flag=True, help="The log has a sample: numbers that are not in it are no holes.")
+@click.option("--strict", is_flag=True, help="Exit 1 for what cannot be known, too: gaps, messages unrecorded.")
+def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
+    """Account for every message: each that entered a queue ended once, or stands there still.
+
+    \b
+    amqpd-spark conservation --input /var/lib/amqpd/audit/events --output /srv/audit
+    amqpd-spark conservation --input ... --output ... --since 2026-11-21 --window '15 minutes'
+
+    Writes the tables `books` (a row for each queue and window; its columns add up) and `findings`. Exit code 1 when a
+    message is missing, ended twice or was never routed, or numbers of a queue were never used.
+    """
+    spark = options.session()
+    found = account(options.events(spark), window, options.since is not None, sampled)
+    found.books.write.mode("overwrite").partitionBy("date").parquet(options.table("books"))
+    # All of it: with dynamic overwrite a kind of which there is none any more would stay.
+    writer = found.findings.write.mode("overwrite").option("partitionOverwriteMode", "static")
+    writer.partitionBy("kind").parquet(options.table("findings"))
+    counts = _print(found)
+    click.echo(f"\nTables: {options.table('books')}, {options.table('findings')}")
+    bad = (*FAULTS, *DOUBTS) if strict else FAULTS
+    return int(any(counts.get(kind) for kind in bad))
+
+
+def _print(found: Account) -> dict[str, int]:
+    """How many findings of each kind."""
+    sums = found.books.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("accepted", "found", *FATES)))
+    totals = sums.collect()[0]
+    click.echo(f"{totals['accepted']:>16,}  messages accepted")
+    if totals["found"]:
+        click.echo(f"{totals['found']:>16,}  more were there already, as an anchor says")
+    for fate in FATES:
+        if totals[fate] or fate == "missing":
+            click.echo(f"{totals[fate]:>16,}  {_WORDS.get(fate, fate)}")
+    if found.before:
+        click.echo(f"{found.before:>16,}  others ended that had entered before the log begins: not counted")
+    counts = {row["kind"]: row["n"] for row in found.findings.groupBy("kind").agg(F.count("*").alias("n")).collect()}
+    for kind in (*FAULTS, *DOUBTS):
+        if kind in counts:
+            click.echo(f"\n{kind}: {counts[kind]:,}")
+            rows = found.findings.where(F.col("kind") == kind).orderBy(*_NAMED, "first").limit(SHOWN_MAX)
+            for row in rows.collect():
+                click.echo("  " + _line(row.asDict()))
+            if counts[kind] > SHOWN_MAX:
+                click.echo(f"  ... {counts[kind] - SHOWN_MAX:,} more in the table")
+    if "gap" in counts or "unrecorded" in counts:
+        click.echo(
+            "\nTHE LOG HAS GAPS: messages that were there before one, and not after, are `uncertain`, not missing."
+        )
+    if not any(counts.get(kind) for kind in FAULTS):
+        click.echo("\nNothing is missing, nothing ended twice.")
+    return counts
+
+
+_WORDS = {
+    "dead_lettered": "dead-lettered",
+    "released": "released from their delay",
+    "transient": "transient, ended with the broker's life",
+    "unconfirmed": "ended with the broker's life before anybody was told that they are safe",
+    "standing": "still there",
+    "uncertain": "unknown: the log has a gap there",
+    "missing": "MISSING",
+}
+
+
+def _line(row: dict[str, object]) -> str:
+    if row["queue"] is None:
+        where = f"{row['node']} life {row['life']}"
+        if row["count"] is not None:
+            where += f" (+{row['count']})"
+    else:
+        where = f"{row['vhost']} {row['queue']} (id {row['queue_id']}, epoch {row['epoch']}) {row['first']}"
+        if row["count"] != 1:
+            where += f" (+{row['count']})"
+    told = [f"publication {row['publication']}"] if row["publication"] else []
+    told += [f"message id {row['message_id']}"] if row["message_id"] else []
+    return ": ".join([where, ", ".join([*told, str(row["detail"])])])

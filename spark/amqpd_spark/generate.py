@@ -1,0 +1,139 @@
+"""An audit log of any size, made up: for measuring the jobs, and for seeing that they find what is wrong.
+
+What comes in: how many events, over how long; which faults. What goes out: a folder as a broker's `audit/events`, and
+the names of the planted faults.
+Rules: 1. The same arguments make the same rows. 2. A folder that is there is never written to. 3. All rows of
+messages are made by Spark, without a shuffle.
+Not here: the traffic (`traffic/`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import click
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from amqpd_spark.options import Moment, Options
+from amqpd_spark.traffic.acts import acts, figures, ghost
+from amqpd_spark.traffic.cycle import QUEUES_MAX, Cycle, Plan, cycle
+from amqpd_spark.traffic.rows import ENDED, rows
+
+PLANTS = ("lost", "duplicate", "ghost", "late", "twice")
+LATE_STRETCHES = 50
+TWICE_STRETCHES = 500
+
+
+@dataclass(frozen=True)
+class Target:
+    """A stretch that a fault is planted in."""
+
+    stretch: int
+    name: str
+
+
+def write(spark: SparkSession, plan: Plan, folder: str, plants: frozenset[str] = frozenset()) -> list[str]:
+    """What was planted, a sentence each. Raises click.ClickException when the folder is there."""
+    pattern = cycle(plan)
+    lost, twice = _targets(plan, pattern)
+    made = rows(
+        spark,
+        plan,
+        pattern,
+        lost.stretch if "lost" in plants else None,
+        twice.stretch if "duplicate" in plants else None,
+    )
+    said = [f"lost: {lost.name}"] if "lost" in plants else []
+    said += [f"duplicate: {twice.name}"] if "duplicate" in plants else []
+    is_late = (F.col("step") == ENDED) & (F.col("stretch") < LATE_STRETCHES)
+    try:
+        _write(made.where(~is_late) if "late" in plants else made, folder, "errorifexists")
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_ALREADY_EXISTS":
+            raise
+        raise click.ClickException(f"{folder} is there already: a log is not written into another") from error
+    others = acts(spark, plan, pattern)
+    if "ghost" in plants:
+        row, name = ghost(spark, plan, pattern)
+        others = others.unionByName(row)
+        said.append(f"ghost: {name}")
+    _write(others.unionByName(figures(spark, plan, pattern)).coalesce(1), folder, "append")
+    if "late" in plants:
+        _write(made.where(is_late).coalesce(1), folder, "append", hours_late=2)
+        said.append(f"late: the ends of the first {LATE_STRETCHES} stretches, in the folder of two hours later")
+    if "twice" in plants:
+        _write(made.where(F.col("stretch") < TWICE_STRETCHES).coalesce(1), folder, "append")
+        said.append(f"twice: all events of the first {TWICE_STRETCHES} stretches")
+    return said
+
+
+def _targets(plan: Plan, pattern: Cycle) -> tuple[Target, Target]:
+    """Single messages, if there are any, that are confirmed, persistent and acked once, in the first life."""
+    sound = [row for row in pattern.places if row["fate"] == "acked" and row["persistent"] and row["queue"].confirms]
+    if len(sound) < 2:
+        raise click.ClickException("that is too little traffic to plant faults in: give more --events")
+    found = sorted(sound, key=lambda row: (row["many"], row["place"]))[:2]
+    return _target(found[0]), _target(found[1])
+
+
+def _target(row: dict[str, object]) -> Target:
+    queue, place, many = row["queue"], row["place"], row["many"]
+    name = f"{queue.vhost} {queue.name} (id {queue.queue_id}, epoch 1) {row['first_at']}"  # type: ignore[attr-defined]
+    return Target(int(str(place)), name + (f" (+{many})" if many != 1 else ""))
+
+
+def _write(made: DataFrame, folder: str, mode: str, hours_late: int = 0) -> None:
+    shown = F.col("time") + F.expr(f"interval {hours_late} hours")
+    placed = made.drop("stretch", "step").withColumns({"date": F.to_date(shown), "hour": F.date_format(shown, "HH")})
+    sorted_rows = placed.sortWithinPartitions("date", "hour", "number")
+    sorted_rows.write.mode(mode).partitionBy("date", "hour").parquet(folder)
+
+
+def _plants(ctx: click.Context, param: click.Parameter, value: str) -> frozenset[str]:
+    named = frozenset(part.strip() for part in value.split(",") if part.strip())
+    if unknown := sorted(named - set(PLANTS)):
+        raise click.BadParameter(f"'{unknown[0]}' is none of {', '.join(PLANTS)}")
+    return named
+
+
+@click.command("generate")
+@click.option("--output", required=True, metavar="DIR", help="The log: becomes the --input of the other jobs.")
+@click.option("--events", type=click.IntRange(min=100), default=1_000_000, show_default=True, help="Of messages.")
+@click.option("--queues", type=click.IntRange(1, QUEUES_MAX), default=50, show_default=True, help="The first is hot.")
+@click.option("--days", type=click.FloatRange(min=0), default=0.0, help="Length of the log.")
+@click.option("--hours", type=click.FloatRange(min=0), default=0.0, help="Added to the days. [24 without either]")
+@click.option(
+    "--lives", type=click.IntRange(1, 1000), default=2, show_default=True, help="All but the last are killed."
+)
+@click.option("--stretch", type=click.FloatRange(1, 1000), default=10.0, show_default=True, help="Messages in a row.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another one makes another log.")
+@click.option("--start", type=Moment(), default=datetime(2026, 11, 22, tzinfo=UTC), help="First event. [2026-11-22]")
+@click.option("--plant", default="", callback=_plants, metavar="FAULTS", help=f"Some of {', '.join(PLANTS)}.")
+@click.option("--master", metavar="URL", help="Where Spark runs: local[2], spark://..., yarn. [this machine]")
+@click.option("--memory", metavar="SIZE", help="Memory of the driver, with a local master of all: 3g.")
+def command(
+    output: str,
+    days: float,
+    hours: float,
+    plant: frozenset[str],
+    master: str | None,
+    memory: str | None,
+    **given: object,
+) -> None:
+    """Make an audit log of any size, with faults planted in it.
+
+    \b
+    amqpd-spark generate --output /tmp/log --events 10000000 --plant lost,duplicate,ghost
+    amqpd-spark conservation --input /tmp/log --output /tmp/tables
+
+    The events are those of messages: each is published, routed, confirmed, delivered and acked, most of the time.
+    """
+    spark = Options("generate", output, output, master, memory).session()
+    plan = Plan(hours=days * 24 + hours or 24.0, **given)  # type: ignore[arg-type]
+    said = write(spark, plan, output, plant)
+    click.echo(f"{plan.per_life * plan.lives:,} stretches in {plan.lives} lives: {output}")
+    for sentence in said:
+        click.echo(f"planted {sentence}")
