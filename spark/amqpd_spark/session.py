@@ -2,14 +2,19 @@
 
 What comes in: a name, where to run, how much memory. What goes out: a `SparkSession`.
 Rules: 1. What a cluster or `spark-submit` has set stays; `master` and `memory` are set only where they are given. 2.
-All times are UTC.
+All times are UTC. 3. A JVM that we start ourselves says errors, and nothing else (`log4j2.properties`).
 Not here: whether there is a Java (`java.py`), arguments (`options.py`).
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
+from threading import Thread
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 # On every master: what the jobs' results depend on, and what only costs time.
@@ -27,6 +32,8 @@ COMMON = {
 }
 # Only where we start the whole of Spark in this process ourselves.
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# Java's own line on each start that Spark makes it print.
+_OF_NO_USE = "WARNING: Using incubator modules"
 
 
 def start(name: str, master: str | None = None, memory: str | None = None) -> SparkSession:
@@ -43,8 +50,36 @@ def start(name: str, master: str | None = None, memory: str | None = None) -> Sp
         settings |= LOCAL
     if memory is not None:
         settings["spark.driver.memory"] = memory
+    if not submitted:
+        settings["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
+        _start_java(settings | {"spark.master": master or "local[*]", "spark.app.name": f"amqpd-spark {name}"})
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _start_java(settings: dict[str, str]) -> None:
+    """As Spark would start it, but silent. Nothing where there is one already."""
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    # Before the JVM runs: Spark's own level is only there once it has a context. Who has a configuration keeps it.
+    if "SPARK_CONF_DIR" not in os.environ:
+        os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(Path(__file__).with_name("log4j2.properties")))
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    ours, its = os.pipe()
+    Thread(target=_pass_on, args=(ours,), daemon=True).start()
+    try:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": its})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(its)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _pass_on(end: int) -> None:
+    with open(end, errors="replace") as said:
+        for line in said:
+            if not line.startswith(_OF_NO_USE):
+                sys.stderr.write(line)
+                sys.stderr.flush()

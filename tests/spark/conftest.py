@@ -11,13 +11,18 @@ from pyspark.sql import SparkSession
 from amqpd_spark.session import COMMON, LOCAL
 from tests.spark.log import Log
 
-# What is fast with some rows: no optimisation by the JVM's second compiler, one task for each stage.
+# What is fast with some rows: no optimisation by the JVM's second compiler, one task for each stage, and no code
+# that is generated and compiled for a query which sees ten rows (it is a third of all time).
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Plans as text, for a page that nobody has open.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "10",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn300m -Xshare:auto",
 }
 
 

@@ -1,0 +1,99 @@
+"""`amqpd-spark report`: a page for people from the other jobs' tables.
+
+What comes in: the folder that the jobs conservation, slo, usage and security wrote theirs into, each in its own.
+What goes out: one HTML file that needs nothing else, not even a network.
+Rules: what tables are not there is said, with the command that makes them; the rest is told all the same.
+Not here: what the sections say (`report_page/`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import click
+import jinja2
+from pyspark.sql import SparkSession
+
+from amqpd_spark.options import _SHARED, Options
+from amqpd_spark.report_page import activity, words
+from amqpd_spark.report_page.sections import BAD, GOOD, UNKNOWN, UNSURE, Section, Verdict, conservation
+from amqpd_spark.report_page.tables import ROWS_MAX, Tables
+
+_SECTIONS = (conservation, activity.objectives, activity.latency, activity.usage, activity.security)
+_WORST_FIRST = (BAD, UNSURE, UNKNOWN, GOOD)
+
+
+def page(spark: SparkSession, folder: str, title: str = "Audit report") -> tuple[str, list[Verdict]]:
+    """The page, and what it says first: the verdict on missing messages, then the others, the worst first."""
+    tables = Tables(spark, folder)
+    sections = [make(tables) for make in _SECTIONS]
+    for section in sections:
+        mine = f"{section.command}/"
+        section.notes += [f"{name} {why}." for name, why in tables.strange.items() if name.startswith(mine)]
+    main, *others = [verdict for section in sections for verdict in section.verdicts]
+    others.sort(key=lambda verdict: _WORST_FIRST.index(verdict.tone))
+    period = [moment for section in sections for moment in section.period]
+    text = _template().render(
+        title=title,
+        first=main,
+        verdicts=others,
+        period=words.period(min(period), max(period)) if period else "",
+        sections=sections,
+        known={section.name for section in sections if _has_tables(section, tables)},
+        input=folder.rstrip("/"),
+        read=tables.read,
+        absent=_absent(tables),
+        rows_max=ROWS_MAX,
+        css=(Path(__file__).parent / "report_page" / "page.css").read_text().strip(),
+    )
+    return text, [main, *others]
+
+
+def _has_tables(section: Section, tables: Tables) -> bool:
+    return any(name.startswith(f"{section.command}/") for name in tables.read)
+
+
+def _absent(tables: Tables) -> dict[str, list[str]]:
+    """Job -> its tables that are not there."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in tables.absent:
+        found[name.partition("/")[0]].append(name)
+    return found
+
+
+def _template() -> jinja2.Template:
+    place = jinja2.FileSystemLoader(Path(__file__).parent / "report_page")
+    # What is in the tables, names of queues among it, was chosen by whoever could declare one.
+    environment = jinja2.Environment(loader=place, autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.get_template("page.html.j2")
+
+
+@click.command("report")
+@click.option("--input", required=True, metavar="DIR", help="Where the other jobs' tables are: DIR/conservation ...")
+@click.option("--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The page.")
+@click.option("--title", default="Audit report", show_default=True, help="What stands above it.")
+def command(input: str, output: str, title: str, **shared: Any) -> None:
+    """A page with charts from the other jobs' tables: is a message missing, were the objectives met, who used the
+    broker, who tried what they should not. One HTML file, for a browser or a printer.
+
+    Example: each job writes its tables into one folder, and the page is made of them.
+
+    \b
+      amqpd-spark conservation --input /var/lib/amqpd/audit/events --output /srv/audit/conservation
+      amqpd-spark report --input /srv/audit --output /srv/audit/report.html
+    """
+    options = Options("report", input, output, **shared)
+    text, verdicts = page(options.session(), input, title)
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{output} cannot be written: {error.strerror}") from error
+    for verdict in verdicts:
+        click.echo(verdict.sentence)
+    click.echo(f"The page is {output}")
+
+
+for _each in _SHARED[2:4]:
+    command = _each(command)

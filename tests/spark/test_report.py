@@ -1,0 +1,206 @@
+"""The report: its verdict, what it says of tables that are not there, that it needs nothing else, figures as read."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from amqpd_spark import report
+from amqpd_spark.report_page import charts, words
+from tests.spark import report_tables
+
+
+class Page(HTMLParser):
+    """`tags` with their attributes; raises AssertionError where an element is not closed."""
+
+    VOID = ("meta", "path", "use", "rect")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self._open.pop() == tag
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, attributes in self.tags if (value := attributes.get(name)) is not None]
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = report_tables.everything(tmp_path_factory.mktemp("tables"))
+    return report.page(spark, str(folder))[0]
+
+
+def test_the_verdict_is_first_and_green_when_nothing_is_missing(whole: str):
+    accepted = sum(row["accepted"] for row in report_tables.books())
+    assert f'<h1 class="good">Nothing is missing: {accepted:,} messages accounted for</h1>' in whole
+    assert "2026-11-16 00:00 to 2026-11-22 23:00 UTC" in whole
+
+
+def test_the_verdict_is_red_and_lists_what_is_missing(spark: SparkSession, tmp_path: Path):
+    report_tables.conservation(tmp_path, missing=2, uncertain=5)
+    text, verdicts = report.page(spark, str(tmp_path))
+    assert verdicts[0].tone == "bad"
+    assert verdicts[0].sentence.startswith("2 messages are missing; ")
+    assert "5 messages cannot be accounted for: their events were not recorded" in [
+        each.sentence for each in verdicts
+    ]
+    assert "7:3:4711" in text
+    assert "order-1" in text
+
+
+def test_findings_are_faults_or_doubts_or_neither(spark: SparkSession, tmp_path: Path):
+    report_tables.conservation(tmp_path)
+    where = {"vhost": "shop", "queue": "q", "queue_id": 7, "epoch": 3, "first": 5, "count": 2, "detail": "why"}
+    kinds = ("ended_twice", "gap", "unconfirmed")
+    report_tables.write(tmp_path, "conservation/findings", [{"kind": kind, **where} for kind in kinds], "kind")
+    text, verdicts = report.page(spark, str(tmp_path))
+    said = {each.sentence: each.tone for each in verdicts if each.section == "conservation"}
+    assert {"1 finding: ended twice": "bad", "1 finding: gap": "unsure"}.items() <= said.items()
+    assert not any("unconfirmed" in sentence for sentence in said)
+    assert "7:3:5 (+2)" in text
+    assert "q in shop" in text
+
+
+def test_objectives_without_messages_are_not_called_met(spark: SparkSession, tmp_path: Path):
+    row = {"objective": "a", "measure": "errors", "target": 0.9, "share": 1.0, "budget_left": 1.0, "met": True}
+    silent = row | {"objective": "b", "share": None, "budget_left": None, "met": None}
+    report_tables.write(tmp_path, "slo/objectives", [row, silent])
+    _, verdicts = report.page(spark, str(tmp_path))
+    assert "1 of 2 objectives met; no messages for the other 1" in [each.sentence for each in verdicts]
+
+
+def test_a_page_with_everything_has_a_part_for_each_table(whole: str):
+    captions = re.findall(r"<caption>(.*?)</caption>", whole)
+    assert captions == [
+        *("The books of each queue", "Objectives", "Budgets that burnt too fast", "The slowest ways"),
+        *("Top talkers", "Busiest queues", "Oldest messages", "Idle queues", "Fan-out", "Findings", "Failed log-ins"),
+    ]
+    assert re.findall(r"<figcaption><strong>(.*?)</strong>", whole) == [
+        *("What became of messages", "Burn rate", "Latency", "Published"),
+    ]
+    assert "1 of 3 objectives missed: delivered within 100 ms" in whole
+
+
+def test_the_page_needs_nothing_else(whole: str):
+    page = Page(whole)
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "img", "iframe", "object"})
+    assert all(value.startswith("#") for name in ("href", "src", "xlink:href") for value in page.values(name))
+    assert "url(http" not in whole
+    assert "@import" not in whole
+
+
+def test_names_in_the_page_are_there_once_and_links_lead_to_them(whole: str):
+    names = Page(whole).values("id")
+    assert len(names) == len(set(names))
+    assert {value.removeprefix("#") for value in Page(whole).values("href")} <= set(names)
+
+
+def test_each_chart_is_told_to_who_does_not_see_it(whole: str):
+    drawings = [attributes for tag, attributes in Page(whole).tags if attributes.get("role") == "img"]
+    assert len(drawings) == 4
+    assert all(attributes["aria-label"] for attributes in drawings)
+
+
+def test_a_job_that_did_not_run_is_named_with_its_command(spark: SparkSession, tmp_path: Path):
+    report_tables.security(tmp_path)
+    text, verdicts = report.page(spark, str(tmp_path))
+    assert verdicts[0].tone == "unknown"
+    for job in ("conservation", "slo", "usage"):
+        assert f"amqpd-spark {job} --input AUDIT_LOG --output {tmp_path}/{job}" in text
+    assert "amqpd-spark security" not in text
+
+
+def test_a_table_without_a_column_that_is_needed_is_left_out_with_a_note(spark: SparkSession, tmp_path: Path):
+    report_tables.write(tmp_path, "slo/objectives", [{"name": "fast", "met": True}])
+    text, _ = report.page(spark, str(tmp_path))
+    assert "slo/objectives has no column measure, target, share, budget_left." in text
+
+
+def test_the_objectives_of_a_newer_job_have_other_names_and_are_read_too(spark: SparkSession, tmp_path: Path):
+    when = report_tables.BEGIN
+    row = {"objective": "fast", "measure": "errors", "target": 0.9, "share": 0.8, "budget_left": -1.0, "met": False}
+    breach = {"objective": "fast", "alert": "slow", "from": when, "until": when + timedelta(hours=1), "peak": 7.5}
+    report_tables.write(tmp_path, "slo/objectives", [row])
+    report_tables.write(tmp_path, "slo/breaches", [breach])
+    text, _ = report.page(spark, str(tmp_path))
+    assert "1 of 1 objectives missed: fast" in text
+    assert "spent 2.0 times" in text
+    assert "Budgets that burnt too fast" in text
+
+
+def test_what_others_chose_cannot_become_markup(spark: SparkSession, tmp_path: Path):
+    name = "<script>alert(1)</script>"
+    when = report_tables.BEGIN
+    row: dict[str, Any] = {"window": when, "vhost": "/", "queue": name, "accepted": 1, "acked": 1, "missing": 0}
+    report_tables.write(tmp_path, "conservation/books", [row])
+    text, _ = report.page(spark, str(tmp_path), title="<b>")
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "<b>" not in text
+
+
+def test_the_command_writes_the_page_and_says_the_verdicts(spark: SparkSession, tmp_path: Path):
+    report_tables.security(tmp_path)
+    file = tmp_path / "report.html"
+    arguments = ["--input", str(tmp_path), "--output", str(file)]
+    said = CliRunner().invoke(report.command, arguments, catch_exceptions=False)
+    assert said.exit_code == 0
+    assert "1 grave security finding" in said.output
+    assert file.read_text().startswith("<!doctype html>")
+
+
+def test_the_same_points_are_the_same_drawing():
+    points = [(datetime(2026, 11, 22, hour, tzinfo=UTC), 1.5 * hour + 1) for hour in range(5)]
+    one, two = (charts.lines("a", "b", [charts.Series("s", points)], words.milliseconds, log=True) for _ in range(2))
+    assert one == two
+    assert "var(--series-1)" in one.wide
+    assert not re.search("#a1b2", one.wide)
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (words.number, 2_639_213, "2,639,213"),
+        (words.number, None, words.NOTHING),
+        (words.percent, 0.9997, "99.97 %"),
+        (words.percent, 0.99999, "99.999 %"),
+        (words.percent, 1.0, "100.0 %"),
+        (words.percent, 0.5, "50.0 %"),
+        (words.milliseconds, 0.25, "250 µs"),
+        (words.milliseconds, 12.345, "12.3 ms"),
+        (words.milliseconds, 1500, "1.5 s"),
+        (words.seconds, 90, "1.5 min"),
+        (words.seconds, 7 * 86400, "7.0 days"),
+        (words.octets, 999, "999 B"),
+        (words.octets, 3.2e9, "3.2 GB"),
+        (words.short, 14400, "14,400"),
+    ],
+)
+def test_figures_are_as_people_read_them(write: Any, value: float | None, text: str):
+    assert write(value) == text
+
+
+def test_a_period_of_one_day_says_the_day_once():
+    begin = datetime(2026, 11, 22, 5, tzinfo=UTC)
+    assert words.period(begin, begin + timedelta(hours=3)) == "2026-11-22, 05:00 to 08:00 UTC"
