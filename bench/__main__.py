@@ -90,9 +90,9 @@ def _brokers(options: argparse.Namespace, stack: ExitStack, parser: argparse.Arg
     pids = dict(_pair(text, parser) for text in options.pid)
     tls_urls = dict(_pair(text, parser) for text in options.tls_url)
     tls = _wants_tls(options)
-    for name, kernel in _kernels(options) if options.amqpd else ():
+    for name, kernel, audit in _private_amqpds(options) if options.amqpd else ():
         _progress(f"starting a private {name}")
-        private = PrivateAmqpd(options.work_dir, tls=tls, kernel=kernel, name=name)
+        private = PrivateAmqpd(options.work_dir, tls=tls, kernel=kernel, name=name, audit=audit)
         brokers.append(stack.enter_context(private))
         _progress(f"    {name} is {brokers[-1].version}")
     if options.rabbitmq:
@@ -124,11 +124,16 @@ def _brokers(options: argparse.Namespace, stack: ExitStack, parser: argparse.Arg
     return brokers
 
 
-def _kernels(options: argparse.Namespace) -> list[tuple[str, str]]:
-    """(name of the broker, its kernel) of every private amqpd."""
+def _private_amqpds(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """(name of the broker, its kernel, its level of audit) of every private amqpd."""
     if options.kernel == "both":
-        return [("amqpd", "cython"), ("amqpd-python", "python")]
-    return [("amqpd", options.kernel)]
+        kernels = [("amqpd", "cython"), ("amqpd-python", "python")]
+    else:
+        kernels = [("amqpd", options.kernel)]
+    levels = [level.strip() for level in options.audit.split(",") if level.strip()]
+    if not levels:
+        return [(name, kernel, "") for name, kernel in kernels]
+    return [(f"{name}-{level}", kernel, level) for name, kernel in kernels for level in levels]
 
 
 def _wants_tls(options: argparse.Namespace) -> bool:
@@ -206,6 +211,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=(*KERNELS, "both"),
         default="",
         help="kernel of the private amqpd (what it chooses itself); both: two brokers, amqpd and amqpd-python",
+    )
+    add(
+        "--audit",
+        default="",
+        metavar="LEVEL,...",
+        help="a private amqpd for each of these levels of the audit log: off,full (ratios refer to the first)",
     )
     add("--rounds", type=int, default=3, help="how often each broker runs each scenario (3)")
     add("--seconds", type=float, default=5.0, help="measured seconds of a run (5)")

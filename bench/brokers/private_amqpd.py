@@ -25,16 +25,24 @@ class PrivateAmqpd(PrivateBroker):
     name = "amqpd"
 
     def __init__(
-        self, work_dir: str | None = None, *, tls: bool = False, kernel: str = "", name: str = "amqpd"
+        self,
+        work_dir: str | None = None,
+        *,
+        tls: bool = False,
+        kernel: str = "",
+        name: str = "amqpd",
+        audit: str = "",
     ) -> None:
-        """`kernel` is one of KERNELS, or empty for what amqpd chooses by itself."""
+        """`kernel` is one of KERNELS, or empty for what amqpd chooses by itself; `audit` a level of the audit log, or
+        empty for the default one."""
         super().__init__(work_dir, tls=tls)
         self.name = name
         self._kernel = kernel
+        self._audit = audit
 
     def another(self) -> PrivateAmqpd:
         tls = self.certificate is not None
-        return PrivateAmqpd(self._work_dir, tls=tls, kernel=self._kernel, name=self.name)
+        return PrivateAmqpd(self._work_dir, tls=tls, kernel=self._kernel, name=self.name, audit=self._audit)
 
     def prepare(self) -> None:
         """Raises BenchError if the kernel that is asked for does not run."""
@@ -58,6 +66,8 @@ class PrivateAmqpd(PrivateBroker):
         values = {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
         if self._kernel:
             values["AMQPD_KERNEL"] = self._kernel
+        if self._audit:
+            values["AMQPD_AUDIT_LEVEL"] = self._audit
         if self.certificate is not None:
             values["AMQPD_TLS_PORT"] = str(self.tls_port)
             values["AMQPD_TLS_CERTIFICATE"] = str(self.certificate.certificate)

@@ -47,6 +47,8 @@ class Kind:
     queues: tuple[str, ...] = ("q",)
     consumers: tuple[tuple[str, ...], ...] = (("q",),)
     """the queues of each consuming connection"""
+    audit: bool = False
+    """every message is recorded in the audit log"""
     durable: bool = False
     confirms: bool = False
     ack_every: int = 0
@@ -62,6 +64,8 @@ class Load:
     def __init__(self, rig: Rig, kind: Kind, consuming: bool = True) -> None:
         self.kind = kind
         self._rig = rig
+        if kind.audit:
+            rig.record_all()
         self.publishers = [Publisher(rig, kind.confirms) for _ in range(kind.lone or 1)]
         self._declare()
         taps = kind.consumers if consuming else ()
@@ -179,6 +183,16 @@ KINDS = (
         "durable-confirm",
         "persistent messages, confirms, acks of 200; a commit for each read",
         equal(persistent=True),
+        durable=True,
+        confirms=True,
+        ack_every=200,
+    ),
+    Kind("stream-full", "as stream, with all of it in the audit log", equal(), audit=True),
+    Kind(
+        "durable-confirm-full",
+        "as durable-confirm, with all of it in the audit log",
+        equal(persistent=True),
+        audit=True,
         durable=True,
         confirms=True,
         ack_every=200,
