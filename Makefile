@@ -17,7 +17,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-spark test-heavy lint format bench conformance client-suites cost sanitize clean
+.PHONY: help run build test test-spark audit-proof test-heavy lint format bench conformance client-suites cost sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,10 @@ test: $(DEV_STAMP) build ## run the tests, and the conformance suite without wha
 # A worker is a JVM of its own; a file's tests share it.
 test-spark: $(DEV_STAMP) ## run the tests of the pipeline on a local Spark (ARGS: arguments of pytest)
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile tests/spark $(ARGS)
+
+# A real broker, real clients, real jobs: the promises of docs/audit.md.
+audit-proof: $(DEV_STAMP) build ## prove the audit log on two million messages, with kills (some 20 minutes; strace)
+	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -p no:cacheprovider -o faulthandler_timeout=0 tests/audit_proof tests/faults/test_audit_kill.py $(ARGS)
 
 test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)

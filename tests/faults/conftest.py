@@ -20,10 +20,6 @@ from ..clients.broker_process import BrokerProcess
 from ..clients.brokers import broker_class
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "heavy: takes minutes or gigabytes; runs only with AMQPD_HEAVY=1")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("AMQPD_HEAVY"):
         return

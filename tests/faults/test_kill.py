@@ -32,6 +32,7 @@ ROUNDS = 3
 ROUNDS_HEAVY = 20
 CONFIRMS_MAX = 30_000
 """Of all publishers together, before the kill of a round; the window of 1,000 each comes on top."""
+CONFIRMS_DEADLINE_S = 300.0
 ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyone", "")}
 
 
@@ -72,7 +73,7 @@ def publish_and_kill(broker: BrokerProcess, history: History, confirms: int, fat
     """Everyone at full speed until that many confirms have come, then SIGKILL."""
     progress, workers = start_workers(broker.port, history, ROUTES, CONSUMED, fates)
     try:
-        progress.wait(confirms)
+        progress.wait(confirms, CONFIRMS_DEADLINE_S)
         assert broker.running, "it went down by itself"
     finally:
         progress.killed = True

@@ -1,0 +1,2 @@
+"""What the audit log promises, shown on a real broker and the real pipeline: minutes each, run by `make
+audit-proof`."""

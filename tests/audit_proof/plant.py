@@ -1,0 +1,90 @@
+"""Faults, planted by editing the log of a run that had none.
+
+What comes in: the folder of a log. What goes out: the same with a lost message, a message that was acknowledged
+twice, and a delivery of what was never published; the messages' names.
+Rules: files stay what they are but for the rows that make the fault.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+# Behind everything that the life of a broker numbers.
+NUMBER = 1 << 40
+
+
+class Named(NamedTuple):
+    queue_id: int
+    epoch: int
+    seq: int
+
+
+def files(events: Path) -> list[Path]:
+    return sorted(events.glob("date=*/hour=*/*.parquet"), key=lambda path: path.stat().st_size, reverse=True)
+
+
+def _rows(path: Path, event: str) -> list[dict[str, Any]]:
+    table = pq.ParquetFile(path).read()
+    kept = table.filter(pc.and_(pc.equal(table["event"], event), pc.not_equal(table["queue_id"], 0)))
+    return [row for row in kept.to_pylist() if row["life"] == row["epoch"]]
+
+
+def lose(events: Path) -> Named:
+    """Everything that says how a message left its queue is gone."""
+    path = files(events)[0]
+    row = _rows(path, "acked")[-1]
+    lost = Named(row["queue_id"], row["epoch"], row["first"] + row["count"] - 1)
+    for each in files(events):
+        table = pq.ParquetFile(each).read()
+        rows, changed = [], False
+        for at, batch in enumerate(table.to_batches()):
+            del at
+            for old in batch.to_pylist():
+                if old["event"] in ("acked", "delivered", "requeued") and _holds(old, lost):
+                    changed = True
+                    rows += _without(old, lost)
+                else:
+                    rows.append(old)
+        if changed:
+            pq.write_table(pa.Table.from_pylist(rows, table.schema), each)
+    return lost
+
+
+def acknowledge_twice(events: Path, but: Named) -> Named:
+    path = files(events)[0]
+    row = next(row for row in _rows(path, "acked") if not _holds(row, but))
+    _add(path, {**row, "number": NUMBER, "count": 1})
+    return Named(row["queue_id"], row["epoch"], row["first"])
+
+
+def deliver_what_was_never_published(events: Path) -> Named:
+    path = files(events)[0]
+    row = _rows(path, "delivered")[0]
+    number = row["first"] + (1 << 30)
+    _add(path, {**row, "number": NUMBER + 1, "count": 1, "first": number})
+    return Named(row["queue_id"], row["epoch"], number)
+
+
+def _holds(row: dict[str, Any], named: Named) -> bool:
+    same = (row["queue_id"], row["epoch"]) == (named.queue_id, named.epoch)
+    return same and row["first"] <= named.seq < row["first"] + row["count"]
+
+
+def _without(row: dict[str, Any], named: Named) -> list[dict[str, Any]]:
+    """The stretch before the message. (It is the last one of its stretch in the row that it was taken from; what
+    stands behind it in other rows is a stretch of its own.)"""
+    before, behind = named.seq - row["first"], row["first"] + row["count"] - 1 - named.seq
+    parts = [{**row, "count": before}] if before else []
+    if behind:
+        parts.append({**row, "first": named.seq + 1, "count": behind, "number": NUMBER + 2 + row["number"]})
+    return parts
+
+
+def _add(path: Path, row: dict[str, Any]) -> None:
+    table = pq.ParquetFile(path).read()
+    pq.write_table(pa.concat_tables([table, pa.Table.from_pylist([row], table.schema)]), path)
