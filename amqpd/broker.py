@@ -14,7 +14,7 @@ import itertools
 import platform
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.alarm_board import AlarmBoard
 from amqpd.alarms import Alarms
 from amqpd.audit.log import AuditLog
+from amqpd.clock import SteadyClock
 from amqpd.config import Settings
 from amqpd.connection import Connection
 from amqpd.control import ControlServer
@@ -115,8 +116,8 @@ class Broker:
         """Everything that is on disk, back into the node."""
         await bootstrap(self._store)
         recovered = await trio.to_thread.run_sync(self._disk.recover)
-        clock_ms, clock_us = steady_clocks()
-        self._audit = AuditLog(self._settings.data_dir, self._settings.audit, clock_us, self._audit_full)
+        clock = SteadyClock()
+        self._audit = AuditLog(self._settings.data_dir, self._settings.audit, clock.us, self._audit_full)
         self.node = Node(
             self._services,
             self._topology,
@@ -132,7 +133,7 @@ class Broker:
         self._sync = TopologySync(self._store, self._topology, self._applied)
         self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full)
         self._reader = BacklogReader(self._disk)
-        self.node.now_ms = clock_ms()
+        self.node.now_ms = clock.ms()
         self.pump = Pump(
             self.node,
             connections_possible(self._settings),
@@ -140,10 +141,10 @@ class Broker:
             lambda certificate: certificate_user(certificate, self._settings.tls.login_from),
             self._read,
             self._writer.want_commit,
-            clock_ms,
+            clock.ms,
             self._alone,
             busy_wait_s(self._settings.busy_wait_us),
-            self._audit.writer.record,
+            self._audit.writer.sink.record,
         )
         self.node.recover(recovered)
         await self._sync.start()
@@ -289,14 +290,6 @@ class Broker:
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return overview(self.node)
-
-
-def steady_clocks() -> tuple[Callable[[], int], Callable[[], int]]:
-    """In ms and in us since the epoch: the wall clock as it was at the start, and what the monotonic clock counts
-    from there. Deadlines outlive a restart, but a clock that is set while the broker runs must not expire everything,
-    or nothing."""
-    offset_ns = time.time_ns() - time.monotonic_ns()
-    return lambda: (time.monotonic_ns() + offset_ns) // 1_000_000, lambda: (time.monotonic_ns() + offset_ns) // 1000
 
 
 def limits_of(settings: Settings) -> Limits:

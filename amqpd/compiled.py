@@ -28,8 +28,10 @@ MANIFEST = "manifest.json"
 ROOMS = (
     "amqpd.audit.book",
     "amqpd.audit.recorder",
+    "amqpd.audit.sink",
     "amqpd.audit.spool",
     "amqpd.channels",
+    "amqpd.clock",
     "amqpd.confirms",
     "amqpd.congestion",
     "amqpd.connection",

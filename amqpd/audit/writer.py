@@ -27,6 +27,7 @@ import trio
 from amqpd.audit.kinds import ANCHOR_GAP
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.retention import Retention
+from amqpd.audit.sink import Sink
 from amqpd.config import AuditSettings
 
 # How often it is looked whether a file is old enough, and whether a full disk has room again.
@@ -60,10 +61,10 @@ class AuditWriter:
         self._anchor_all = anchor_all
         self._on_full = on_full
         self._retention = Retention(self.events, settings.keep_days, settings.keep_bytes)
-        self._file = -1
+        self.sink = Sink(recorder, settings.spool_bytes, os.write, self._begin_gap, self._rotate)
+        """what the pump calls"""
         self._path = Path()
         self._number = 0
-        self._size = 0
         self._begun = 0.0
         self._finished: deque[Path] = deque()
         self._work = trio.Event()
@@ -94,27 +95,7 @@ class AuditWriter:
 
     def record(self) -> None:
         """Write down what gathered. Never raises."""
-        buffer = self._recorder.buffer
-        if not buffer.pending:
-            return
-        self._recorder.later()
-        if self._gap is not None:
-            buffer.drop()
-            return
-        block = buffer.take()
-        try:
-            self._write(block)
-        except OSError as error:
-            self._begin_gap(error)
-            return
-        if self._size >= self._settings.spool_bytes:
-            self._rotate()
-
-    def _write(self, block: bytes) -> None:
-        written = os.write(self._file, block)
-        while written < len(block):
-            written += os.write(self._file, memoryview(block)[written:])
-        self._size += len(block)
+        self.sink.record()
 
     def _rotate(self) -> None:
         try:
@@ -126,15 +107,15 @@ class AuditWriter:
     def _begin_file(self) -> None:
         self._number += 1
         path = self._spool / f"{self._node}-{self._recorder.life}-{self._number}{SUFFIX}"
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._path, self._size, self._begun = path, 0, trio.current_time()
+        self.sink.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._path, self.sink.size, self._begun = path, 0, trio.current_time()
         self._recorder.buffer.begin_file()
 
     def _end_file(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-            if self._size:
+        if self.sink.descriptor >= 0:
+            os.close(self.sink.descriptor)
+            self.sink.descriptor = -1
+            if self.sink.size:
                 self._finished.append(self._path)
                 self._work.set()
             else:
@@ -149,6 +130,7 @@ class AuditWriter:
     def _begin_gap(self, error: OSError) -> None:
         assert self._gap is None
         self._gap = {"from": _utc(), "error": error.strerror or str(error)}
+        self.sink.dropping = True
         self._recorder.buffer.drop()
         try:
             (self._spool / GAP).touch()
@@ -164,20 +146,22 @@ class AuditWriter:
         """Try to go on: first of all the log says what it misses."""
         assert self._gap is not None
         gap, self._gap = self._gap, None
+        self.sink.dropping = False
         recorder = self._recorder
         # What came between two ticks belongs to the gap, and a file begins with nothing that waits.
         recorder.buffer.drop()
         try:
-            if self._file >= 0:
+            if self.sink.descriptor >= 0:
                 # A block that was cut off would hide what comes behind it.
-                os.ftruncate(self._file, self._size)
+                os.ftruncate(self.sink.descriptor, self.sink.size)
                 self._end_file()
             self._begin_file()
             recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(gap)})
             self._anchor_all(ANCHOR_GAP)
-            self._write(recorder.buffer.take())
+            self.sink.write(recorder.buffer.take())
         except OSError:
             self._gap = gap
+            self.sink.dropping = True
             recorder.buffer.drop()
             return
         (self._spool / GAP).unlink(missing_ok=True)
@@ -198,7 +182,7 @@ class AuditWriter:
                 self.record()
                 if self._gap is not None:
                     self._end_gap()
-                elif self._size and trio.current_time() - self._begun >= self._settings.file_seconds:
+                elif self.sink.size and trio.current_time() - self._begun >= self._settings.file_seconds:
                     self._rotate()
                 if (
                     self._failed_at is not None
@@ -260,7 +244,7 @@ class AuditWriter:
         self.record()
         if self._gap is not None:
             self._end_gap()
-        if self._gap is None and self._size:
+        if self._gap is None and self.sink.size:
             self._rotate()
         while self._finished:
             if not await self._convert_next():
@@ -278,7 +262,7 @@ class AuditWriter:
         return {
             "life": self._recorder.life,
             "rows": self._recorder.buffer.rows,
-            "spool_bytes": self._size,
+            "spool_bytes": self.sink.size,
             "spool_files_waiting": len(self._finished),
             "files_written": self.files,
             "gap_since": None if self._gap is None else self._gap["from"],

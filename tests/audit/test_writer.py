@@ -153,7 +153,7 @@ async def test_spool_files_of_earlier_lives_are_finished_first(tmp_path: Path) -
     for life in (2, 10):
         written = Written(tmp_path, life)
         written.act(f"life {life}")
-        os.close(written.writer._file)
+        os.close(written.writer.sink.descriptor)
     (tmp_path / "spool" / "notes.spool").write_text("not ours")
     (tmp_path / "events" / ".n-1-1.parquet.tmp").write_text("half of one")
     written = Written(tmp_path, 11)
