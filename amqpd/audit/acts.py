@@ -79,7 +79,7 @@ class Acts:
             put, deleted, called = known
             columns = _who(self._asked.get(key))
             columns["object"] = f"{called} {' '.join(part for part in _named(key))}".strip()
-            if (key[0] not in ("vhost", "user") and key[1]) or key[0] == "vhost":
+            if key[0] != "user" and key[1]:
                 columns["vhost"] = key[1]
             if isinstance(change, Put):
                 columns["detail"] = json.dumps(_detail(change.record), default=str, sort_keys=True)

@@ -159,14 +159,7 @@ class Recorder:
                 "connection": connection.name,
             }
             origin = route.origin = Party(columns, self.shares.get(connection.vhost, self.share))
-        publication = self._published + 1
-        self._published += count
-        self._origin = origin
-        self._properties = None if properties.message_id is None and properties.correlation_id is None else properties
-        self._text = 0
-        self.publication = publication
-        self.unsaid = count
-        self.noted = False
+        self._next(origin, count, properties)
         self.channel = channel.id
         confirms = channel.confirms
         if confirms is None:
@@ -192,6 +185,13 @@ class Recorder:
                 self._own.clear()
             columns = {"vhost": vhost, "exchange": exchange, "routing_key": routing_key, "reason": reason}
             origin = self._own[key] = Party(columns, self.shares.get(vhost, self.share))
+        self._next(origin, count, properties)
+        self._confirms = None
+        self.channel = self.tag = 0
+        return self.publication
+
+    def _next(self, origin: Party, count: int, properties: Properties) -> None:
+        """The next publications' numbers are these messages'."""
         self.publication = self._published + 1
         self._published += count
         self._origin = origin
@@ -199,9 +199,6 @@ class Recorder:
         self._text = 0
         self.unsaid = count
         self.noted = False
-        self._confirms = None
-        self.channel = self.tag = 0
-        return self.publication
 
     def save(self) -> Saved:
         """What `restore` brings back: other publications may come in between, of messages that die of this one."""

@@ -82,11 +82,6 @@ class SpoolBuffer:
         self._acts.append(_encode({**columns, "number": self.rows}))
         self.pending = True
 
-    @property
-    def nbytes(self) -> int:
-        """of records that wait, about"""
-        return self._used
-
     def take(self) -> bytes:
         """The block of all that waits."""
         names, acts = self._names, self._acts

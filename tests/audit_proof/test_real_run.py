@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.clients.broker_process import BrokerProcess
@@ -55,7 +54,3 @@ def test_two_million_messages_are_accounted_for_and_planted_faults_are_named(
         if row["kind"] in ("missing", "ended_twice", "never_routed"):
             found.setdefault(row["kind"], set()).add(plant.Named(row["queue_id"], row["epoch"], row["first"]))
     assert found == {"missing": {lost}, "ended_twice": {twice}, "never_routed": {ghost}}
-
-
-def resident_mib(broker: BrokerProcess) -> float:
-    return float(psutil.Process(broker.broker_pid).memory_info().rss / MIB)
