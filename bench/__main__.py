@@ -65,6 +65,7 @@ def _run(options: argparse.Namespace, brokers: list[Broker]) -> int:
             seconds=options.seconds,
             warmup_s=options.warmup,
             scale=options.scale,
+            fresh=options.fresh,
             progress=_progress,
             on_outcome=outcomes.append,
         )
@@ -166,6 +167,7 @@ def _about(options: argparse.Namespace, brokers: list[Broker]) -> dict[str, Any]
         "warmup_s": options.warmup,
         "rounds": options.rounds,
         "scale": options.scale,
+        "fresh": options.fresh,
         "brokers": [{"name": broker.name, "version": broker.version} for broker in brokers],
     }
 
@@ -217,6 +219,11 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         metavar="LEVEL,...",
         help="a private amqpd for each of these levels of the audit log: off,full (ratios refer to the first)",
+    )
+    add(
+        "--fresh",
+        action="store_true",
+        help="a process of its own for every run of a private broker (for differences of some percent)",
     )
     add("--rounds", type=int, default=3, help="how often each broker runs each scenario (3)")
     add("--seconds", type=float, default=5.0, help="measured seconds of a run (5)")

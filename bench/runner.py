@@ -2,8 +2,10 @@
 
 What comes in: brokers, scenarios, rounds. What goes out: outcomes. Rules: 1. within a round every scenario
 goes to one broker after the other before the next scenario, and the order of brokers turns around from round
-to round, so that a slow minute of the machine does not hit the same one; 2. a run that fails is one failed
-outcome, the others go on; 3. every run says what it is before it starts, and what came out.
+to round, so that a slow minute of the machine does not hit the same one; 2. where a process's memory lies makes it
+faster or slower for all its life, so small differences are told apart only with a fresh process for each run
+(Mytkowicz and others, "Producing Wrong Data Without Doing Anything Obviously Wrong!", 2009); 3. a run that fails is
+one failed outcome, the others go on; 4. every run says what it is before it starts, and what came out.
 Not here: starting brokers (`brokers/`), the table (`report.py`).
 """
 
@@ -28,10 +30,12 @@ def run_all(
     seconds: float,
     warmup_s: float,
     scale: float = 1.0,
+    fresh: bool = False,
     progress: Progress,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """All outcomes in the order they were run; `on_outcome` is told each at once."""
+    """All outcomes in the order they were run; `on_outcome` is told each at once. `fresh`: every run of a private
+    broker has a process of its own."""
     outcomes = []
     total, number = rounds * len(scenarios) * len(brokers), 0
     for round_ in range(1, rounds + 1):
@@ -45,7 +49,7 @@ def run_all(
                     progress(f"    passed over: {reason}")
                     continue
                 setting = Setting(broker.url, broker.pid, warmup_s, seconds, scale)
-                outcome = _run_one(scenario, broker, round_, setting)
+                outcome = _run_one(scenario, broker, round_, setting, fresh)
                 progress(f"    {describe(outcome)}")
                 outcomes.append(outcome)
                 on_outcome(outcome)
@@ -63,12 +67,13 @@ def why_passed_over(scenario: Scenario, broker: Broker) -> str:
     return ""
 
 
-def _run_one(scenario: Scenario, broker: Broker, round_: int, setting: Setting) -> Outcome:
+def _run_one(scenario: Scenario, broker: Broker, round_: int, setting: Setting, fresh: bool) -> Outcome:
     try:
-        if (scenario.needs_fresh or scenario.restarts) and broker.again is not None:
+        own = fresh and not scenario.needs_tls
+        if (scenario.needs_fresh or scenario.restarts or own) and broker.again is not None:
             private = broker.again()
-            with private as fresh:
-                result = scenario.run(replace(setting, url=fresh.url, pid=fresh.pid, restart=private.restart))
+            with private as started:
+                result = scenario.run(replace(setting, url=started.url, pid=started.pid, restart=private.restart))
         elif scenario.needs_tls:
             result = scenario.run(replace(setting, url=broker.tls_url))
         else:
