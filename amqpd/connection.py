@@ -74,8 +74,10 @@ class Connection:
         self.user = ""
         self.claimed_user = ""
         """as who it wants to log in"""
-        self.published = (0, 0)
-        """messages and bytes of bodies since the audit log counted last"""
+        self.published = 0
+        """messages since the audit log counted last"""
+        self.published_bytes = 0
+        """of their bodies"""
         self.vhost = ""
         self.may_impersonate = False
         self.frame_max = min(node.limits.frame_max, HANDSHAKE_FRAME_BYTES_MAX)

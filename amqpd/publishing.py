@@ -58,8 +58,8 @@ def publish(channel: Channel, run: Run) -> None:
     if node.quotas.active:
         node.quotas.charge(connection, run, node.now_ms)
     connection.publishing = True
-    messages, nbytes = connection.published
-    connection.published = (messages + run.count, nbytes + run.count * run.body_size)
+    connection.published += run.count
+    connection.published_bytes += run.count * run.body_size
     if run.body_size > node.limits.message_bytes_max:
         check_size(channel, run.body_size)
     if connection.routes_version != node.topology.version:

@@ -64,7 +64,8 @@ class Pump:
         record: Callable[[], None] = lambda: None,
     ) -> None:
         """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one;
-        `busy_wait_s`: see `readiness.py`; `record` writes the audit log, before anything is sent that follows."""
+        `busy_wait_s`: see `readiness.py`; `record` writes the audit log: before
+        anything is sent or committed of what is urgent, and else at the end of a turn."""
         self.node = node
         self._clock_ms = clock_ms
         self._earlier = trio.Event()  # a queue has to be looked at before `run_wakes` would
@@ -129,6 +130,8 @@ class Pump:
                 events = self._epoll.poll(0)
                 if not events and not turns.waiting and self._alone():
                     events = next_events(self._epoll, self._busy_wait_s)
+            if self._audit.pending:
+                self._record()
 
     async def run_wakes(self) -> None:
         """Look at queues whose time has come though nothing came in: expired messages, delays, unused queues."""
@@ -183,12 +186,14 @@ class Pump:
         """After anything that acted on the node outside of a tick: the metadata store's answer, a commit, a timer."""
         self.node.now_ms = self._clock_ms()
         self._settle(trio.current_time())
+        if self._audit.pending:
+            self._record()
 
     def _settle(self, now: float) -> None:
         node = self.node
         self._want_reads(node.tick())
         while node.touched:
-            if self._audit.pending:
+            if self._audit.urgent:
                 self._record()
             touched, node.touched = node.touched, {}
             # Confirms came last, and go first: publishers that wait for them work while consumers are served.
@@ -199,8 +204,10 @@ class Pump:
             if node.dirty or node.confirms_due:
                 # Room in an outbox let consumers go on, or what a choked client had sent.
                 self._want_reads(node.tick())
-        if self._audit.pending:
+        if self._audit.urgent:
             self._record()
+        elif self._audit.pending:
+            node.audit.later()
         if self._paused:
             self._resume_paused()
         if node.journal.pending:

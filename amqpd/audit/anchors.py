@@ -30,6 +30,7 @@ def anchor(recorder: Recorder, queue: Queue, kind: int) -> None:
             for epoch, first, last in book.stretches(low, high)
         ]
         name = book.name_of(recorder.life)
+        buffer.urgent = True
         buffer.put(kind, 0, 1, time_us, book.next, 0, 0, name, 0, 0, 0, len(stretches))
         for epoch, first, last, flags in stretches:
             buffer.put(STANDING, flags, 1, time_us, first, last - first + 1, 0, book.name_of(epoch))

@@ -49,6 +49,7 @@ class Book:
         "_old_names",
         "_plain",
         "next",
+        "promised",
         "queue_id",
         "recorder",
         "share",
@@ -71,6 +72,8 @@ class Book:
         self.since = since
         self.next = since
         """the number of what comes in next"""
+        self.promised = since
+        """below it there are messages that are persistent, or were to be confirmed"""
         self.share = share
         self._eras = eras
         self._plain = share >= SHARE_FULL
@@ -84,9 +87,16 @@ class Book:
         """The current publication's first `count` messages are the queue's next ones."""
         recorder, first = self.recorder, self.next
         self.next = first + count
-        flags = PERSISTENT if persistent else 0
+        buffer = recorder.buffer
+        flags = 0
+        if persistent:
+            # It may be in the journal's next commit.
+            flags = PERSISTENT
+            buffer.urgent = True
+            self.promised = self.next
+        elif recorder.promised:
+            self.promised = self.next
         if self._plain:
-            buffer = recorder.buffer
             recorder.noted = True
             if recorder.unsaid == count:
                 flags |= WITH_PUBLISHED
@@ -111,7 +121,7 @@ class Book:
             return
         for low, high in self.sampled(first, self.next - 1):
             recorder.noted = True
-            recorder.buffer.put(
+            buffer.put(
                 ROUTED,
                 flags,
                 1,
@@ -152,6 +162,8 @@ class Book:
     ) -> None:
         recorder = self.recorder
         buffer = recorder.buffer
+        if first < self.promised:
+            buffer.urgent = True
         if self._plain and first >= self.since and count <= STRETCH_MAX:
             if self._named_in != buffer.generation:
                 self._say()

@@ -38,12 +38,11 @@ class Counts:
 
     def left(self, connection: Connection) -> None:
         """The connection is closed: what it published is counted with the next rows."""
-        messages, nbytes = connection.published
-        if messages:
+        if connection.published:
             known = self._published[connection.vhost, connection.user]
-            known[0] += messages
-            known[1] += nbytes
-            connection.published = (0, 0)
+            known[0] += connection.published
+            known[1] += connection.published_bytes
+            connection.published = connection.published_bytes = 0
 
     def gone(self, queue: Queue) -> None:
         """The queue is deleted."""

@@ -4,7 +4,9 @@ What comes in: what channels publish, and what is confirmed to them; what the no
 records in its `buffer`, which the shell writes down before the tick's answers are sent.
 Rules: 1. While `active` is False nothing is recorded of messages, and asking costs one look. 2. `begin`, then the
 queues that take the run, then `end`: a publication's columns are put once, with the first queue's record if there is
-one. 3. A publication has a number of its own; what a confirm covers is told by those numbers.
+one. 3. A publication has a number of its own; what a confirm covers is told by those numbers. 4. What is told of
+messages that somebody may rely on makes the buffer urgent; what is published without confirms and may be lost with
+the process may wait for the end of the pump's turn.
 Not here: what happens in a queue (`book.py`), acts (`acts.py`), levels of queues (`rooms.py`).
 """
 
@@ -93,7 +95,7 @@ class ChannelConfirms:
         self.refused = [part for part in self.refused if waiting and part[1] >= waiting[0][0]]
 
 
-Saved = tuple[int, int, int, int, bool, int, "Party | None", "Properties | None", "ChannelConfirms | None"]
+Saved = tuple[int, int, int, int, bool, bool, int, "Party | None", "Properties | None", "ChannelConfirms | None"]
 """a publication that goes on later"""
 
 
@@ -122,6 +124,8 @@ class Recorder:
         """so many messages of the publication are not in a record yet that says that it was published"""
         self.noted = False
         """some of the publication is in a book"""
+        self.promised = False
+        """the publisher will be told that it is safe, or the node itself publishes"""
         self._published = 0
         self._confirms: ChannelConfirms | None = None
         """of the publication's channel, if it is to be confirmed"""
@@ -163,9 +167,11 @@ class Recorder:
         self.channel = channel.id
         confirms = channel.confirms
         if confirms is None:
+            self.promised = channel.tx is not None
             self.tag = 0
             self._confirms = None
             return
+        self.promised = True
         self.tag = confirms.published + 1
         recorded = channel.recorded
         if recorded is None:
@@ -186,6 +192,7 @@ class Recorder:
             columns = {"vhost": vhost, "exchange": exchange, "routing_key": routing_key, "reason": reason}
             origin = self._own[key] = Party(columns, self.shares.get(vhost, self.share))
         self._next(origin, count, properties)
+        self.promised = True
         self._confirms = None
         self.channel = self.tag = 0
         return self.publication
@@ -203,14 +210,14 @@ class Recorder:
     def save(self) -> Saved:
         """What `restore` brings back: other publications may come in between, of messages that die of this one."""
         # fmt: off
-        return (self.publication, self.tag, self.channel, self.unsaid, self.noted, self._text, self._origin,
-                self._properties, self._confirms)
+        return (self.publication, self.tag, self.channel, self.unsaid, self.noted, self.promised, self._text,
+                self._origin, self._properties, self._confirms)
         # fmt: on
 
     def restore(self, saved: Saved) -> None:
         # fmt: off
-        (self.publication, self.tag, self.channel, self.unsaid, self.noted, self._text, self._origin,
-         self._properties, self._confirms) = saved
+        (self.publication, self.tag, self.channel, self.unsaid, self.noted, self.promised, self._text,
+         self._origin, self._properties, self._confirms) = saved
         # fmt: on
 
     def end(self, count: int, body_bytes: int, routed: bool, told: bool = False) -> None:
@@ -286,6 +293,7 @@ class Recorder:
 
     def _told(self, kind: int, party: Party, channel: int, first: int, last: int, publication: int) -> None:
         buffer, time_us, name = self.buffer, self.now(), party.name(self.buffer)
+        buffer.urgent = True
         while first <= last:
             count = min(last - first + 1, STRETCH_MAX)
             buffer.put(kind, 0, 1, time_us, 0, count, name, 0, publication, first, 0, 0, channel)

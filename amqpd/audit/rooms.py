@@ -108,5 +108,5 @@ class Rooms:
         book = Book(self.recorder, record.vhost, record.name, lane.queue_id, lane.first_of_life,
                     self.epochs.of(lane.queue_id), queue.recorded_share)
         # fmt: on
-        book.next = lane.next_seq
+        book.next = book.promised = lane.next_seq
         return book

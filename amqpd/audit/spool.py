@@ -4,6 +4,7 @@ What comes in: events. What goes out: blocks of bytes, one for each write.
 Rules: 1. A record is RECORD.size bytes and describes a stretch of messages, so recording costs per stretch. 2. A name
 (who published what, who consumes, which queue) is written once in each file, before the first record that refers to
 it, and is a number after that. 3. A block is whole or it is not there: it has its length and its checksum in front.
+4. What waits grows only until it is `urgent`.
 Not here: what is recorded (`recorder.py`, `book.py`), files (`writer.py`), reading them (`parquet.py`).
 """
 
@@ -32,6 +33,8 @@ class SpoolBuffer:
     def __init__(self) -> None:
         self.rows = 0
         self.pending = False
+        self.urgent = False
+        """what waits is to be written before anything of it is sent, or committed"""
         self.generation = 1
         """of the file: what was named in an earlier one has to be named again"""
         self._records = bytearray(256 * RECORD.size)
@@ -62,6 +65,7 @@ class SpoolBuffer:
         used = self._used
         if used == len(self._records):
             self._records += bytes(used)
+            self.urgent = True
         # fmt: off
         self._pack(self._records, used, time_us, first, publication, tag, count, body_bytes, name, queue, text, kind,
                    flags, channel)
@@ -80,7 +84,7 @@ class SpoolBuffer:
         """A row of its own, which is in its place by its number."""
         self.rows += 1
         self._acts.append(_encode({**columns, "number": self.rows}))
-        self.pending = True
+        self.pending = self.urgent = True
 
     def take(self) -> bytes:
         """The block of all that waits."""
@@ -116,4 +120,4 @@ class SpoolBuffer:
         self._rows_before = self.rows
         if self._names or self._acts:
             self._names, self._acts = [], []
-        self.pending = False
+        self.pending = self.urgent = False
