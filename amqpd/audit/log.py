@@ -82,7 +82,7 @@ class AuditLog:
             recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(detail)})
         self._anchor_all(ANCHOR_RECOVERED)
         self.counts.begin(node.audited())
-        self.writer.record()
+        self.writer.sink.record()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -122,7 +122,7 @@ class AuditLog:
         assert self._node is not None
         self.recorder.later()
         self.counts.write(self._node.audited(), list(self._node.connections.values()))
-        self.writer.record()
+        self.writer.sink.record()
 
     def _anchor_all(self, kind: int) -> None:
         assert self._node is not None

@@ -91,11 +91,7 @@ class AuditWriter:
         self._finished += sorted(left, key=_order)
         self._begin_file()
 
-    # In the tick
-
-    def record(self) -> None:
-        """Write down what gathered. Never raises."""
-        self.sink.record()
+    # Files
 
     def _rotate(self) -> None:
         try:
@@ -179,7 +175,7 @@ class AuditWriter:
                 await trio.sleep(LOOK_S)
                 self._recorder.later()
                 # Also what somebody did between two ticks.
-                self.record()
+                self.sink.record()
                 if self._gap is not None:
                     self._end_gap()
                 elif self.sink.size and trio.current_time() - self._begun >= self._settings.file_seconds:
@@ -241,7 +237,7 @@ class AuditWriter:
     async def flush(self) -> int:
         """Everything that happened until now is in Parquet files; how many are waiting all the same, for want of
         room."""
-        self.record()
+        self.sink.record()
         if self._gap is not None:
             self._end_gap()
         if self._gap is None and self.sink.size:
@@ -253,7 +249,7 @@ class AuditWriter:
 
     async def aclose(self) -> None:
         """After the last record: the spool is finished, or left for the next start."""
-        self.record()
+        self.sink.record()
         self._end_file()
         while self._finished and await self._convert_next():
             pass

@@ -66,7 +66,7 @@ class Written:
     def act(self, word: str, record: bool = True) -> None:
         self.recorder.act("bound", {"object": word})
         if record:
-            self.writer.record()
+            self.writer.sink.record()
 
     def rows(self) -> list[Row]:
         return rows_below(self.folder / "events")

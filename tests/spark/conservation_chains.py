@@ -1,0 +1,101 @@
+"""Histories of more than one queue, or of a broker of their own: letters, priorities, gaps.
+
+What comes in: a log. What goes out: events in it.
+Not here: histories of one queue (`conservation_stories.py`), the account (`test_conservation.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+from tests.spark.conservation_stories import Queue
+from tests.spark.log import Log
+
+_ids = count(500)
+
+
+def special(log: Log) -> None:
+    """Stories of more than one queue, or of a broker of their own."""
+    letters(log)
+    chains(log)
+    old_source(log)
+    priorities(log)
+    gap(log)
+    untold(log)
+
+
+def letters(log: Log) -> None:
+    """Three messages become dead letters; the kill undoes the first, the second's letter is lost, the third is safe.
+    A fourth is released from its delay, and that is undone; a fifth is moved, and stays so."""
+    source, target = Queue(log, "source", next(_ids)), Queue(log, "target", next(_ids))
+    source.routed(5, tag=1)
+    source.confirmed(1, 5)
+    for first, event in enumerate(("dead_lettered", "dead_lettered", "dead_lettered", "released", "moved")):
+        source.add(event, first, publication=9000 + first)
+        target.routed(first=first, publication=9000 + first, connection=None, reason="dead_letter")
+    source.anchor((1, 0, 1), (1, 3, 1))
+    target.anchor((1, 2, 1), (1, 4, 1))
+
+
+def chains(log: Log) -> None:
+    """Letters that are absent, of sources that are absent too; some came over another queue. By number in the last
+    queue: what they come from."""
+    source, middle, end = (Queue(log, name, next(_ids)) for name in ("chain", "chain middle", "chain end"))
+    source.routed(5, tag=1)
+    source.routed(tag=6, first=5, publication=source.queue_id * 100 + 5, persistent=False)
+    for tag in (2, 4, 5, 6):
+        source.confirmed(tag)
+
+    def letter(queue: Queue, number: int, target: Queue, as_number: int) -> None:
+        publication = target.queue_id * 100 + as_number
+        queue.add("dead_lettered", number, publication=publication)
+        target.routed(first=as_number, publication=publication, connection=None, reason="dead_letter")
+
+    letter(source, 0, end, 0)  # an unconfirmed publish
+    letter(source, 1, end, 1)  # a confirmed one
+    for number in (0, 1, 2):
+        letter(source, number + 2, middle, number)
+        letter(middle, number, end, number + 2)  # an unconfirmed one, a confirmed one, one that is back
+    letter(source, 5, end, 5)  # a confirmed one that was not persistent
+    end.routed(first=6, publication=end.queue_id * 100 + 6, connection=None)  # nothing that the log has
+    source.anchor((1, 4, 1))
+    middle.anchor()
+    end.anchor()
+
+
+def old_source(log: Log) -> None:
+    """A message that was safe becomes a dead letter in the life after, and both are gone."""
+    source, target = Queue(log, "old source", next(_ids)), Queue(log, "letter of old", next(_ids))
+    source.routed()
+    source.anchor((1, 0, 1))
+    source.add("dead_lettered", life=2, epoch=1, publication=9500)
+    target.routed(life=2, publication=9500, connection=None, reason="dead_letter")
+    source.anchor(life=3)
+    target.anchor(life=3)
+
+
+def priorities(log: Log) -> None:
+    for level in (0, 1):
+        queue = Queue(log, "priorities", 600 + level)
+        queue.routed(2)
+        queue.add("acked", count=1 + level)
+
+
+def gap(log: Log) -> None:
+    """What came of a message while nothing was recorded is not known; what is lost before or after, is."""
+    log.add("started", node="n2")
+    queues = [Queue(log, name, next(_ids), "n2") for name in ("over the gap", "lost before", "lost after")]
+    for queue in queues:
+        queue.routed(2)
+    queues[1].anchor((1, 0, 1), life=1, reason="level")
+    log.add("gap", at=60, node="n2", reason="disk_full", detail=json.dumps({"from": "2026-11-22T05:00:30Z"}))
+    for queue in queues:
+        queue.anchor((1, 0, 1), life=1, reason="gap", first=2)
+    queues[2].anchor(life=1, reason="stopped", first=2)
+
+
+def untold(log: Log) -> None:
+    about = {"node": "n3", "connection": "c", "channel": 1}
+    log.add("published", publication=1, confirm_tag=1, count=3, **about)
+    log.add("confirmed", publication=1, confirm_tag=1, count=5, **about)
