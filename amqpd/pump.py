@@ -64,8 +64,8 @@ class Pump:
         record: Callable[[], None] = lambda: None,
     ) -> None:
         """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one;
-        `busy_wait_s`: see `readiness.py`; `record` writes the audit log: before
-        anything is sent or committed of what is urgent, and else at the end of a turn."""
+        `busy_wait_s`: see `readiness.py`; `record` writes the audit log, before anything is sent or committed where
+        that is urgent, else at the end of a turn."""
         self.node = node
         self._clock_ms = clock_ms
         self._earlier = trio.Event()  # a queue has to be looked at before `run_wakes` would

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from bench.brokers import Broker, PrivateAmqpd
 from bench.brokers.private_amqpd import kernel_of
 from bench.errors import BenchError
 from bench.runner import run_all, why_passed_over
-from bench.scenarios import SCENARIOS
+from bench.scenarios import SCENARIOS, Figure, Result, Scenario, Setting
 
 
 def test_the_kernel_is_told() -> None:
@@ -70,3 +71,30 @@ def test_brokers_that_cannot_are_passed_over() -> None:
     assert "amqpd" in why_passed_over(SCENARIOS["ttl-million"], given)
     assert why_passed_over(SCENARIOS["stream"], given) == ""
     assert why_passed_over(SCENARIOS["tls-stream"], Broker("b", "amqp://b/", tls_url="amqps://b/")) == ""
+
+
+def test_fresh_runs_have_a_process_each(tmp_path: Path) -> None:
+    """What is measured is never the broker that is there, unless it is not ours to start."""
+    seen: list[int | None] = []
+
+    def run(setting: Setting) -> Result:
+        seen.append(setting.pid)
+        return Result([Figure("rate", 1.0, "msg/s")], {}, 1.0)
+
+    scenario = Scenario("one", "notes which process it was run on", run)
+    with PrivateAmqpd(str(tmp_path)) as broker:
+        given = replace(broker, name="given", again=None)
+        outcomes = run_all(
+            [broker, given],
+            [scenario],
+            rounds=2,
+            seconds=0.1,
+            warmup_s=0.1,
+            fresh=True,
+            progress=lambda text: None,
+        )
+    assert [outcome.error for outcome in outcomes] == [""] * 4
+    first, of_given, again, second = seen
+    assert of_given == again == broker.pid
+    assert len({first, second, broker.pid}) == 3
+    assert list(tmp_path.iterdir()) == []
