@@ -197,7 +197,7 @@ class Broker:
             await nursery.start(control.run)
             start_listening(listeners)
             for listener in listeners:
-                self.pump.add_listener(listener.socket, tls if listener.tls else None)
+                self.pump.acceptor.add(listener.socket, tls if listener.tls else None)
             log.info(
                 "READY",
                 version=__version__,
@@ -216,7 +216,7 @@ class Broker:
         timeout_s = self._settings.drain_timeout_s
         log.info("draining", connections=self.pump.link_count, timeout_s=timeout_s)
         self.node.draining = True
-        self.pump.stop_accepting()
+        self.pump.acceptor.stop()
         with trio.move_on_after(timeout_s):
             for connection in list(self.node.connections.values()):
                 connection.force_close("broker forced connection closure with reason 'shutdown'")

@@ -26,6 +26,7 @@ PACKAGE = "amqpd._compiled"
 MANIFEST = "manifest.json"
 # Where messages go through, from the socket to the consumer; compiled by mypyc as they are.
 ROOMS = (
+    "amqpd.acceptor",
     "amqpd.audit.book",
     "amqpd.audit.recorder",
     "amqpd.audit.sink",

@@ -6,7 +6,7 @@ Rules: 1. Bind first (nothing in the data directory is touched when a port is ta
 (a client that gets through is served). 2. Every address is bound on its own, IPv6 sockets for IPv6 only: then
 0.0.0.0 and :: do not clash and the list says exactly what is open. 3. What was opened is closed when another
 address fails.
-Not here: accepting (`pump.py`), TLS on the accepted bytes (`tls.py`).
+Not here: accepting (`acceptor.py`), TLS on the accepted bytes (`tls.py`).
 """
 
 from __future__ import annotations

@@ -6,23 +6,22 @@ Rules: 1. A tick takes all sockets that are ready: read each once (bounded, for 
 node do what became necessary, then flush each connection that was touched once. 2. No `await` from reading to the
 journal's buffer: a publish is atomic by construction. 3. What a socket does not take waits in its link, with the
 machine's knowledge (`Connection.sent`), so consumers slow down before memory grows.
-Not here: what the bytes mean (`connection.py`), opening ports (`listeners.py`).
+Not here: what the bytes mean (`connection.py`), opening ports (`listeners.py`), accepting (`acceptor.py`).
 
 Source for the shape: DESIGN 2, measured there against a task per connection.
 """
 
 from __future__ import annotations
 
-import errno
 import math
 import select
 import socket
 import ssl
 from collections.abc import Callable, Sequence
 
-import structlog
 import trio
 
+from amqpd.acceptor import Acceptor
 from amqpd.connection import Connection
 from amqpd.kernel import Pieces
 from amqpd.link import Link, is_loopback
@@ -34,19 +33,14 @@ from amqpd.world import Read
 
 # Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.
 RECEIVE_BYTES_MAX = 256 * 1024
-# New connections taken from one listener in one tick.
-ACCEPTS_MAX = 64
 # How long it goes on, while there is always something ready, before other trio tasks get their turn.
 TURN_S = 0.004
 # Queues are looked at no more often than this because of the time alone: what falls due in between goes together.
 WAKE_S_MIN = 0.01
-# Out of descriptors, a listener stays readable all the time; it is left alone for so long.
-ACCEPT_PAUSE_S = 0.5
 # A connection that is closed has so long to take what is left for it, and to close the socket.
 LINGER_S = 5.0
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
-_log = structlog.get_logger("amqpd.pump")
 
 
 class Pump:
@@ -70,7 +64,6 @@ class Pump:
         self._clock_ms = clock_ms
         self._earlier = trio.Event()  # a queue has to be looked at before `run_wakes` would
         self._wakes_at_ms: int | None = None
-        self._connections_max = connections_max
         self._new_connection_id = new_connection_id
         self._certificate_user = certificate_user
         self._want_reads = want_reads
@@ -80,14 +73,11 @@ class Pump:
         self._record = record
         self._audit = node.audit.buffer
         self._epoll = select.epoll()
+        self.acceptor = Acceptor(self._epoll, connections_max, self._add)
         self._links: dict[int, Link] = {}
         self._by_connection: dict[Connection, Link] = {}
-        self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
         self._paused: dict[Link, None] = {}
         self._lingering: dict[Link, None] = {}
-        self._accept_again_at: float | None = None
-        self._refused = 0
-        """connections refused since the timers last looked"""
         self._emptied = trio.Event()
         self._view = memoryview(bytearray(RECEIVE_BYTES_MAX))
 
@@ -100,18 +90,6 @@ class Pump:
         while self._links:
             self._emptied = trio.Event()
             await self._emptied.wait()
-
-    def add_listener(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Accept from a socket that listens already and does not block; with `tls`, clients speak TLS."""
-        self._listeners[listener.fileno()] = listener, tls
-        self._epoll.register(listener.fileno(), _IN)
-
-    def stop_accepting(self) -> None:
-        """Close the listeners."""
-        for fd, (listener, _) in self._listeners.items():
-            self._epoll.unregister(fd)
-            listener.close()
-        self._listeners.clear()
 
     async def run(self) -> None:
         """Move bytes until cancelled."""
@@ -146,7 +124,7 @@ class Pump:
                 self.settle()
 
     async def run_timers(self) -> None:
-        """Once a second: handshake deadlines, heartbeats, lingering sockets, the pause after EMFILE."""
+        """Once a second: handshake deadlines, heartbeats, lingering sockets, what the acceptor has to look at."""
         while True:
             await trio.sleep(1)
             now = trio.current_time()
@@ -155,14 +133,7 @@ class Pump:
             for link in list(self._lingering):
                 if link.linger_until is not None and now > link.linger_until:
                     self._close(link)
-            if self._refused > 1:
-                # Not a line for each: who comes again and again would fill the disk with them.
-                _log.warning("connections_refused", count=self._refused, limit=self._connections_max)
-            self._refused = 0
-            if self._accept_again_at is not None and now >= self._accept_again_at:
-                self._accept_again_at = None
-                for fd in self._listeners:
-                    self._epoll.modify(fd, _IN)
+            self.acceptor.on_timer(now)
             self.settle()
 
     def _tick(self, events: Sequence[tuple[int, int]]) -> None:
@@ -173,8 +144,7 @@ class Pump:
         for fd, mask in events:
             link = links.get(fd)
             if link is None:
-                if fd in self._listeners:
-                    self._accept(*self._listeners[fd], now)
+                self.acceptor.accept(fd, len(links), now)
                 continue
             if mask & ~_OUT:
                 self._read(link, now)
@@ -343,28 +313,6 @@ class Pump:
 
     # Coming and going
 
-    def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None, now: float) -> None:
-        for _ in range(ACCEPTS_MAX):
-            try:
-                client, address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    raise
-                _log.error("accept_failed", reason=error.strerror, pause_s=ACCEPT_PAUSE_S)
-                self._accept_again_at = now + ACCEPT_PAUSE_S
-                for fd in self._listeners:
-                    self._epoll.modify(fd, 0)
-                return
-            if len(self._links) >= self._connections_max:
-                client.close()
-                self._refused += 1
-                if self._refused == 1:
-                    _log.warning("connection_refused", reason="connections_max", limit=self._connections_max)
-                continue
-            self._add(client, address, tls, now)
-
     def _add(
         self, client: socket.socket, address: tuple[str, int], context: ssl.SSLContext | None, now: float
     ) -> None:
@@ -398,7 +346,7 @@ class Pump:
 
     def close(self) -> None:
         """Everything, at once."""
-        self.stop_accepting()
+        self.acceptor.stop()
         for link in list(self._links.values()):
             link.connection.lost()
             self._close(link)

@@ -284,7 +284,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS, st.sampled_from(["classic", "quorum"]))
 def test_whatever_happened_a_look_says_what_consumers_will_get(steps: list[tuple[str, int]], kind: str) -> None:
     """Random acts; then what the look says is held against what is delivered."""

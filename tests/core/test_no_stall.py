@@ -183,7 +183,7 @@ def vars_of(consumer: object) -> dict[str, object]:
 
 
 TestNoStall = NoStall.TestCase
-TestNoStall.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestNoStall.settings = settings(max_examples=200, stateful_step_count=30)
 
 
 def filled(limits: Limits | None = None) -> tuple[Harness, Client]:

@@ -44,7 +44,7 @@ def published(data: bytes, payload: int = 131_064, key: str = "q", channel: int 
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes, st.integers(1, 3), st.sampled_from([1, 7]), st.sampled_from([4096, 20_000, 131_072]), st.booleans())
 def test_pieces_are_the_octets_of_a_delivery(
     size: int, count: int, channel: int, frame_max: int, redelivered: bool
@@ -110,7 +110,7 @@ def bodies_through(pieces: list[bytes], frame_max: int = 131_072) -> list[bytes]
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_bodies_come_through_however_the_receives_are_cut(data: st.DataObject) -> None:
     """Large and small messages in turn, also between the frames of another channel, in receives of any size."""

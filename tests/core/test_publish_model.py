@@ -105,7 +105,7 @@ def node_of(exchanges: dict[str, Any], bindings: set[Any]) -> Harness:
     return harness
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(exchanges, bindings, publishes, st.booleans())
 def test_every_publish_is_where_the_model_says(
     exchanges: dict[str, Any], bindings: set[Any], publishes: list[Any], confirms: bool
@@ -148,7 +148,7 @@ def test_every_publish_is_where_the_model_says(
     assert sum(map(len, (harness.node.confirm_waiters, harness.node.confirms_due))) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(exchanges, bindings, st.sampled_from(EXCHANGES), st.sampled_from(KEYS), copies)
 def test_what_is_routed_again_goes_the_same_way(
     exchanges: dict[str, Any], bindings: set[Any], exchange: str, key: str, cc: list[str] | None

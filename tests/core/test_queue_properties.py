@@ -31,7 +31,7 @@ def run_of(size: int, count: int) -> Run:
     return run
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(st.tuples(times, st.integers(1, 3), st.integers(0, 2)), times), max_size=40))
 def test_deadlines_are_told_once_and_in_their_order(steps: list[Any]) -> None:
     """A step is a publish (deadline, messages, messages without one before it), or the time that it is."""
@@ -54,7 +54,7 @@ def test_deadlines_are_told_once_and_in_their_order(steps: list[Any]) -> None:
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 50)), min_size=1, max_size=30), st.data())
 def test_arrivals_are_as_late_as_they_say(runs: list[tuple[int, int]], data: st.DataObject) -> None:
     """(messages, ms since the ones before). Cut anywhere and put together again, and with more behind."""
@@ -82,7 +82,7 @@ def check_arrivals(at: Arrivals, true: list[int], early_ms: int = ARRIVAL_MS) ->
         assert 0 <= came - at.at(offset) < early_ms, (offset, came)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.sampled_from([0, 10, 10, 200]), st.integers(1, 4)), min_size=1, max_size=8),
     st.lists(
@@ -120,7 +120,7 @@ def test_a_segment_knows_what_is_left_and_how_large_it_is(
         assert (segment.body_bytes == 0) >= (not sizes)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(st.integers(0, 12), st.sampled_from(["take", "requeue", "settle", "purge"])), max_size=40))
 def test_levels_give_the_highest_first_and_each_in_order(steps: list[Any]) -> None:
     """A step is a publish with this priority, or what happens to the first message that is ready or taken."""
@@ -171,7 +171,7 @@ class Waiting:
     def cancelled(self) -> None: ...
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.booleans(),
     st.booleans(),
@@ -210,7 +210,7 @@ def test_turns_are_by_priority_and_one_is_active(single: bool, gives_way: bool, 
             assert bool(served) != waits
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.booleans(),
     st.lists(

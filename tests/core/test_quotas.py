@@ -85,7 +85,7 @@ def test_it_is_the_same_however_the_bytes_are_cut(harness: Harness) -> None:
     assert ready(harness) == 20
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=30),
     cuts=st.lists(st.integers(1, 100) | st.integers(1, 9000), min_size=2, max_size=20),

@@ -132,7 +132,7 @@ class Rig:
         listener.listen(100)
         listener.setblocking(False)
         self.address = listener.getsockname()
-        self.pump.add_listener(listener, None)
+        self.pump.acceptor.add(listener, None)
 
     def record_all(self) -> None:
         """From now on, at the level `full`. What would go to a file goes nowhere, by a write."""

@@ -183,7 +183,7 @@ ids = itertools.count(1000)
 
 
 @given(topologies(st.booleans()))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_an_export_imports_into_an_empty_broker_and_exports_again_byte_for_byte(topology: Topology) -> None:
     text = export_text(topology, "1")
     assert export_text(topology, "1") == text
@@ -196,14 +196,14 @@ def test_an_export_imports_into_an_empty_broker_and_exports_again_byte_for_byte(
 
 
 @given(topologies(st.booleans()))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_importing_an_export_where_it_came_from_changes_nothing(topology: Topology) -> None:
     found = difference(topology, read_definitions(export_text(topology, "1")), lambda: next(ids), prune=True)
     assert (found.steps, found.conflicts, found.left_out) == ([], [], [])
 
 
 @given(topologies(st.just(True)), topologies(st.just(True)))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_with_prune_any_broker_becomes_what_the_file_says(wanted: Topology, other: Topology) -> None:
     text = export_text(wanted, "1")
     found = difference(other, read_definitions(text), lambda: next(ids), prune=True)
@@ -217,7 +217,7 @@ def test_with_prune_any_broker_becomes_what_the_file_says(wanted: Topology, othe
 
 
 @given(topologies(st.booleans()))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_one_virtual_host_goes_into_another(topology: Topology) -> None:
     for vhost in topology.vhosts:
         text = export_text(topology, "1", vhost)

@@ -206,7 +206,7 @@ class InsertAndRemove(RuleBasedStateMachine):
                 assert self.sublist.nodes == 0
 
 
-InsertAndRemove.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+InsertAndRemove.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestInsertAndRemove = InsertAndRemove.TestCase
 
 

@@ -108,7 +108,7 @@ class Model:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_recovery_equals_the_model(kind, data):
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

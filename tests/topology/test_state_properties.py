@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -171,7 +171,5 @@ class AppliedInAnyOrder(RuleBasedStateMachine):
         return [binding.key for binding in bindings]
 
 
-AppliedInAnyOrder.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=12, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+AppliedInAnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=12)
 TestAppliedInAnyOrder = AppliedInAnyOrder.TestCase

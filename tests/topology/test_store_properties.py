@@ -186,7 +186,7 @@ async def run_memory(steps: list[list[Wish] | None]) -> list[object]:
     return run.answers
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS)
 def test_two_embedded_stores_on_one_file_agree_with_a_dictionary(steps: list[list[Wish] | None]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -194,7 +194,7 @@ def test_two_embedded_stores_on_one_file_agree_with_a_dictionary(steps: list[lis
     assert answers == expected_answers(steps)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(WISHES, min_size=1, max_size=4), max_size=8))
 def test_the_memory_store_agrees_with_a_dictionary_and_with_the_embedded_one(steps: list[list[Wish]]) -> None:
     alone = [[Wish(0, wish.expected, wish.operations) for wish in step] for step in steps]
