@@ -199,7 +199,9 @@ def _print(found: Account) -> dict[str, int]:
         click.echo(
             "\nTHE LOG HAS GAPS: messages that were there before one, and not after, are `uncertain`, not missing."
         )
-    if not any(counts.get(kind) for kind in FAULTS):
+    if not (totals["accepted"] or totals["found"] or counts):
+        click.echo("\nNo messages are in this log: audit.level says which are recorded.")
+    elif not any(counts.get(kind) for kind in FAULTS):
         click.echo("\nNothing is missing, nothing ended twice.")
     return counts
 

@@ -12,9 +12,10 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from amqpd_spark import report
+from amqpd_spark import conservation, report, security, slo, usage
 from amqpd_spark.report_page import charts, words
 from tests.spark import report_tables
+from tests.spark.log import Log
 
 
 class Page(HTMLParser):
@@ -168,6 +169,24 @@ def test_the_command_writes_the_page_and_says_the_verdicts(spark: SparkSession, 
     assert said.exit_code == 0
     assert "1 grave security finding" in said.output
     assert file.read_text().startswith("<!doctype html>")
+
+
+def test_a_log_without_messages_makes_a_page_that_says_so(spark: SparkSession, log: Log, tmp_path: Path):
+    """That of a broker as it is installed: acts, and no messages."""
+    for event in ("started", "connection_opened", "login_failed", "connection_closed"):
+        log.add(event, user="alice", address="192.0.2.1", connection="c")
+    events, tables = log.write(), tmp_path / "tables"
+    for job in (conservation, slo, security, usage):
+        arguments = ["--input", events, "--output", str(tables / job.__name__.rpartition(".")[2])]
+        said = CliRunner().invoke(job.command, arguments, catch_exceptions=False)
+        assert said.exit_code == 0
+        if job is conservation:
+            assert "No messages are in this log" in said.output
+            assert "Nothing is missing" not in said.output
+    text, verdicts = report.page(spark, str(tables))
+    assert "No messages were recorded" in verdicts[0].sentence
+    assert "Nothing is missing" not in text
+    Page(text)
 
 
 def test_the_same_points_are_the_same_drawing():

@@ -113,6 +113,9 @@ def told(name: str, write: Callable[[Any], str], tone: str = "") -> Callable[[di
     return lambda row: Cell(write(row[name]), tone if row[name] else "")
 
 
+NO_MESSAGES = "No messages were recorded (audit.level says which are)"
+
+
 def conservation(tables: Tables) -> Section:
     section = Section("conservation", "Is every message accounted for?", command="conservation")
     books = tables.table("conservation/books", "window", "vhost", "queue", "accepted", "missing")
@@ -138,7 +141,9 @@ def _judge(section: Section, sure: dict[str, Any], kinds: dict[str, int]) -> Non
     missing, uncertain = int(sure["missing"]), int(sure.get("uncertain", 0))
     told_above = ("missing", "uncertain", *HARMLESS_KINDS)
     accounted = words.number(sure["accepted"] + sure.get("found", 0) - missing - uncertain)
-    if missing:
+    if not (sure["accepted"] or sure.get("found") or kinds):
+        section.verdict(UNKNOWN, f"{NO_MESSAGES}: whether any is missing is not known")
+    elif missing:
         is_are = "message is" if missing == 1 else "messages are"
         section.verdict(BAD, f"{missing:,} {is_are} missing; {accounted} accounted for")
     elif kinds.get("missing"):

@@ -42,8 +42,9 @@ class Tables:
             # Of a partitioned table without a row there is a folder, and no file that says its columns.
             if error.getCondition() == "UNABLE_TO_INFER_SCHEMA":
                 self.read.append(name)
+                # `void` is null, which fits wherever a figure, a time or a name is expected.
                 return self._spark.createDataFrame(
-                    [], ", ".join(f"{each.partition('|')[0]} string" for each in columns)
+                    [], ", ".join(f"{each.partition('|')[0]} void" for each in columns)
                 )
             self.absent.append(name)
             return None
