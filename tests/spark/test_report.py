@@ -223,3 +223,11 @@ def test_figures_are_as_people_read_them(write: Any, value: float | None, text: 
 def test_a_period_of_one_day_says_the_day_once():
     begin = datetime(2026, 11, 22, 5, tzinfo=UTC)
     assert words.period(begin, begin + timedelta(hours=3)) == "2026-11-22, 05:00 to 08:00 UTC"
+    assert words.period(begin, begin) == "from 2026-11-22 05:00 UTC"
+
+
+def test_one_minute_alone_is_not_shown_among_years():
+    alone = charts.Series("a", [(datetime(2026, 11, 22, 5, 7, tzinfo=UTC), 3.0)], 0)
+    drawn = charts.lines("t", "", [alone], str).wide
+    assert "05:05" in drawn
+    assert "2027" not in drawn

@@ -31,6 +31,8 @@ _INK, _GRID, _BAD = "#a1b210", "#a1b211", "#a1b212"
 _VARIABLES = {name: f"var(--series-{at})" for at, name in enumerate(_SERIES, 1)}
 _VARIABLES |= {_INK: "var(--quiet)", _GRID: "var(--line)", _BAD: "var(--bad)"}
 SERIES_MAX = len(_SERIES)
+_AROUND_DAYS = 5 / 1440
+"""to the left and to the right of what is alone in a chart"""
 
 # Inches at 72 points; the text is 11 pixels at these widths, which are about those of the page's column.
 _SIZES = {"wide": (12.6, 3.6), "narrow": (4.7, 3.3)}
@@ -81,6 +83,11 @@ def lines(
             style: Any = (0, (4, 2)) if each.dashed else "solid"
             alone = "o" if len(values) == 1 else ""
             axes.plot(times, values, color=_SERIES[each.colour], linewidth=1.6, linestyle=style, marker=alone)
+        moments = {at for each in series for at, _ in each.points}
+        if len(moments) == 1:
+            # Left to itself, the axis would show years around it.
+            (middle,) = _dates.date2num(list(moments))
+            axes.set_xlim(middle - _AROUND_DAYS, middle + _AROUND_DAYS)
         if log:
             low, high = _ends(series)
             axes.set_yscale("log")

@@ -199,7 +199,7 @@ def _ends(table: DataFrame) -> list[datetime]:
 
 
 def _by_time(books: DataFrame, figures: list[str]) -> Chart:
-    cut, step = coarse(books, "window")
+    cut, step = coarse(books, "window", whole=True)
     other = [name for name in figures if name not in ("acked", "standing", *DOUBTS)]
     parts = {"acknowledged": ["acked"], "standing": ["standing"], "ended otherwise": other}
     parts["uncertain or missing"] = list(DOUBTS)

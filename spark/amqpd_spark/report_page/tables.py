@@ -78,9 +78,12 @@ def sums(table: DataFrame, keys: Sequence[str], figures: Sequence[str]) -> DataF
     return table.groupBy(*keys).agg(*(F.sum(name).cast("double").alias(name) for name in figures))
 
 
-def coarse(table: DataFrame, time: str) -> tuple[DataFrame, str]:
-    """With `time` cut to a step of which the whole has at most POINTS_MAX; the step."""
-    ends = table.agg(*(F.unix_seconds(each(F.col(time).cast("timestamp"))) for each in (F.min, F.max))).first()
-    span = ends[1] - ends[0] if ends and ends[0] is not None else 0
-    step = next((name for name, length in _STEPS.items() if span / length <= POINTS_MAX), "month")
+def coarse(table: DataFrame, time: str, whole: bool = False) -> tuple[DataFrame, str]:
+    """With `time` cut to a step of which the whole has at most POINTS_MAX; the step. `whole`: where all times are
+    whole hours, an hour is the least."""
+    seconds = F.unix_seconds(F.col(time).cast("timestamp"))
+    ends = table.agg(F.min(seconds), F.max(seconds), F.max(seconds % _STEPS["hour"])).first()
+    span, rest = (ends[1] - ends[0], ends[2]) if ends and ends[0] is not None else (0, 0)
+    steps = {name: length for name, length in _STEPS.items() if name != "minute" or rest or not whole}
+    step = next((name for name, length in steps.items() if span / length <= POINTS_MAX), "month")
     return table.withColumn(time, F.date_trunc(step, F.col(time).cast("timestamp"))), step

@@ -79,6 +79,8 @@ def time(value: datetime | date | None) -> str:
 
 
 def period(begin: datetime, end: datetime) -> str:
+    if begin == end:
+        return f"from {time(begin)} UTC"
     if end - begin < timedelta(days=1) and begin.date() == end.date():
         return f"{begin:%Y-%m-%d}, {begin:%H:%M} to {end:%H:%M} UTC"
     return f"{time(begin)} to {time(end)} UTC"
