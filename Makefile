@@ -17,7 +17,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-spark audit-proof test-heavy lint format bench conformance client-suites cost sanitize clean
+.PHONY: help run build test test-spark audit-proof test-heavy lint format bench conformance client-suites cost stall-search stalls sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,12 @@ format: $(DEV_STAMP) ## write the style that lint checks
 bench: $(DEV_STAMP) build ## measure amqpd and Debian's RabbitMQ side by side (ARGS: python -m bench --help)
 	@mkdir -p bench/results
 	$(PY) -m bench --amqpd --rabbitmq --json bench/results/latest.json $(ARGS)
+
+stall-search: $(DEV_STAMP) build ## draw loads that one client can make and look how long others wait (SECONDS, SEED)
+	$(PY) -m tests.stalls.search --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
+stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waiting
+	$(PY) -m tests.stalls.measure $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
 conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)

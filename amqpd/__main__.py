@@ -19,6 +19,7 @@ import click
 from amqpd.config_sources import load_settings
 from amqpd.control import ControlError
 from amqpd.errors import Failure
+from amqpd.escapes import escaped_lines
 
 # command: (module, attribute, what the list of commands says)
 COMMANDS = {
@@ -49,6 +50,7 @@ COMMANDS = {
     "exchange": ("amqpd.commands.queues", "exchange", "List exchanges, and what they could not route."),
     "binding": ("amqpd.commands.queues", "binding", "List bindings."),
     "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),
+    "trace": ("amqpd.commands.trace", "trace", "Copy all messages of a virtual host to an exchange, to see them."),
     "audit": ("amqpd.commands.audit", "audit", "See what was written down of messages and acts."),
 }
 
@@ -152,7 +154,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _complain(sentence: str, exit_code: int) -> int:
-    click.echo(f"amqpd: {sentence}", err=True)
+    click.echo(escaped_lines(f"amqpd: {sentence}"), err=True)
     return exit_code
 
 

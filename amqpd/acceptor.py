@@ -3,8 +3,9 @@
 What comes in: listening sockets, word from the pump that one of them is ready. What goes out: accepted sockets, to
 who takes them.
 Rules: 1. At most ACCEPTS_MAX at a time, so that who is connected is served in between. 2. Above the limit of
-connections they are closed at once, with one line of the log a second. 3. Out of descriptors, the listeners are left
-alone for a while: they would stay readable all the time.
+connections they are closed at once, with one line of the log a second. 3. No error of accept(2) ends anything: one of
+that connection is passed over; after any other (out of descriptors) the listeners are left alone for a while, because
+they would stay readable all the time. 4. What cannot be set up for one connection ends that connection.
 Not here: opening ports (`listeners.py`), what is done with a connection (`pump.py`).
 """
 
@@ -18,21 +19,43 @@ from collections.abc import Callable
 
 import structlog
 
+from amqpd.link import SocketAddress
+
 # From one listener in one tick.
 ACCEPTS_MAX = 64
 PAUSE_S = 0.5
-_SHORT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# What is wrong with one connection and says nothing of the next: Linux hands over the network's pending errors of the
+# new socket (accept(2), "Error handling"), and a firewall's EPERM.
+_OF_ONE = frozenset(
+    (
+        errno.ENETDOWN,
+        errno.EPROTO,
+        errno.ENOPROTOOPT,
+        errno.EHOSTDOWN,
+        errno.ENONET,
+        errno.EHOSTUNREACH,
+        errno.EOPNOTSUPP,
+        errno.ENETUNREACH,
+        errno.EPERM,
+        errno.ETIMEDOUT,
+        errno.ECONNABORTED,
+    )
+)
 
-Accepted = Callable[[socket.socket, tuple[str, int], "ssl.SSLContext | None", float], None]
+Accepted = Callable[[socket.socket, SocketAddress, "ssl.SSLContext | None", float], None]
 """socket, the client's address, TLS if it is to speak that, now"""
 _log = structlog.get_logger("amqpd.acceptor")
 
 
 class Acceptor:
-    def __init__(self, epoll: select.epoll, connections_max: int, accepted: Accepted) -> None:
+    def __init__(
+        self, epoll: select.epoll, connections_max: int, accepted: Accepted, bug: Callable[[Exception], None]
+    ) -> None:
+        """`bug` is told of what `accepted` raises and should not have."""
         self._epoll = epoll
         self._connections_max = connections_max
         self._accepted = accepted
+        self._bug = bug
         self._listeners: dict[int, tuple[socket.socket, ssl.SSLContext | None]] = {}
         self._again_at: float | None = None
         self._refused = 0
@@ -58,12 +81,12 @@ class Acceptor:
         for _ in range(ACCEPTS_MAX):
             try:
                 client, address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                if error.errno not in _SHORT_OF:
-                    raise
-                _log.error("accept_failed", reason=error.strerror, pause_s=PAUSE_S)
+                if error.errno in _OF_ONE:
+                    continue
+                _log.error("accept_failed", reason=error.strerror or str(error), pause_s=PAUSE_S)
                 self._again_at = now + PAUSE_S
                 for each in self._listeners:
                     self._epoll.modify(each, 0)
@@ -75,7 +98,15 @@ class Acceptor:
                     _log.warning("connection_refused", reason="connections_max", limit=self._connections_max)
                 continue
             connected += 1
-            self._accepted(client, address, tls, now)
+            try:
+                self._accepted(client, address, tls, now)
+            except OSError as error:
+                # Gone already, or no socket of TCP's: its options cannot be set.
+                client.close()
+                _log.info("connection_lost", reason=error.strerror or str(error))
+            except Exception as error:  # noqa: BLE001 - this connection's; `bug` reports it
+                client.close()
+                self._bug(error)
 
     def on_timer(self, now: float) -> None:
         """Once a second."""

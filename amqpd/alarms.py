@@ -82,9 +82,13 @@ def next_look_s(readings: Readings, limits: Limits) -> float:
 class Alarms:
     """Looks at memory and disk while `run` runs."""
 
-    def __init__(self, settings: Settings, on_change: OnChange) -> None:
+    def __init__(
+        self, settings: Settings, on_change: OnChange, on_space: Callable[[int], None] = lambda free_bytes: None
+    ) -> None:
+        """`on_space` is told at each look how much of the disk is free beside `disk_free_bytes_min`."""
         self._data_dir = settings.data_dir
         self._on_change = on_change
+        self._on_space = on_space
         self._process = psutil.Process()
         self._resident_bytes = 0
         self._on: frozenset[AlarmKind] = frozenset()
@@ -109,10 +113,10 @@ class Alarms:
         readings = self.read()
         if "memory" in self._on:
             give_memory_back()
+        self._on_space(readings.disk_free_bytes - self.limits.disk_free_bytes_min)
         on = decide(readings, self.limits, self._on)
-        changed, self._on = on ^ self._on, on
         kind: AlarmKind
-        for kind in sorted(changed):
+        for kind in sorted(on ^ self._on):
             (log.warning if kind in on else log.info)(
                 f"{kind} alarm {'on: publishers wait' if kind in on else 'off'}",
                 resident_bytes=readings.resident_bytes,
@@ -121,6 +125,7 @@ class Alarms:
                 disk_free_bytes_min=self.limits.disk_free_bytes_min,
             )
             self._on_change(kind, kind in on)
+            self._on ^= {kind}
         return readings
 
     def read(self) -> Readings:

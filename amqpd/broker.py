@@ -4,7 +4,8 @@ What comes in: settings, and the event that asks for the end. What goes out: not
 or raises the failure that stops the node.
 Rules: 1. Ports are bound before the data directory is touched, and listen only when everything is recovered. 2. The
 nursery tree mirrors ownership: what fails takes the node with it. 3. The drain: stop accepting, close clients with
-320, flush the journal; all within `drain_timeout_s`.
+320, flush the metadata store and the journal, each within `drain_timeout_s`. 4. The audit log ends last, when nothing
+that it records can happen any more.
 Not here: signals and exit codes (`commands/serve.py`).
 """
 
@@ -14,8 +15,9 @@ import itertools
 import platform
 import sys
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,12 +26,12 @@ import trio
 
 from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.alarm_board import AlarmBoard
-from amqpd.alarms import Alarms
+from amqpd.alarms import Alarms, limits_from
 from amqpd.audit.log import AuditLog
 from amqpd.clock import SteadyClock
 from amqpd.config import Settings
 from amqpd.connection import Connection
-from amqpd.control import ControlServer
+from amqpd.control import ControlError, ControlServer
 from amqpd.datadir import open_data_directory
 from amqpd.errors import NodeFailure, StartupError
 from amqpd.free_memory import return_free_memory
@@ -55,13 +57,15 @@ from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
 from amqpd.security.logins import Logins
 from amqpd.services import BrokerServices
+from amqpd.supervision import supervised
 from amqpd.tls import server_context
 from amqpd.topology.bootstrap import bootstrap
 from amqpd.topology.records import Change
 from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.state import Topology
-from amqpd.topology.store import MetadataStoreError
+from amqpd.topology.store import MetadataStoreError, StoreBusy
 from amqpd.topology.sync import TopologySync
+from amqpd.transaction import MESSAGE_EXTRA_BYTES
 from amqpd.transients import Transients
 from amqpd.world import Read
 
@@ -146,6 +150,7 @@ class Broker:
             busy_wait_s(self._settings.busy_wait_us),
             self._audit.writer.sink.record,
         )
+        self.node.name = f"amqpd@{platform.node()}"
         self.node.recover(recovered)
         await self._sync.start()
         self.node.recovery_ended()
@@ -176,7 +181,18 @@ class Broker:
             {**operations.listings, **transients.listings},
             messages.streams,
         )
-        alarms = Alarms(self._settings, self._alarm)
+        alarms = Alarms(self._settings, self._alarm, self._disk_space)
+        async with trio.open_nursery() as recording:
+            recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
+            await self._serve(control, alarms, listeners, tls, stop)
+            recording.cancel_scope.cancel()
+        with trio.move_on_after(self._settings.drain_timeout_s):
+            await self._audit.end()
+        log.info("stopped")
+
+    async def _serve(
+        self, control: ControlServer, alarms: Alarms, listeners: list[Listener], tls: Any, stop: trio.Event
+    ) -> None:
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)
             for task in (
@@ -184,16 +200,20 @@ class Broker:
                 self._writer.run,
                 self._reader.run,
                 self.pump.run,
-                self.pump.run_timers,
-                self.pump.run_wakes,
-                partial(collect_garbage, self.node),
-                return_free_memory,
-                partial(run_measurements, self.node, self.pump.settle),
-                partial(run_samples, self.node),
-                self._audit.run,
             ):
                 nursery.start_soon(task)
-            await nursery.start(alarms.run)
+            alarms.look()  # so that a broker on a full disk blocks publishers from the first one on
+            beside: dict[str, Callable[[], Awaitable[object]]] = {
+                "timers": self.pump.run_timers,
+                "wakes": self.pump.run_wakes,
+                "garbage": partial(collect_garbage, self.node),
+                "free memory": return_free_memory,
+                "measurements": partial(run_measurements, self.node, self.pump.settle),
+                "samples": partial(run_samples, self.node),
+                "alarms": alarms.run,
+            }
+            for name, each in beside.items():
+                nursery.start_soon(supervised, each, name, self.node.faults)
             await nursery.start(control.run)
             start_listening(listeners)
             for listener in listeners:
@@ -219,16 +239,17 @@ class Broker:
         self.pump.acceptor.stop()
         with trio.move_on_after(timeout_s):
             for connection in list(self.node.connections.values()):
-                connection.force_close("broker forced connection closure with reason 'shutdown'")
+                reason = "broker forced connection closure with reason 'shutdown'"
+                connection.guard(partial(connection.force_close, reason))
             self.pump.settle()
             await self.pump.wait_empty()
         left = self.pump.link_count
         self.pump.close()
         with trio.move_on_after(timeout_s) as flushing:
+            # What the end of connections deleted, then what that, and everything before, left to write.
+            await self._sync.flush()
             await self._writer.flush()
-        with trio.move_on_after(timeout_s):
-            await self._audit.end()
-        log.info("stopped", connections_cut=left, flushed=not flushing.cancelled_caught)
+        log.info("drained", connections_cut=left, flushed=not flushing.cancelled_caught)
 
     def _alone(self) -> bool:
         """No other task than the one that asks has anything to do, and none waits for a thread: it would not learn
@@ -266,6 +287,9 @@ class Broker:
     def _alarm(self, kind: str, on: bool) -> None:
         self._board.put(kind, "watch", on, time.time())
 
+    def _disk_space(self, free_bytes: int) -> None:
+        self.node.disk_space.told(free_bytes, self.node.journal.durable)
+
     def _disk_full(self, full: bool) -> None:
         """A commit found no room; the watch of free space is the disk alarm's other source."""
         self._board.put("disk", "journal", full, time.time())
@@ -285,7 +309,10 @@ class Broker:
     # Commands of the control socket
 
     async def _refresh(self, _: dict[str, Any]) -> dict[str, Any]:
-        await self._sync.refresh()
+        try:
+            await self._sync.refresh()
+        except StoreBusy as error:
+            raise ControlError(str(error)) from error
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -293,8 +320,17 @@ class Broker:
 
 
 def limits_of(settings: Settings) -> Limits:
-    """Those of the limits that are settings."""
-    return Limits(**{name: getattr(settings, name) for name in Limits.__slots__ if hasattr(settings, name)})
+    """Those of the limits that are settings. What clients leave unfinished is a quarter of the memory at most, or one
+    message of the largest size: the memory alarm must be able to end though nobody finishes."""
+    limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__ if hasattr(settings, name)})
+    watermark = limits_from(settings).resident_bytes_max
+    most = max(watermark // 4, limits.message_bytes_max + MESSAGE_EXTRA_BYTES)
+    return replace(
+        limits,
+        unfinished_bytes_max=min(limits.unfinished_bytes_max, most),
+        outboxes_bytes_max=min(limits.outboxes_bytes_max, watermark // 4),
+        vhost_topology_bytes_max=min(limits.vhost_topology_bytes_max, watermark // 2),
+    )
 
 
 def server_properties(settings: Settings) -> Mapping[str, Any]:

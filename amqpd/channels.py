@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pamqp import base, commands
@@ -30,15 +31,19 @@ from pamqp.exceptions import (
 
 from amqpd import publishing
 from amqpd.audit.recorder import ChannelConfirms, Party
+from amqpd.confirm_frames import tell
 from amqpd.confirms import Confirms
 from amqpd.consumers import Consumer
-from amqpd.content import Content
+from amqpd.content import CONTENT_BYTES, Content
+from amqpd.credit import CreditQueue
 from amqpd.delivery_ages import DeliveryAges, timed_out
 from amqpd.kernel import Run
+from amqpd.settling import conclude
 from amqpd.states import State
+from amqpd.steps import ENTRIES_MAX, closing, settling
 from amqpd.transaction import Transaction
-from amqpd.unacked import Delivered, Unacked
-from amqpd.wire import ack_frame, method_frame, nack_frame, read_method, reply_text
+from amqpd.unacked import Unacked
+from amqpd.wire import method_frame, read_method, reply_text
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
@@ -63,18 +68,23 @@ class Channel:
         self.closing = False
         """channel.close was sent; everything but its answer is thrown away"""
         self.closed = False
+        self.released = False
+        """what it has of others' is being given back, or was: its consumers get nothing more"""
         self.suspended = False
         self.held: deque[tuple[int, bytes]] = deque()
         self.held_bytes = 0
+        self._notices: list[base.Frame] = []
+        """what is told behind the answer that a suspended channel waits for"""
         self.content: Content | None = None
         self.plain = True
         """the kernel's fast path may be used: not closing, not suspended, no content begun"""
-        self.flow_active = True
         self.last_queue: str | None = None
         self.prefetch = 0
         """of consumers to come"""
         self.prefetch_shared = 0
         """of all consumers of the channel together"""
+        self.traced = connection.vhost in connection.node.firehose.taps
+        """its publishes and deliveries are copied, see `firehose.py`"""
         self.consumers: dict[str, Consumer] = {}
         self.reply_consumer: ReplyConsumer | None = None
         self.next_tag = 1
@@ -82,14 +92,22 @@ class Channel:
         self._ages = DeliveryAges()
         self.consumed = 0
         """unacked deliveries to consumers: what prefetch_shared limits; basic.get is not limited"""
+        self.shared_queue = CreditQueue(self._shares_prefetch)
+        """consumers that wait for what prefetch_shared leaves"""
         self.confirms: Confirms | None = None
         self.recorded: ChannelConfirms | None = None
         """what the audit log needs to name what is confirmed"""
         self.getting: Party | None = None
         """in the audit log, who gets messages by basic.get"""
         self.tx: Transaction | None = None
+        self.unfinished_bytes = 0
+        """what its transaction holds, its publish that is not complete, its ledger"""
+        self.ledger_bytes = 0
+        """what was charged for `unacked`"""
         self._current = b"\x00\x00\x00\x00"
         """class and method id of the last method, for an error in its continuation"""
+        self._current_bytes = 0
+        """of its frame's payload: what the store is asked for takes as much, and more, until it answers"""
 
     # Frames, one by one
 
@@ -97,14 +115,18 @@ class Channel:
         """One frame of this channel. Soft errors end here; hard ones are the connection's."""
         if self.suspended or self.connection.choked:
             self.held.append((kind, payload))
-            self.held_bytes += HELD_FRAME_BYTES + len(payload)
-            self.connection.intake.held_bytes += HELD_FRAME_BYTES + len(payload)
+            self._hold(HELD_FRAME_BYTES + len(payload))
             return
         try:
             self._handle(kind, payload)
         except AMQPSoftError as error:
             self.fail(error, payload if kind == 1 else _PUBLISH_ID)
         self._set_plain()
+
+    def _hold(self, nbytes: int) -> None:
+        """So much more waits in the channel, or less."""
+        self.held_bytes += nbytes
+        self.connection.intake.held_bytes += nbytes
 
     def _handle(self, kind: int, payload: bytes) -> None:
         if self.closing:
@@ -118,23 +140,18 @@ class Channel:
         if payload[:4] == _PUBLISH_ID:
             self.content = Content(self.id, payload)
             self.connection.publishing = True
-            if self.node.alarms:
-                # Here and not only when it is complete: what has come of a body takes memory too.
-                self.connection.intake.block()
             return
-        self._current = payload[:4]
+        self._current, self._current_bytes = payload[:4], len(payload)
         method = read_method(payload)
         handler = self.node.methods.get(type(method))
         if handler is None:
-            # One that only brokers send, or of the connection.
-            raise AMQPCommandInvalid("unimplemented method")
+            raise AMQPCommandInvalid("unimplemented method")  # only brokers send it, or it is the connection's
         self.node.acting = self.connection
         handler(self, method)
         self.node.acting = None
 
     def _handle_closing(self, kind: int, payload: bytes) -> None:
-        """A client's close that crossed ours is answered, but only its close-ok ends the channel: both sides send
-        both (section 1.5.2.5)."""
+        """A close that crossed ours is answered, but only close-ok ends the channel (section 1.5.2.5)."""
         if kind == 1 and payload[:4] == _CLOSE_ID:
             self.send(commands.Channel.CloseOk())
         elif kind == 1 and payload[:4] == _CLOSE_OK_ID:
@@ -143,24 +160,30 @@ class Channel:
     def _add_content(self, kind: int, payload: bytes) -> None:
         content = self.content
         assert content is not None
+        nbytes = len(payload) if content.charged else CONTENT_BYTES + len(payload)
+        content.charged += nbytes
+        self.node.census.unfinished.charge(self, nbytes)
         complete = content.add(kind, payload)
         if content.body_size > BODY_BYTES_MAX:
             raise AMQPFrameError(f"body size {content.body_size} is larger than the limit {BODY_BYTES_MAX}")
         publishing.check_size(self, content.body_size)
         if complete:
-            self.content = None
+            self.end_content()
             publishing.publish(self, content.run())
 
     def _set_plain(self) -> None:
         self.plain = not (self.closing or self.suspended or self.closed or self.content is not None)
 
     def suspend(self, continuation: Callable[..., None]) -> Callable[..., None]:
-        """Hold later frames until the returned function is called: it runs the continuation, with its arguments, then
-        the held frames. A channel that was closed meanwhile runs nothing."""
+        """Hold later frames until the returned function is called: it runs the continuation, then the held frames.
+        A channel that was closed meanwhile runs nothing."""
         self.suspended, self.plain = True, False
+        waiting_bytes = HELD_FRAME_BYTES + self._current_bytes
+        self._hold(waiting_bytes)
 
         def resume(*results: Any) -> None:
             if not self.closed:
+                self._hold(-waiting_bytes)
                 self.suspended = False
                 self.connection.guard(lambda: self._continue(continuation, results))
 
@@ -176,25 +199,41 @@ class Channel:
             self.fail(error, self._current)
         self.node.acting = None
         self._set_plain()
+        if self._notices:
+            notices, self._notices = self._notices, []
+            if not self.suspended and not self.closing and not self.closed:
+                for notice in notices:
+                    self.send(notice)
+            elif self.suspended:
+                self._notices = notices
         self.go_on()
         connection.channel_went_on()
 
     def go_on(self) -> None:
-        """Take the frames that were held, as far as the channel is not suspended again and the client takes the
-        answers."""
+        """Take the frames that were held, until it is suspended again or the client does not take the answers."""
         connection, held = self.connection, self.held
-        # Behind channel.close the number may be opened again: what is left then is for that channel.
+        # Behind channel.close the number may be open again: what is left is for that channel.
         while held and not self.suspended and connection.state is State.RUNNING:
-            if connection.choked and not self.closed:
+            if (connection.choked or connection.intake.throttled) and not self.closed:
                 return
-            kind, payload = held.popleft()
+            kind, payload = held[0]
+            if connection.node.alarms and not self.closed and connection.intake.stops(kind, self.id, payload[:4]):
+                return
+            held.popleft()
             if not self.closed:
-                self.held_bytes -= HELD_FRAME_BYTES + len(payload)
-                connection.intake.held_bytes -= HELD_FRAME_BYTES + len(payload)
+                self._hold(-HELD_FRAME_BYTES - len(payload))
             connection.frame(kind, self.id, payload)
 
     def send(self, method: base.Frame) -> None:
         self.connection.write(method_frame(self.id, method))
+
+    def notify(self, method: base.Frame) -> None:
+        """Tell what was not asked for: not before the answer that the client waits for, since it may be the cause
+        (clients take the cancel of their own consumer before queue.delete-ok for somebody else's doing)."""
+        if self.suspended:
+            self._notices.append(method)
+        else:
+            self.send(method)
 
     def fail(self, error: AMQPSoftError, method_id: bytes) -> None:
         """Close the channel for the error (section 1.5.2.5)."""
@@ -203,36 +242,47 @@ class Channel:
         self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)
         if isinstance(error, AMQPAccessRefused):
             self.node.acts.refused(self.connection, text)
-        self.release()
         self.closing = True
+        self.end_unfinished()
+        self.connection.channels_closing += 1
         # The step that failed may have meant to wait.
-        self.suspended = False
-        self.plain = False
-        self.content = None
-        self.send(
-            commands.Channel.Close(
-                reply_code=error.value,  # type: ignore[attr-defined]  # each of pamqp's classes has it
-                reply_text=text,
-                class_id=int.from_bytes(method_id[:2], "big"),
-                method_id=int.from_bytes(method_id[2:4], "big"),
-            )
+        self.suspended = self.plain = False
+        close = commands.Channel.Close(
+            reply_code=error.value,  # type: ignore[attr-defined]  # each of pamqp's classes has it
+            reply_text=text,
+            class_id=int.from_bytes(method_id[:2], "big"),
+            method_id=int.from_bytes(method_id[2:4], "big"),
         )
+        self.connection.intake.begin(closing(self, partial(self.send, close)))
 
-    def release(self) -> None:
-        """Give back what the channel has of others': consumers, unacked messages. Once, however it ends."""
-        for consumer in list(self.consumers.values()):
-            self.remove_consumer(consumer)
-        self.remove_reply_consumer()
+    def end_transaction(self) -> None:
+        """It is given up: what it settled is unacked again."""
         if self.tx is not None:
             self.unacked.restore(self.tx.settled_entries())
+            self.tx.end()
             self.tx = None
-        entries, _ = self.unacked.settle_through(0)
-        self.requeue(entries)
+
+    def end_unfinished(self) -> None:
+        """The channel is about to go: what is charged to it counts no more, however long its release takes."""
+        self.end_content()
+        self._charge_ledger(0)
+        if self.tx is not None:
+            self.tx.give_up()
+
+    def end_content(self) -> None:
+        """It is complete, or given up."""
+        if self.content is not None:
+            self.node.census.unfinished.release(self, self.content.charged)
+            self.content = None
 
     def remove_consumer(self, consumer: Consumer) -> None:
         self.consumers.pop(consumer.tag, None)
-        consumer.queue.cancel(consumer)
-        self.node.consumer_gone(consumer.queue)
+        try:
+            consumer.leave()
+            consumer.queue.cancel(consumer)
+            self.node.consumer_gone(consumer.queue)
+        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+            self.node.quarantine(consumer.queue, error)
 
     def remove_reply_consumer(self) -> None:
         if self.reply_consumer is not None:
@@ -249,20 +299,8 @@ class Channel:
             self.fail(error, _PUBLISH_ID)
 
     def flush_confirms(self) -> None:
-        confirms = self.confirms
-        if confirms is None or self.closing or self.closed:
-            return
-        if confirms.unsaid:
-            if self.recorded is not None:
-                for first, last in confirms.unsaid:
-                    self.node.audit.refused(self, first, last)
-            for tag in confirms.refused():
-                self.connection.write(nack_frame(self.id, tag))
-        count = confirms.due()
-        if count > 0:
-            self.connection.write(ack_frame(self.id, confirms.confirmed, count > 1))
-            if self.recorded is not None:
-                self.node.audit.confirmed(self, confirms.confirmed)
+        if self.confirms is not None and not (self.closing or self.closed):
+            tell(self, self.confirms)
 
     # Settling
 
@@ -276,61 +314,49 @@ class Channel:
     def settle(self, first: int, last: int, multiple: bool, requeue: bool | None) -> None:
         """Delivery tags first..last, or all up to `last` with `multiple`: `requeue` is None for an acknowledgement,
         else whether what is rejected goes back. Raises AMQPPreconditionFailed for an unknown tag."""
+        unacked = self.unacked
+        if unacked.count > ENTRIES_MAX and (multiple or last - first >= ENTRIES_MAX):
+            self.connection.intake.begin(settling(self, first, last, multiple, requeue, self.connection.current))
+            return
         if multiple:
-            entries, unknown = self.unacked.settle_through(last)
+            entries, unknown = unacked.settle_through(last)
         else:
-            entries, unknown = self.unacked.settle(first, last)
-        if self.tx is not None:
-            self.tx.settle(entries, requeue)
-        else:
-            self.let_go(entries, requeue)
+            entries, unknown = unacked.settle(first, last)
+        conclude(self, entries, requeue)
         if unknown is not None:
             raise AMQPPreconditionFailed(f"unknown delivery tag {unknown}")
 
-    def let_go(self, entries: list[Delivered], requeue: bool | None) -> None:
-        """What the client says of the messages: acknowledged (None), or rejected, to be requeued or not."""
-        if requeue:
-            self.requeue(entries)
-            return
-        for entry in entries:
-            if requeue is None:
-                entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
-            else:
-                entry.queue.reject(entry.seq, entry.seq + entry.size - 1)
-                self.node.dirty[entry.queue] = None
-            self._give_credit(entry)
-
-    def requeue(self, entries: list[Delivered]) -> None:
-        for entry in entries:
-            entry.queue.requeue(entry.seq, entry.seq + entry.size - 1)
-            self.node.dirty[entry.queue] = None
-            self._give_credit(entry)
-
-    def _give_credit(self, entry: Delivered) -> None:
-        consumer = entry.consumer
-        if consumer is None:
-            return
-        consumer.unacked -= entry.size
-        self.consumed -= entry.size
-        if self.prefetch_shared:
-            self.wake_consumers()
-        else:
-            self.node.dirty[consumer.queue] = None
-
     def on_timer(self, now: float) -> None:
-        """About once a second: a delivery that was not acknowledged in time closes the channel."""
+        """About once a second: a delivery that was not acknowledged in time closes the channel. What the ledger takes
+        is charged here and not at each acknowledgement: a second of them is little against the bound."""
+        # What is suspended has something under way that would go on behind channel.close; the next second comes.
+        if self.suspended or self.released:
+            return
+        try:
+            self._charge_ledger(self.unacked.nbytes)
+        except AMQPSoftError as error:
+            self.fail(error, _NO_METHOD)
         oldest = self.unacked.oldest
         if oldest is None:
             return
         overdue_ms = self._ages.overdue_ms(oldest, self.next_tag, self.node.limits.consumer_timeout_s, now)
-        # What is suspended has something under way that would go on behind channel.close; the next second comes.
-        if overdue_ms is not None and not self.suspended:
+        if overdue_ms is not None:
             self.fail(AMQPPreconditionFailed(timed_out(self.id, overdue_ms)), _NO_METHOD)
 
-    def wake_consumers(self) -> None:
-        """Their credit may have grown: let their queues look."""
-        dirty = self.node.dirty
-        for consumer in self.consumers.values():
-            if self.prefetch_shared:
-                dirty.pop(consumer.queue, None)  # who was served last comes last (see Consumer.deliver)
-            dirty[consumer.queue] = None
+    def _charge_ledger(self, nbytes: int) -> None:
+        change, self.ledger_bytes = nbytes - self.ledger_bytes, nbytes
+        if change > 0:
+            self.node.census.unfinished.charge(self, change)
+        elif change:
+            self.node.census.unfinished.release(self, -change)
+
+    # Credit of its consumers
+
+    def _shares_prefetch(self) -> bool:
+        """There is room in what its consumers share."""
+        return not self.prefetch_shared or self.consumed < self.prefetch_shared
+
+    def prefetch_changed(self) -> None:
+        """There may be more room than before."""
+        if self.shared_queue:
+            self.node.waking.add(self.shared_queue)

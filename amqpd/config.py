@@ -217,6 +217,7 @@ class Settings(BaseSettings):
     # RabbitMQ: kombu (Celery) limits the prefetch of a channel's consumers together, by basic.qos with global, when
     # product is "RabbitMQ" and version from 3.3 to 3.x, and that of each consumer with any other. amqpd does what
     # RabbitMQ does with either, so whoever insists may be told so. An empty version is our own.
+    # With a version 3.x the x-death of a message that a client publishes again counts on, as until RabbitMQ 4.0.
     server_product: ShortName = Field("amqpd", min_length=1)
     server_version: ShortName = ""
 
@@ -240,6 +241,9 @@ class Settings(BaseSettings):
     heartbeat_s: Count = Field(60, ge=0, le=65_535)
     # From accept to connection.open, so that half-open clients do not hold descriptors. 10 s as RabbitMQ.
     handshake_timeout_s: Seconds = Field(10.0, gt=0, le=600)
+    # A client that takes nothing of what is sent to it for so long is dropped, and what was delivered to it comes to
+    # others: its TCP may say for ever that it has no room now. 30 s as RabbitMQ, for whoever is only held up.
+    send_timeout_s: Seconds = Field(30.0, gt=0, le=86_400)
     # A delivery that is not acknowledged for so long closes its channel, and comes to another consumer. 30 minutes as
     # RabbitMQ: who forgets to acknowledge keeps messages from everybody else, and keeps them on the disk. Queues may
     # have their own (x-consumer-timeout, the policy consumer-timeout). 0: never.
@@ -260,15 +264,32 @@ class Settings(BaseSettings):
     queue_memory_bytes: Bytes = Field(16 * MIB, ge=64 * KIB)
     # The same for all queues together. 128 MiB lets eight queues be full, and the broker stay under 300 MB.
     backlog_memory_bytes: Bytes = Field(128 * MIB, ge=1 * MIB)
+    # What queues, exchanges and bindings of one virtual host may take in memory, without messages; more is refused
+    # (406). 1 GiB is some 140,000 queues, or a million bindings. At most half of the memory below
+    # memory_high_watermark: declarations could set off the alarm for everybody, and it does not stop them.
+    vhost_topology_bytes_max: Bytes = Field(1024 * MIB, ge=1 * MIB)
+    # What clients have begun and not finished, on the whole node: transactions that are not committed, messages that
+    # have not come whole. At most a quarter of the memory below memory_high_watermark, or one message: a client that
+    # is blocked cannot finish. 512 MiB holds four of the largest messages.
+    unfinished_bytes_max: Bytes = Field(512 * MIB, ge=1 * MIB)
     # What waits for one slow client; above it the broker stops delivering to it. Several frames, or no
     # delivery would fit.
     outbox_bytes_max: Bytes = Field(4 * MIB, ge=64 * KIB)
+    # The same for all clients together: above it, each new one gets no more than 64 KiB ahead. 256 MiB are 64 clients
+    # that do not read, with all that outbox_bytes_max lets wait for them. At most a quarter of the memory below
+    # memory_high_watermark.
+    outboxes_bytes_max: Bytes = Field(256 * MIB, ge=1 * MIB)
     # After a message the broker stays awake so long for the next one, unless there is one processor only: to wake a
     # processor that sleeps takes longer than a small message. 0: it sleeps at once, which saves power.
     busy_wait_us: Count = Field(100, ge=0, le=1000)
     # From SIGTERM to the end. Below the 10 s after which Docker kills, so that a stuck client does not turn a
     # stop into a kill.
     drain_timeout_s: Seconds = Field(8.0, ge=0, le=3600)
+
+    @property
+    def published_deaths(self) -> bool:
+        """As RabbitMQ before 4.0, if it says that it is one; see `queues/deadletters.py`."""
+        return self.server_version.startswith("3.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:

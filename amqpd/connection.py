@@ -14,6 +14,7 @@ Source: AMQP 0-9-1 sections 2.2.4, 4.2.2 and 1.4 of the reference.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +30,22 @@ from pamqp.exceptions import (
 )
 
 from amqpd.channels import Channel
+from amqpd.credit import CreditQueue
+from amqpd.faults import CONNECTION
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.intake import Intake
 from amqpd.kernel import LARGE_BYTES_MIN, Pieces, frame_due, publish_due, scan_acks, scan_publishes
+from amqpd.limiting.turns import FRAME_WORK, METHOD_WORK
 from amqpd.liveness import Liveness
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import closes, connection_method
 from amqpd.states import Peer, State
+from amqpd.steps import leaving
 from amqpd.wire import PROTOCOL_HEADER, method_frame, reply_text
 
 if TYPE_CHECKING:
     from amqpd.node import Node
+    from amqpd.queues.queue import Queue
     from amqpd.routing import Route
 
 _HEAD = Struct(">BHI")
@@ -65,12 +71,18 @@ class Connection:
         self.outbox_large = False
         """there are large pieces in it: to be sent as they are, not to be joined"""
         self.channels: dict[int, Channel] = {}
+        self.channels_closing = 0
+        """of these, that wait for channel.close-ok"""
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
         self.routes: dict[bytes, Route] = {}
         """what its publishes lead to, by their method payload; all of one version of the topology"""
         self.routes_version = -1
         self.routes_bytes = 0
+        self.route_queues: dict[tuple[Queue, ...], tuple[Queue, ...]] = {}
+        """the queues of these routes: routes to the same ones have the same tuple"""
+        self.unfinished_bytes = self.transaction_bytes = 0
+        """of its channels together (`unfinished.py`); of their transactions alone"""
         self.user = ""
         self.claimed_user = ""
         """as who it wants to log in"""
@@ -106,6 +118,10 @@ class Connection:
         self.bytes_in = self.bytes_out = 0
         """through its socket, counted by the pump"""
         self.outbox_full = False
+        self.outbox_queue = CreditQueue(self._outbox_takes)
+        """consumers that wait for room in it"""
+        self.aborted = False
+        """the client does not answer any more: nothing is to be sent, the socket is to be reset"""
         node.connections[connection_id] = self
 
     # Bytes in
@@ -115,7 +131,8 @@ class Connection:
         is CLOSED, the caller sends what is left there and closes the socket."""
         if self.state is State.CLOSED or self._deaf:
             return
-        pos = 0
+        turns, intake, pos = self.node.turns, self.intake, 0
+        intake.work_left = work = turns.turn_work
         if self._rest:
             data, pos = self._joined(data)
             if pos < 0:
@@ -127,6 +144,7 @@ class Connection:
                 return
             pos = len(PROTOCOL_HEADER)
         self._consume(data, pos)
+        turns.tick_left -= work - intake.work_left
 
     def _joined(self, data: bytes) -> tuple[bytes, int]:
         """What is to be read now, and from where on: with the rest before it, if that is not read yet. -1: nothing
@@ -158,14 +176,37 @@ class Connection:
             step()
         except AMQPHardError as error:
             self.fail(error, self.current)
-        except Exception as error:  # noqa: BLE001 - the promise of rule 2; services.bug reports it
-            self.node.services.bug(error)
+        except Exception as error:  # noqa: BLE001 - the promise of rule 2; faults reports it, or raises it on
+            self.contain(error)
+
+    def contain(self, error: Exception) -> None:
+        """A bug was met in this connection's own work: 541, and the others go on. Raises it if it is of the node."""
+        self.node.faults.contain(CONNECTION, self.name, error)
+        self.fail(AMQPInternalError(), self.current)
+
+    def contain_later(self, error: Exception) -> None:
+        """As `contain`, at the end of the tick: for what is met while a queue is being dispatched. Until then it gets
+        nothing more."""
+        self.node.faults.contain(CONNECTION, self.name, error)
+        self.outbox_full = True
+        self.node.broken[self] = None
+
+    def end_broken(self) -> None:
+        """The end of the tick, after `contain_later`."""
+        if self.state not in (State.CLOSING, State.CLOSED):
             self.fail(AMQPInternalError(), self.current)
 
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
         channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, State.CLOSED
-        while end - pos >= 7 and not (self.suspended or self.choked or intake.throttled or self.state is closed):
+        alarms = self.node.alarms
+        while end - pos >= 7 and not (
+            self.suspended or self.choked or intake.throttled or intake.blocked or self.state is closed
+        ):
+            if intake.work_left <= 0:
+                self.node.turns.end(self)
+                break
+            intake.work_left -= FRAME_WORK
             kind, number, size = _HEAD.unpack_from(data, pos)
             stop = pos + 8 + size
             if size > self.frame_max or (stop <= end and data[stop - 1] != 0xCE):
@@ -176,6 +217,8 @@ class Connection:
                 return
             if stop > end:
                 self._due = stop - pos
+                break
+            if alarms and intake.stops(kind, number, data[pos + 7 : pos + 11]):
                 break
             try:
                 channel = channels.get(number)
@@ -212,9 +255,8 @@ class Connection:
                 self.frame(kind, number, data[pos + 7 : stop - 1])
             except AMQPHardError as error:
                 self.fail(error, self.current)
-            except Exception as error:  # noqa: BLE001 - the promise of rule 2; services.bug reports it
-                self.node.services.bug(error)
-                self.fail(AMQPInternalError(), self.current)
+            except Exception as error:  # noqa: BLE001 - the promise of rule 2; faults reports it, or raises it on
+                self.contain(error)
             pos = stop
         if pos < end and self.state is not closed:
             self._rest += memoryview(data)[pos:] if pos else data
@@ -223,14 +265,15 @@ class Connection:
         """One frame, from `receive` or from a channel that held it. Raises AMQPHardError."""
         if kind == 1:
             self.current = payload[:4]
+            self.node.turns.charge(self, METHOD_WORK)
         if kind == 8:
             if number != 0 or payload:
                 raise AMQPUnexpectedFrame("heartbeat frame on a channel, or not empty")
         elif kind not in (1, 2, 3):
             raise AMQPFrameError(f"unknown frame type {kind}")
-        elif self.state is State.CLOSING:
+        elif self.state in (State.CLOSING, State.LINGERING):
             if closes(self, kind, number, payload):
-                self._set_closed()
+                self._leave(State.CLOSED)
         elif number == 0:
             connection_method(self, self._handshake, kind, payload)
         elif self.state is not State.RUNNING:
@@ -245,9 +288,14 @@ class Connection:
     def channel_went_on(self) -> None:
         """A channel is not suspended any more. connection.close takes effect when all that was sent before it has."""
         if self.close_wanted and not any(channel.suspended or channel.held for channel in self.channels.values()):
-            self._release()
+            self.close_wanted = False
+            self.intake.begin(leaving(self, self._answer_close))
+
+    def _answer_close(self) -> None:
+        if self.state in (State.HANDSHAKE, State.RUNNING):
             self.send(commands.Connection.CloseOk())
-            self._set_closed()
+            self._leave(State.LINGERING)
+            self.resume()
 
     # The handshake's results
 
@@ -261,7 +309,7 @@ class Connection:
             return
         self.user, self.may_impersonate = user, may_impersonate
         self.guard(self._handshake.authenticated)
-        self.resume()
+        self.guard(self.resume)
 
     def refused(self, mechanism: str, reason: str) -> None:
         """The log-in was refused. The reason is for the log, never for the client."""
@@ -269,7 +317,7 @@ class Connection:
             self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
             self.node.acts.login_failed(self, reason)
             self.guard(lambda: self._handshake.refused(mechanism))
-            self.resume()
+            self.guard(self.resume)
 
     def opened(self) -> None:
         """connection.open was accepted."""
@@ -292,7 +340,7 @@ class Connection:
             self.node.touched[self] = None
         self.outbox.append(data)
         self.outbox_bytes += len(data)
-        if self.outbox_bytes > self.node.limits.outbox_bytes_max:
+        if self.outbox_bytes > self.node.outboxes.limit:
             self._outbox_filled()
 
     def write_all(self, pieces: Pieces, nbytes: int) -> None:
@@ -301,7 +349,7 @@ class Connection:
             self.node.touched[self] = None
         self.outbox += pieces
         self.outbox_bytes += nbytes
-        if self.outbox_bytes > self.node.limits.outbox_bytes_max:
+        if self.outbox_bytes > self.node.outboxes.limit:
             self._outbox_filled()
 
     def _outbox_filled(self) -> None:
@@ -322,10 +370,15 @@ class Connection:
         """The pump has sent what it could; so much is left. Deliveries go on when half of the room is free, and so
         does what the client asked for beyond what it took."""
         self.outbox_bytes = outbox_bytes
-        if self.outbox_full and outbox_bytes * 2 < self.node.limits.outbox_bytes_max:
+        if self.state is not State.CLOSED:
+            self.node.outboxes.left(self, outbox_bytes)
+        if outbox_bytes > 2 * self.node.limits.outbox_bytes_max and self.state in (State.HANDSHAKE, State.RUNNING):
+            # Not by `write`: TLS answers some of a client's records with one of its own (RFC 8446 section 4.6.3).
+            self.outbox_full = self.choked = True
+        if self.outbox_full and outbox_bytes * 2 < self.node.outboxes.limit:
             self.outbox_full = False
-            for channel in self.channels.values():
-                channel.wake_consumers()
+            if self.outbox_queue:
+                self.node.waking.add(self.outbox_queue)
             if self.choked:
                 self.choked = False
                 for channel in list(self.channels.values()):
@@ -334,11 +387,14 @@ class Connection:
                 if not self.suspended:
                     self.resume()
 
+    def _outbox_takes(self) -> bool:
+        return not self.outbox_full
+
     @property
     def reading_paused(self) -> bool:
         """The pump must not read this connection now."""
-        if self.state is State.CLOSING:
-            return False  # for its close-ok; all else is thrown away
+        if self.state in (State.CLOSING, State.LINGERING):
+            return False  # for its close-ok, or the end; all else is thrown away
         if self.intake.paused:
             return True
         return len(self._rest) > self.frame_max if self.suspended else self.choked
@@ -347,8 +403,8 @@ class Connection:
 
     def fail(self, error: AMQPError, method_id: bytes = b"\x00\x00\x00\x00") -> None:
         """Close the connection for the error (section 1.4.2.9)."""
-        if self.state in (State.CLOSING, State.CLOSED):
-            self._set_closed()
+        if self.state in (State.CLOSING, State.LINGERING, State.CLOSED):
+            self._leave(State.CLOSED)
             return
         text = reply_text(error)
         self.node.log("connection_error", connection=self.name, reply=text)
@@ -357,11 +413,11 @@ class Connection:
         self.close_with(error.value, text, method_id)  # type: ignore[attr-defined]  # each of pamqp's classes has it
 
     def close_with(self, code: int, text: str, method_id: bytes = b"\x00\x00\x00\x00") -> None:
-        for channel in self.channels.values():
-            self.node.flush_confirms(channel)
-        self._release()
+        for channel in list(self.channels.values()):
+            self.finish(partial(self.node.flush_confirms, channel))
+        self.intake.begin_apart(leaving(self))
         if self.state in (State.HEADER, State.HANDSHAKE) and not self._handshake.started:
-            self._set_closed()
+            self._leave(State.CLOSED)
             return
         self.state = State.CLOSING
         self.suspended = self.close_wanted = False
@@ -374,7 +430,7 @@ class Connection:
             )
         )
         # Its close-ok is read in any case.
-        self.choked = self.intake.throttled = False
+        self.choked = self.intake.throttled = self.intake.blocked = False
 
     def force_close(self, explanation: str) -> None:
         """The operator, or a shutdown, ends it: 320 CONNECTION_FORCED."""
@@ -391,11 +447,28 @@ class Connection:
     def lost(self) -> None:
         """The socket is gone, or is to go now."""
         if self.state is not State.CLOSED:
-            self._release()
-            self._set_closed()
+            self.intake.begin_apart(leaving(self))
+            self._leave(State.CLOSED)
+
+    def abort(self) -> None:
+        """The client is not there any more: the socket is reset, and what is left for it thrown away."""
+        self.aborted = True
+        self.lost()
+
+    def forget(self) -> None:
+        """Remember no routes, for `CacheMemory`."""
+        self.routes.clear()
+        self.route_queues.clear()
+        self.routes_bytes = 0
+
+    def give_back_routes(self) -> None:
+        """They are void, or nobody needs them."""
+        self.node.routes.memory.release(self)
+        self.forget()
 
     def forget_channel(self, channel: Channel) -> None:
         self.node.census.channel_gone(channel)
+        self.channels_closing -= channel.closing
         channel.closed = True
         self.intake.held_bytes -= channel.held_bytes
         channel.held_bytes = 0
@@ -404,21 +477,30 @@ class Connection:
         self.node.confirm_waiters.pop(channel, None)
         self.node.confirms_due.pop(channel, None)
 
-    def _release(self) -> None:
-        """Give back what belongs to others; delete the queues that are this connection's alone."""
-        for channel in list(self.channels.values()):
-            channel.release()
-            self.forget_channel(channel)
-        for queue in self.node.owned_queues(self.id):
-            self.node.end_queue(queue)
+    def finish(self, step: Callable[[], object]) -> None:
+        """A step of the end: the next ones are taken though this one fails."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - it ends as it is; faults reports it, or raises it on
+            self.node.faults.contain(CONNECTION, self.name, error)
 
-    def _set_closed(self) -> None:
-        if self.state is not State.CLOSED:
-            self.state = State.CLOSED
+    def _leave(self, state: State) -> None:
+        """The connection is over for the node. While it is LINGERING the client still has to end the stream, and a
+        connection.close that crossed ours, or came twice, is answered (as in RabbitMQ: a client whose stream ends
+        in the middle of its own close takes that for an error)."""
+        known = self.state not in (State.LINGERING, State.CLOSED)
+        self.state = state
+        self.suspended = self.close_wanted = False
+        self.node.touched[self] = None
+        if state is State.CLOSED:
+            self._rest = bytearray()
+            self.node.outboxes.left(self, 0)
+        else:
+            # Whatever it waited for, its further closes and the end of the stream are read.
+            self.choked = self.intake.throttled = self.intake.blocked = False
+        if known:
             self.node.connections.pop(self.id, None)
             self.node.ended += 1
-            self.node.census.left(self)
+            self.finish(partial(self.node.census.left, self))
             if self.vhost:
-                self.node.connection_left(self)
-            self.node.touched[self] = None
-            self._rest = bytearray()
+                self.finish(partial(self.node.connection_left, self))

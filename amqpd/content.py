@@ -21,6 +21,8 @@ from amqpd.kernel import Run
 _HEAD = Struct(">BHI")
 _CONTENT = Struct(">HHQ")
 HEADER, BODY = 2, 3
+# What a publish costs in memory beside its frames while it comes.
+CONTENT_BYTES = 1024
 # Smaller pieces of a body are put together as they come: an object for each would take more than they do.
 JOINED_BYTES = 4096
 
@@ -34,6 +36,8 @@ class Content:
         self._header = b""
         self._body: list[bytes | bytearray] = []
         self._body_bytes = 0
+        self.charged = 0
+        """bytes that the channel has charged for it (`unfinished.py`)"""
         self.body_size = -1
         """announced by the content header; -1 before it came"""
         exchange = method_payload[6] if len(method_payload) > 8 else 255

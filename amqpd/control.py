@@ -26,8 +26,7 @@ from typing import Any
 import structlog
 import trio
 
-from amqpd.errors import NodeFailure
-from amqpd.journal.records import JournalDamaged
+from amqpd.faults import ENDS_NODE
 
 SOCKET_NAME = "control.sock"
 # A line holds one command, or its answer, or a page of it.
@@ -207,6 +206,10 @@ class ControlServer:
                 await self._answer(stream, line)
         except (trio.BrokenResourceError, trio.TooSlowError, ControlError) as error:
             log.info("control connection dropped", reason=str(error) or type(error).__name__)
+        except ENDS_NODE:
+            raise
+        except Exception:
+            log.exception("control connection failed")
         finally:
             self._connections -= 1
 
@@ -235,7 +238,7 @@ class ControlServer:
             answer = {"ok": True, "result": result}
         except ControlError as error:
             answer = _refusal(str(error))
-        except (NodeFailure, JournalDamaged, trio.BrokenResourceError, trio.TooSlowError):
+        except (*ENDS_NODE, trio.BrokenResourceError, trio.TooSlowError):
             raise
         except Exception:
             log.exception("control command failed", command=command)

@@ -4,7 +4,8 @@ What comes in: its path. What goes out: a `DataDirectory` that holds the lock un
 Rules: 1. The lock is flock(2) on `amqpd.lock`: the kernel releases it when the process dies, however it dies.
 The number in the file is for people, it never decides. 2. The lock file is never deleted: a second process
 could lock the new file while the first still holds the old one. 3. Nothing else in the directory is touched
-before the lock is held.
+before the lock is held. 4. A directory that others may write is used, because volumes of containers often are so,
+and the operator is told: whoever may write it can replace what is in it.
 Not here: the formats inside (journal, metadata store), the control socket (`control.py`).
 """
 
@@ -12,12 +13,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
+
+import structlog
 
 from amqpd.errors import StartupError
 
 LOCK_NAME = "amqpd.lock"
+
+log = structlog.get_logger(room="datadir")
 
 
 class DataDirectory:
@@ -49,7 +55,8 @@ def open_data_directory(path: Path) -> DataDirectory:
     Raises StartupError when another process holds it, or when it cannot be used."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # O_NOFOLLOW: the file is emptied, so it must not be another one that somebody made a link to.
+        lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise _unusable(path, error) from None
     try:
@@ -66,6 +73,8 @@ def open_data_directory(path: Path) -> DataDirectory:
     except OSError as error:
         os.close(lock_fd)
         raise _unusable(path, error) from None
+    if stat.S_IMODE(path.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        log.warning("others may write the data directory", data_dir=str(path), advice="chmod go-w")
     return DataDirectory(path, lock_fd)
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from pamqp import base, commands
 from pamqp.exceptions import AMQPCommandInvalid, AMQPNotAllowed
 
-from amqpd.wire import PROTOCOL_HEADER, start_frame, tune_frame
+from amqpd.topology.sizes import arguments_bytes
+from amqpd.wire import PROTOCOL_HEADER, PROTOCOL_HEADERS, start_frame, tune_frame
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
@@ -25,6 +26,12 @@ FRAME_BYTES_MIN = 4096
 # Until frame_max is negotiated, that is from anybody (RabbitMQ's initial_frame_max): some kilobytes of client
 # properties, and a token where others have a password.
 HANDSHAKE_FRAME_BYTES_MAX = 8192
+# What client properties may take in memory, twice what a frame of ordinary ones does. Of larger ones, those are kept
+# that operators look at.
+CLIENT_PROPERTIES_BYTES_MAX = 16 * 1024
+SHOWN_PROPERTIES = ("connection_name", "product", "version", "platform", "information", "copyright")
+# What clients may say of themselves that matters to us.
+CAPABILITIES = ("authentication_failure_close", "connection.blocked", "consumer_cancel_notify")
 
 
 class Handshake:
@@ -38,7 +45,7 @@ class Handshake:
         """False while the header is not complete. A wrong one is answered with ours, and that is the end."""
         connection = self._connection
         received = data[: len(PROTOCOL_HEADER)]
-        if not PROTOCOL_HEADER.startswith(received):
+        if not any(header.startswith(received) for header in PROTOCOL_HEADERS):
             connection.node.log("bad_protocol_header", connection=connection.name, received=repr(received))
             connection.write(PROTOCOL_HEADER)
             connection.lost()
@@ -73,9 +80,15 @@ class Handshake:
 
     def _start_ok(self, method: commands.Connection.StartOk) -> None:
         connection = self._connection
-        connection.client_properties = dict(method.client_properties or {})
-        capabilities = connection.client_properties.get("capabilities")
-        connection.capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
+        properties = dict(method.client_properties or {})
+        capabilities = properties.get("capabilities")
+        known_to_us = capabilities if isinstance(capabilities, dict) else {}
+        connection.capabilities = {name: known_to_us[name] for name in CAPABILITIES if name in known_to_us}
+        if arguments_bytes(properties) > CLIENT_PROPERTIES_BYTES_MAX:
+            # From anybody, before any log-in: empty tables take thirteen times the octets of the frame.
+            shown = {name: properties[name] for name in SHOWN_PROPERTIES if isinstance(properties.get(name), str)}
+            properties = {**shown, "capabilities": connection.capabilities}
+        connection.client_properties = properties
         mechanism = method.mechanism or ""
         known = ("PLAIN", "AMQPLAIN") + (("EXTERNAL",) if connection.peer.certificate_user is not None else ())
         if mechanism not in known:
@@ -118,7 +131,7 @@ class Handshake:
 
     def _open(self, method: commands.Connection.Open) -> None:
         connection = self._connection
-        node, vhost = connection.node, method.virtual_host or "/"
+        node, vhost = connection.node, method.virtual_host or ""
         if node.draining:
             raise AMQPNotAllowed("this broker is shutting down")
         node.census.require_node()

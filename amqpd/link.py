@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import select
 import socket
+import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
 from amqpd.connection import Connection
 from amqpd.kernel import LARGE_BYTES_MIN, PIN_SHARE_MIN, Pieces
+from amqpd.states import Peer
 from amqpd.tls_stream import TlsStream
 
 # What waits for a slow client in smaller pieces is joined to pieces of this size: a confirm of 21 bytes would take
@@ -26,10 +29,22 @@ RECEIVE_BYTES = 512 * 1024
 RECEIVE_BYTES_MAX = 1024 * 1024
 # In one call: as many of them as a socket usually has room for. Linux takes 1024 at most (IOV_MAX).
 PIECES_AT_ONCE = 64
+# struct linger: on, 0 seconds (socket(7)).
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Link:
-    __slots__ = ("connection", "ended", "events", "linger_until", "pending", "pending_bytes", "socket", "tls")
+    __slots__ = (
+        "connection",
+        "ended",
+        "events",
+        "pending",
+        "pending_bytes",
+        "socket",
+        "stalled_at",
+        "tls",
+        "took",
+    )
 
     def __init__(self, client: socket.socket, connection: Connection, tls: TlsStream | None) -> None:
         self.socket = client
@@ -38,8 +53,24 @@ class Link:
         self.pending: deque[memoryview] = deque()
         self.pending_bytes = 0
         self.events = select.EPOLLIN
-        self.linger_until: float | None = None
         self.ended = False
+        self.took = False
+        """the socket took some of what was pending, since `unread.py` looked last"""
+        self.stalled_at: float | None = None
+        """since when it has taken nothing of it"""
+
+    @property
+    def gone(self) -> bool:
+        """Nothing will be sent any more."""
+        return self.ended or self.socket.fileno() < 0
+
+    def identify(self, certificate_user: Callable[[dict[str, object]], str | None]) -> None:
+        """The handshake is complete: who the client is by its certificate, if it showed one."""
+        assert self.tls is not None
+        certificate = self.tls.certificate()
+        peer = self.connection.peer
+        user = certificate_user(certificate) if certificate else None
+        self.connection.peer = Peer(peer.name, peer.loopback, True, user)
 
     def receive_large(self) -> bytes:
         """While large messages or frames come: received where they are to stay, and so many that the last one is
@@ -96,6 +127,7 @@ class Link:
         while pending:
             sent = self.socket.sendmsg(list(islice(pending, PIECES_AT_ONCE)))
             self.pending_bytes -= sent
+            self.took = True
             while sent:
                 first = pending[0]
                 if sent < len(first):
@@ -110,6 +142,13 @@ class Link:
         if pending and len(pending[-1]) + len(data) <= PENDING_JOINED_BYTES:
             data = b"".join((pending.pop(), data))
         pending.append(memoryview(data))
+
+    def reset(self) -> None:
+        """Nothing more will be sent, not even what is pending: closing the socket now resets the stream."""
+        self.ended = True
+        self.pending.clear()
+        self.pending_bytes = 0
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
     def end(self) -> bool:
         """Nothing more will be sent. The client closes the socket when it has read that: if we did while it still
@@ -141,6 +180,28 @@ def _let_go(pieces: Pieces) -> Iterator[bytes | bytearray | memoryview]:
             yield piece
 
 
-def is_loopback(address: str) -> bool:
-    """127.0.0.0/8, ::1, and the former in IPv6's clothes."""
-    return address == "::1" or address.startswith(("127.", "::ffff:127."))
+# What `socket.accept` and `socket.getsockname` give. AF_INET has two members; AF_INET6 has four: host, port, flow
+# information and scope (https://docs.python.org/3/library/socket.html#socket-families).
+SocketAddress = tuple[Any, ...]
+_MAPPED = "::ffff:"
+
+
+def connection_name(client: SocketAddress, server: SocketAddress) -> str:
+    """As RabbitMQ names a connection: "127.0.0.1:4711 -> 127.0.0.1:5672", "[::1]:4711 -> [::1]:5672"."""
+    return f"{_host_and_port(client)} -> {_host_and_port(server)}"
+
+
+def _host_and_port(address: SocketAddress) -> str:
+    """An IPv4-mapped address is written as the IPv4 address it stands for, as RabbitMQ does."""
+    host = unmapped(str(address[0]))
+    return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
+
+
+def unmapped(host: str) -> str:
+    """An IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2) as the IPv4 address; others as they are."""
+    return host.removeprefix(_MAPPED) if "." in host else host
+
+
+def is_loopback(host: str) -> bool:
+    """127.0.0.0/8, also IPv4-mapped, and ::1. `host` is numeric, as the system gives it."""
+    return host == "::1" or unmapped(host).startswith("127.")

@@ -21,6 +21,7 @@ import structlog
 
 from amqpd.config import DEFAULT_BIND, Settings
 from amqpd.errors import StartupError
+from amqpd.link import unmapped
 
 # After a restart every client comes back at once, and a full backlog costs a client a second (its SYN is
 # dropped and sent again). So as much as the kernel lets: it cuts the number to net.core.somaxconn, 4096 on
@@ -162,7 +163,8 @@ def _bind(
         # minute.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # An IPv4-mapped address is IPv4 traffic, which a socket for IPv6 only refuses.
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, unmapped(host) == host)
         listening.bind(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4])
     except OSError as error:
         if listening is not None:

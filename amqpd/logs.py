@@ -5,9 +5,10 @@ key=value). What goes out: time=... level=info event="..." room=... key=value, w
 collector read.
 Rules: 1. Standard error only; where it goes (journald, a file, a container's log) is the operator's. 2.
 Values under a name of `SECRETS` are never written. 3. A log that cannot be written (terminal gone, pipe
-closed) does not stop the broker.
-4. Never log per message: a line costs more than a publish.
-Not here: what happened to messages (audit), `READY` for service supervisors (`notify.py`).
+closed, pipe that nobody reads) does not stop the broker. 4. Never log per message: a line costs more than a
+publish. 5. Names that clients chose cannot end a line, nor do anything to a terminal.
+Not here: the thread that writes (`log_writer.py`), what happened to messages (audit), `READY` for service
+supervisors (`notify.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import Any, TextIO
 
 import structlog
 
+from amqpd.escapes import UNSAFE, escaped
+from amqpd.log_writer import LogStream, LogWriter
+
 LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -30,7 +34,8 @@ LEVELS = {
 # Names under which rooms have secrets at hand. A password in the text of an event is for review to find.
 SECRETS = frozenset({"password", "password_hash", "secret", "token", "response", "credentials"})
 _FIRST = ("level", "event", "room")
-_TO_QUOTE = re.compile('[ ="\n]')
+_TO_QUOTE = re.compile(f'[ ="]|{UNSAFE.pattern}')
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # From libraries (Alembic, SQLAlchemy) only what an operator can act on, unless everything is asked for.
 _LIBRARY_LEVEL = logging.WARNING
 
@@ -51,6 +56,20 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_LibraryHandler()], level=max(threshold, _LIBRARY_LEVEL), force=True)
+
+
+def unblock_standard_error() -> None:
+    """From now until the process ends `sys.stderr` never waits for whoever reads it; tracebacks included. Only where
+    it is the process's own: a test that captures it keeps it."""
+    stream = sys.stderr
+    if stream is sys.__stderr__ and stream is not None:
+        descriptor = stream.fileno()
+        sys.stderr = LogStream(LogWriter(descriptor, _dropped), descriptor)
+
+
+def _dropped(count: int) -> str:
+    fields = {"level": "warning", "event": "log lines dropped: standard error was not read", "lines": count}
+    return Lines()(None, "", fields) + "\n"
 
 
 def hide_secrets(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -86,27 +105,29 @@ class Lines:
 
 
 def _value(value: Any) -> str:
-    """In quotes when it has to be, and always without an end of line."""
+    """In quotes when it has to be; what is unsafe is escaped as in JSON, so readers of logfmt get it back."""
     if value is None:
         return ""
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)
     if not _TO_QUOTE.search(text):
         return text
-    quoted = " " in text or "=" in text or '"' in text
-    if quoted:
-        text = text.replace("\\", "\\\\").replace('"', '\\"')
-    text = text.replace("\n", "\\n")
-    return f'"{text}"' if quoted else text
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    for character, short in _SHORT_ESCAPES.items():
+        text = text.replace(character, short)
+    return f'"{escaped(text)}"'
 
 
 class _LineLogger:
     """Writes whole lines. `lost` counts those that could not be written."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.lost = 0
 
     def msg(self, line: str) -> None:
+        if self._stream is None:
+            self.lost += 1
+            return
         try:
             # One write for the line and its end, so that lines of threads do not mix.
             self._stream.write(line + "\n")

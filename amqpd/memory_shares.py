@@ -16,13 +16,18 @@ from amqpd.limits import Limits
 if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
+# What a large queue may have is worked out anew with each tick while there are so few queues, else with each
+# measurement (`congestion.MEASURE_S`): it looks at all of them, 10 ms for 100,000.
+QUEUES_EACH_TICK_MAX = 200
+
 
 class MemoryShares:
     def __init__(self, limits: Limits, queues: Mapping[tuple[str, str], Queue]) -> None:
         self._limits = limits
         self._queues = queues
+        self.queues_each_tick_max = QUEUES_EACH_TICK_MAX
         self.share: int | None = None
-        """of a large queue; worked out anew when a tick sets it to None"""
+        """of a large queue; worked out again when a tick or a measurement sets it to None"""
 
     def of(self, queue: Queue) -> int:
         """In bytes."""

@@ -50,6 +50,8 @@ class Operations:
             "connection close": self._close_connections,
             "alarm set": self._set_alarm,
             "alarm clear": self._clear_alarm,
+            "trace on": self._trace,
+            "trace off": self._end_trace,
         }
 
     @property
@@ -57,6 +59,7 @@ class Operations:
         return {
             "connection list": self._list_connections,
             "alarm list": self._list_alarms,
+            "trace list": self._list_traces,
             **{command: partial(listing, self._node) for command, listing in inventory.LISTINGS.items()},
         }
 
@@ -65,7 +68,7 @@ class Operations:
         wanted = self._named(arguments)
         closed = 0
         for at, connection in enumerate(wanted, 1):
-            if connection.state not in (State.CLOSING, State.CLOSED):
+            if connection.state not in (State.CLOSING, State.LINGERING, State.CLOSED):
                 closed += 1
                 connection.force_close(reason)
             if at % CLOSED_AT_ONCE == 0:
@@ -108,17 +111,40 @@ class Operations:
 
     async def _clear_alarm(self, arguments: Arguments) -> dict[str, Any]:
         kind = _text(arguments, "name") or ""
-        try:
-            self._board.clear_by_operator(kind)
-        except RefusedAlarm as error:
-            raise ControlError(str(error)) from None
-        log.info("alarm cleared by an operator", alarm=kind, uid=caller_uid())
-        self._settle()
-        return {"still_on": sorted(alarm.source for alarm in self._board.alarms if alarm.kind == kind)}
+        was_set = self._board.clear_by_operator(kind)
+        if was_set:
+            log.info("alarm cleared by an operator", alarm=kind, uid=caller_uid())
+            self._settle()
+        still_on = sorted(alarm.source for alarm in self._board.alarms if alarm.kind == kind)
+        return {"was_set": was_set, "still_on": still_on}
 
     def _list_alarms(self, _: Arguments) -> Iterable[dict[str, Any]]:
         for alarm in self._board.alarms:
             yield {"name": alarm.kind, "source": alarm.source, "since": _moment(alarm.since)}
+
+    async def _trace(self, arguments: Arguments) -> dict[str, Any]:
+        vhost = self._vhost(arguments)
+        new = self._node.firehose.start(vhost)
+        if new:
+            log.warning("tracing turned on by an operator: messages are copied", vhost=vhost, uid=caller_uid())
+        return {"new": new}
+
+    async def _end_trace(self, arguments: Arguments) -> dict[str, Any]:
+        vhost = self._vhost(arguments)
+        was_on = self._node.firehose.stop(vhost)
+        if was_on:
+            log.warning("tracing turned off by an operator", vhost=vhost, uid=caller_uid())
+        return {"was_on": was_on}
+
+    def _vhost(self, arguments: Arguments) -> str:
+        vhost = _text(arguments, "vhost") or "/"
+        if vhost not in self._node.topology.vhosts:
+            raise ControlError(f"there is no virtual host '{vhost}': `amqpd vhost list` says which there are")
+        return vhost
+
+    def _list_traces(self, _: Arguments) -> Iterable[dict[str, Any]]:
+        for vhost, tap in self._node.firehose.taps.items():
+            yield {"vhost": vhost, "traced": tap.traced, "dropped": tap.dropped}
 
 
 def _text(arguments: Arguments, name: str) -> str | None:

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from amqpd.quarantine import quarantined
+
 if TYPE_CHECKING:
     from amqpd.node import Node
     from amqpd.queues.backlog import Backlog
@@ -38,6 +40,8 @@ def overview(node: Node) -> dict[str, Any]:
         ),
         "unroutable": dict(unroutable),
         "alarms": sorted(node.alarms),
+        "faults": dict(node.faults.counts),
+        "queues_out_of_service": quarantined(node),
     }
 
 

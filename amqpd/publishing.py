@@ -1,8 +1,8 @@
-"""From a run of publishes to the queues that take it: checks, routes, returns, confirms.
+"""From a run of publishes to the queues that take it: checks and routes.
 
-What comes in: a run and the channel it came by. What goes out: the run, to queues; basic.return; what the channel's
-confirms must know.
-Rules: 1. A publish takes effect wholly between two ticks: no queue has it before all checks are passed. 2. Routes are
+What comes in: a run and the channel it came by. What goes out: the run and its queues, to be accepted or held for a
+transaction.
+Rules: 1. No queue has a publish before all checks are passed and its whole route is known. 2. Routes are
 remembered by the raw arguments of the publish, and void when the topology moves. 3. A run is one decision: what is
 equal in bytes up to the body goes the same way, but where chance decides. 4. What is `plain` pays for nothing of what
 others need.
@@ -14,6 +14,7 @@ Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/do
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from pamqp.exceptions import (
@@ -23,17 +24,18 @@ from pamqp.exceptions import (
     AMQPPreconditionFailed,
 )
 
+from amqpd.acceptance import COPIES_AT_ONCE, accept, accept_slowly
 from amqpd.claims import BCC
 from amqpd.delays import delayed_header
-from amqpd.kernel import Run, encode_content
+from amqpd.exchanges import Reads
+from amqpd.kernel import Run
 from amqpd.properties import REPLY_TO, X_DEATH, Properties
 from amqpd.propertylist import REPLY_TO as REPLY_TO_FLAG
 from amqpd.propertylist import PropertyList
 from amqpd.replies import PREFIX, ReplyConsumer
 from amqpd.rewriting import mark_of, unmarked, with_properties
-from amqpd.routing import Route, count_unroutable, parts, queues_of
+from amqpd.routing import ROUTE_BYTES, Route, Steps, parts, queue_steps, queues_of
 from amqpd.transaction import Routed
-from amqpd.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -41,119 +43,65 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 # A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
-# anew: some 25,000 with names of usual lengths, for a whole connection.
+# again: some 25,000 with names of usual lengths, for a whole connection.
 ROUTES_BYTES_MAX = 8 * 1024 * 1024
-# What a route takes beside its names, which are there twice: as they came, and as text.
-ROUTE_BYTES = 288
-# What one transaction may hold back, or one message of the largest size: it is in memory until the commit, and no
-# alarm helps, for a publisher that is blocked cannot commit.
-TX_BYTES_MAX = 64 * 1024 * 1024
+
+
+# Routing keys of CC and BCC with which a message is routed in one step.
+KEYS_AT_ONCE = 16
+# Properties that are longer are read for each run: tables of many small values take longest.
+HEADER_BYTES_FREE, HEADER_BYTES_A_WORK = 256, 16
+# What a new route takes beside looking up its queues: permissions, mostly.
+ROUTE_WORK = 10
+PUBLISH_ID = b"\x00\x3c\x00\x28"
 
 
 def publish(channel: Channel, run: Run) -> None:
     """Take the run in. Raises what RabbitMQ answers to what it may not do."""
     node, connection = channel.node, channel.connection
-    if node.alarms:
-        connection.intake.block()
     if node.quotas.active:
         node.quotas.charge(connection, run, node.now_ms)
     connection.publishing = True
     connection.published += run.count
     connection.published_bytes += run.count * run.body_size
+    if run.header_size > HEADER_BYTES_FREE:
+        node.turns.charge(connection, run.header_size // HEADER_BYTES_A_WORK)
     if run.body_size > node.limits.message_bytes_max:
         check_size(channel, run.body_size)
     if connection.routes_version != node.topology.version:
         forget_routes(connection)
     key = run.key
-    route = connection.routes.get(key) or _resolve(channel, key)
-    properties = node.properties.read(run.properties)
+    route = connection.routes.get(key)
+    if route is None:
+        route = _new_route(channel, key)
+        if route.alone:
+            node.turns.charge(connection, route.resolve_alone(node, connection.vhost))
+            _remember(channel, key, route)
+        elif not route.light:
+            channel.connection.intake.carry_out(channel, _publish_slowly(channel, run, key, route), PUBLISH_ID)
+            return
+        else:
+            _resolve(channel, key, route)
+    _publish(channel, run, route)
+
+
+def _publish(channel: Channel, run: Run, route: Route) -> None:
+    properties = channel.node.properties.read(run.properties)
     queues = route.queues
     if queues is None or not properties.plain:
-        _publish_looked_at(channel, run, route, properties)
-    elif channel.tx is None:
+        steps = _publish_looked_at(channel, run, route, properties)
+    elif channel.tx is None and len(queues) <= COPIES_AT_ONCE:
         accept(channel, run, queues, properties, route)
+        return
     else:
-        _hold(channel, Routed(run, queues, properties, route))
+        steps = _take(channel, Routed(run, queues, properties, route))
+    if steps is not None:
+        channel.connection.intake.carry_out(channel, steps, PUBLISH_ID)
 
 
-def accept(
-    channel: Channel,
-    run: Run,
-    queues: tuple[Queue, ...],
-    properties: Properties,
-    route: Route,
-    replies: tuple[ReplyConsumer, ...] = (),
-    delay_ms: int = 0,
-) -> bool:
-    """The run goes to its queues, or waits for `delay_ms`; what becomes of it when there are none is decided; its
-    confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
-    publisher though others took it. Whether all of it was taken."""
-    node, waits, taken = channel.node, False, run.count
-    audit = node.audit
-    if audit.active:
-        audit.begin(channel, run.count, route, properties)
-    if len(queues) > 1:
-        node.turns.copied(channel.connection, len(queues))
-    for queue in queues:
-        part = run
-        if queue.refuses:
-            saved = audit.save()
-            room = queue.room(run)
-            taken = min(taken, room)
-            if room < run.count:
-                queue.turn_away(run.part(room, run.count))
-                node.dirty[queue] = None
-            audit.restore(saved)
-            if room < run.count:
-                if not room:
-                    continue
-                part = run.part(0, room)
-        if queue.publish(part, properties):
-            waits = True
-        node.dirty[queue] = None
-        if node.congestion.queues and node.congestion.slows(queue):
-            channel.connection.intake.congested[queue] = None
-    if replies:
-        for reply in replies:
-            node.replies.deliver(reply, run)
-    elif not queues:
-        if delay_ms:
-            waits = node.delay(channel.connection.vhost, run, properties, delay_ms)
-        else:
-            taken = _unroutable(channel, run, route)
-    if audit.active:
-        audit.end(run.count, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
-    confirms = channel.confirms
-    if confirms is not None:
-        if confirms.accept(taken, node.journal.index if waits else None):
-            node.confirms_due[channel] = None
-        elif waits:
-            node.confirm_waiters[channel] = None
-        if taken < run.count:
-            confirms.refuse(run.count - taken)
-            node.confirms_due[channel] = None
-    return taken == run.count
-
-
-def _unroutable(channel: Channel, run: Run, route: Route) -> int:
-    """Nobody takes the run: returned, refused or dropped. How many of its messages are to be confirmed."""
-    node, connection = channel.node, channel.connection
-    told = route.mandatory
-    if route.mandatory:
-        for i in range(run.count):
-            connection.write(_return(channel, run, i))
-        count_unroutable(node, connection.vhost, route.exchange, Outcome.RETURNED, run.count)
-    taken = run.count
-    if route.unroutable == NACK and channel.confirms is not None:
-        told, taken = True, 0
-        count_unroutable(node, connection.vhost, route.exchange, Outcome.NACKED, run.count)
-    if not told:
-        count_unroutable(node, connection.vhost, route.exchange, Outcome.DROPPED, run.count)
-    return taken
-
-
-def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Properties) -> None:
-    """A run whose properties say more than how it is stored, or whose way depends on more than its routing key."""
+def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Properties) -> Iterator[None] | None:
+    """A run whose properties say more than how it is stored, or whose way depends on more than its routing key. The
+    steps that are left to do, if it takes long."""
     node, vhost = channel.node, channel.connection.vhost
     keys: tuple[str, ...] = (route.routing_key,)
     if not properties.plain:
@@ -164,26 +112,88 @@ def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Pro
         if rewritten is not run:
             run, properties = rewritten, node.properties.read(rewritten.properties)
         if delay_ms:
-            _take(channel, Routed(run, (), properties, route, delay_ms=delay_ms))
-            return
+            if channel.traced:
+                node.firehose.published(channel, run, keys, ())
+            return _take(channel, Routed(run, (), properties, route, delay_ms=delay_ms))
     queues = route.queues
     if queues is not None and len(keys) == 1:
-        _take(channel, Routed(run, queues, properties, route))
-        return
+        return _take(channel, Routed(run, queues, properties, route))
     replies: tuple[ReplyConsumer, ...] = ()
     if not route.exchange:
         found = {key: node.replies.find(vhost, key) for key in keys if key.startswith(PREFIX)}
         replies = tuple(consumer for consumer in found.values() if consumer is not None)
+    if route.light and len(keys) <= KEYS_AT_ONCE and not (route.reads & Reads.CHANCE):
+        queues = queues_of(node, vhost, route, keys, run, properties)
+        if channel.traced:
+            node.firehose.published(channel, run, keys, queues)
+        return _take(channel, Routed(run, queues, properties, route, replies))
+    return _route_slowly(channel, run, route, keys, properties, replies)
+
+
+def _publish_slowly(channel: Channel, run: Run, key: bytes, route: Route) -> Iterator[None]:
+    """Where the routing key alone takes long to look up."""
+    node, connection, version = channel.node, channel.connection, channel.node.topology.version
+    yield from _charged(channel, route.resolve(node, connection.vhost))
+    if channel.closed:
+        return
+    if version == node.topology.version and version == connection.routes_version:
+        _remember(channel, key, route)
+    properties = node.properties.read(run.properties)
+    queues = route.queues
+    if queues is not None and properties.plain:
+        steps = _take(channel, Routed(run, queues, properties, route))
+    else:
+        steps = _publish_looked_at(channel, run, route, properties)
+    if steps is not None:
+        yield from steps
+
+
+def _route_slowly(
+    channel: Channel,
+    run: Run,
+    route: Route,
+    keys: tuple[str, ...],
+    properties: Properties,
+    replies: tuple[ReplyConsumer, ...],
+) -> Iterator[None]:
+    """Where it takes long to look up where the run goes: in parts, if chance decides for each of its messages."""
+    node, vhost = channel.node, channel.connection.vhost
     for part in parts(route, run):
-        queues = queues_of(node, vhost, route, keys, part, properties)
-        _take(channel, Routed(part, queues, properties, route, replies))
+        queues = yield from _charged(channel, queue_steps(node, vhost, route, keys, part, properties))
+        if channel.closed:
+            return
+        if channel.traced:
+            node.firehose.published(channel, part, keys, queues)
+        steps = _take(channel, Routed(part, queues, properties, route, replies))
+        if steps is not None:
+            yield from steps
 
 
-def _take(channel: Channel, routed: Routed) -> None:
-    if channel.tx is None:
+def _charged(channel: Channel, steps: Steps) -> Generator[None, None, tuple[Queue, ...]]:
+    turns, connection = channel.node.turns, channel.connection
+    while True:
+        try:
+            work = next(steps)
+        except StopIteration as end:
+            found: tuple[Queue, ...] = end.value
+            return found
+        turns.charge(connection, work)
+        yield
+
+
+def _take(channel: Channel, routed: Routed) -> Iterator[None] | None:
+    """It is accepted, or held for its transaction; the steps that are left to do, if it goes to very many queues."""
+    if channel.tx is not None:
+        _hold(channel, routed)
+    elif len(routed.queues) <= COPIES_AT_ONCE:
         accept(channel, *routed)
     else:
-        _hold(channel, routed)
+        return _without_result(accept_slowly(channel, *routed))
+    return None
+
+
+def _without_result(steps: Generator[None, None, bool]) -> Iterator[None]:
+    yield from steps
 
 
 def _hold(channel: Channel, routed: Routed) -> None:
@@ -191,12 +201,11 @@ def _hold(channel: Channel, routed: Routed) -> None:
     transaction = channel.tx
     assert transaction is not None
     transaction.publish(routed)
-    if transaction.nbytes > max(TX_BYTES_MAX, channel.node.limits.message_bytes_max):
-        raise AMQPPreconditionFailed(f"transaction of {transaction.nbytes} bytes is too large")
 
 
-def _resolve(channel: Channel, key: bytes) -> Route:
-    """The route of a publish with this method payload (from the exchange on). Raises what RabbitMQ raises."""
+def _new_route(channel: Channel, key: bytes) -> Route:
+    """The route of a publish with this method payload (from the exchange on), not resolved yet. Raises what RabbitMQ
+    raises."""
     size = key[0]
     exchange = key[1 : 1 + size].decode("utf-8", "surrogateescape")
     routing_key = key[2 + size : 2 + size + key[1 + size]].decode("utf-8", "surrogateescape")
@@ -213,21 +222,41 @@ def _resolve(channel: Channel, key: bytes) -> Route:
         if state.record.internal:
             raise AMQPAccessRefused(f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'")
     entrance = node.routes.entrance(node, connection.vhost, exchange)
-    route = Route(node, connection.vhost, entrance, routing_key, bool(flags & 1))
+    route = Route(entrance, routing_key, bool(flags & 1))
     _check_topic(channel, route, routing_key)
-    if not exchange and routing_key.startswith(PREFIX):
-        route.queues = None  # a requester comes and goes without a change of the topology
-    connection.routes_bytes += ROUTE_BYTES + 2 * len(key)
-    if connection.routes_bytes > ROUTES_BYTES_MAX:
-        forget_routes(connection)
-    connection.routes[key] = route
+    node.turns.charge(connection, ROUTE_WORK)
     return route
+
+
+def _resolve(channel: Channel, key: bytes, route: Route) -> None:
+    """At once; and remember it."""
+    node, connection = channel.node, channel.connection
+    steps = route.resolve(node, connection.vhost)
+    try:
+        while True:
+            node.turns.charge(connection, next(steps))
+    except StopIteration:
+        _remember(channel, key, route)
+
+
+def _remember(channel: Channel, key: bytes, route: Route) -> None:
+    node, connection = channel.node, channel.connection
+    if channel.traced or (not route.exchange and route.routing_key.startswith(PREFIX)):
+        # Every publish is looked at; a requester comes and goes without a change of the topology.
+        route.queues = None
+    # The names are there twice: as they came, and as text.
+    nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(connection.route_queues)
+    if connection.routes_bytes + nbytes > ROUTES_BYTES_MAX:
+        forget_routes(connection)
+        nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(connection.route_queues)
+    connection.routes_bytes += nbytes
+    node.routes.memory.charge(connection, nbytes)
+    connection.routes[key] = route
 
 
 def forget_routes(connection: Connection) -> None:
     """They are too many, or the topology has moved."""
-    connection.routes.clear()
-    connection.routes_bytes = 0
+    connection.give_back_routes()
     connection.routes_version = connection.node.topology.version
 
 
@@ -277,9 +306,3 @@ def _rewritten(channel: Channel, run: Run, properties: Properties, delay_ms: int
     elif properties.has_bcc:
         changed.remove_headers((BCC,))
     return with_properties(run, changed.raw())
-
-
-def _return(channel: Channel, run: Run, i: int) -> bytes:
-    payload = b"\x00\x3c\x00\x32\x01\x38\x08NO_ROUTE" + run.names
-    head = b"\x01" + channel.id.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
-    return head + payload + b"\xce" + encode_content(run, i, channel.id, channel.connection.frame_max)

@@ -2,33 +2,39 @@
 
 What comes in: ready sockets, of clients and listeners. What goes out: bytes into connection machines and from their
 outboxes to the sockets; work for the journal's writer and the reader.
-Rules: 1. A tick takes all sockets that are ready: read each once (bounded, for fairness), feed its machine, let the
-node do what became necessary, then flush each connection that was touched once. 2. No `await` from reading to the
-journal's buffer: a publish is atomic by construction. 3. What a socket does not take waits in its link, with the
-machine's knowledge (`Connection.sent`), so consumers slow down before memory grows.
+Rules: 1. A tick takes the sockets that are ready, as many as its budget has room for: read each once (bounded, for
+fairness), feed its machine, let the node do what became necessary, then flush each connection that was touched once.
+2. No `await` from reading to the journal's buffer: a publish is atomic by construction. 3. What a socket does not
+take waits in its link, with the machine's knowledge (`Connection.sent`), so consumers slow down before memory grows.
 Not here: what the bytes mean (`connection.py`), opening ports (`listeners.py`), accepting (`acceptor.py`).
-
-Source for the shape: DESIGN 2, measured there against a task per connection.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import select
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import trio
 
 from amqpd.acceptor import Acceptor
 from amqpd.connection import Connection
+from amqpd.faults import CONNECTION
 from amqpd.kernel import Pieces
-from amqpd.link import Link, is_loopback
+from amqpd.lingering import Lingering
+from amqpd.link import Link, SocketAddress, connection_name, is_loopback
 from amqpd.node import Node
+from amqpd.paused import PausedLinks
 from amqpd.readiness import next_events
 from amqpd.states import Peer, State
+from amqpd.tls_handshakes import STEP_BYTES_MAX, TlsHandshakes
 from amqpd.tls_stream import TlsStream
+from amqpd.unread import given_up
+from amqpd.wakeup import Wakeup
 from amqpd.world import Read
 
 # Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.
@@ -37,8 +43,8 @@ RECEIVE_BYTES_MAX = 256 * 1024
 TURN_S = 0.004
 # Queues are looked at no more often than this because of the time alone: what falls due in between goes together.
 WAKE_S_MIN = 0.01
-# A connection that is closed has so long to take what is left for it, and to close the socket.
-LINGER_S = 5.0
+# Half an interval of the shortest heartbeat there is.
+TIMERS_S = 0.5
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
@@ -73,11 +79,17 @@ class Pump:
         self._record = record
         self._audit = node.audit.buffer
         self._epoll = select.epoll()
-        self.acceptor = Acceptor(self._epoll, connections_max, self._add)
+        self._wakeup = Wakeup(self._epoll)
+        self._handshakes = TlsHandshakes(self._wakeup.set)
+        self._unserved: dict[int, int] = {}
+        """sockets that were ready when the budget of a tick was used up, and how"""
+        self.acceptor = Acceptor(
+            self._epoll, connections_max, self._add, partial(node.faults.contain, CONNECTION, "accept")
+        )
         self._links: dict[int, Link] = {}
         self._by_connection: dict[Connection, Link] = {}
-        self._paused: dict[Link, None] = {}
-        self._lingering: dict[Link, None] = {}
+        self._paused = PausedLinks()
+        self._lingering = Lingering()
         self._emptied = trio.Event()
         self._view = memoryview(bytearray(RECEIVE_BYTES_MAX))
 
@@ -87,35 +99,41 @@ class Pump:
 
     async def wait_empty(self) -> None:
         """Return when no client is connected any more."""
+        self._lingering.hasten(trio.current_time())
         while self._links:
             self._emptied = trio.Event()
             await self._emptied.wait()
 
     async def run(self) -> None:
         """Move bytes until cancelled."""
-        turns, ready = self.node.turns, self._epoll.fileno()
+        ready = self._epoll.fileno()
         while True:
-            if turns.waiting:
+            if self._behind:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(ready)
             until = trio.current_time() + TURN_S
             events = self._epoll.poll(0)
-            while events or turns.waiting:
+            while events or self._behind:
                 self._tick(events)
                 if trio.current_time() >= until:
                     break
                 events = self._epoll.poll(0)
-                if not events and not turns.waiting and self._alone():
+                if not events and not self._behind and self._alone():
                     events = next_events(self._epoll, self._busy_wait_s)
             if self._audit.pending:
                 self._record()
 
+    @property
+    def _behind(self) -> bool:
+        """There is something to do without anything new."""
+        waiting = self._unserved or self._handshakes.done or self.node.turns.waiting or self._paused.unlooked
+        return bool(waiting) or self.node.behind
+
     async def run_wakes(self) -> None:
         """Look at queues whose time has come though nothing came in: expired messages, delays, unused queues."""
         while True:
-            next_ms = self.node.wakes.next_ms
-            self._wakes_at_ms = next_ms
+            self._wakes_at_ms = next_ms = self.node.wakes.next_ms
             wait_s = math.inf if next_ms is None else max((next_ms - self._clock_ms()) / 1000, WAKE_S_MIN)
             with trio.move_on_after(wait_s) as waiting:
                 await self._earlier.wait()
@@ -124,44 +142,70 @@ class Pump:
                 self.settle()
 
     async def run_timers(self) -> None:
-        """Once a second: handshake deadlines, heartbeats, lingering sockets, what the acceptor has to look at."""
-        while True:
-            await trio.sleep(1)
+        """Twice a second: heartbeats, lingering sockets, what the acceptor has to look at; once: other deadlines."""
+        for half in itertools.count():
+            await trio.sleep(TIMERS_S)
             now = trio.current_time()
             for connection in list(self.node.connections.values()):
-                connection.liveness.on_timer(now)
-            for link in list(self._lingering):
-                if link.linger_until is not None and now > link.linger_until:
-                    self._close(link)
+                connection.guard(partial(connection.liveness.on_timer, now, heartbeat_only=half % 2 == 0))
+            for link in self._lingering.due(now):
+                link.connection.guard(partial(self._close, link))
+            for link in given_up(self._links.values(), self.node, now):
+                link.connection.guard(partial(self._lost, link, "it does not read"))
             self.acceptor.on_timer(now)
             self.settle()
 
     def _tick(self, events: Sequence[tuple[int, int]]) -> None:
         now = trio.current_time()
         self.node.now_ms = self._clock_ms()
-        links = self._links
-        self.node.turns.next()
+        links, turns = self._links, self.node.turns
+        if self._unserved:
+            events = self._with_unserved(events)
+        if self._paused and (events or turns.waiting or self.node.behind):
+            self._paused.changed()
+        turns.begin(len(events))
+        served = 0
         for fd, mask in events:
+            if turns.tick_left <= 0:
+                # Those first in the next tick; they would be reported again, but behind whoever comes meanwhile.
+                self._unserved = dict(events[served:])
+                break
+            served += 1
             link = links.get(fd)
             if link is None:
+                self._wakeup.clear(fd)
                 self.acceptor.accept(fd, len(links), now)
                 continue
             if mask & ~_OUT:
-                self._read(link, now)
+                try:
+                    self._read(link, now)
+                except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
+                    link.connection.contain(error)
             if mask & _OUT:
                 self.node.touched[link.connection] = None
-        self._settle(now)
+        if self._handshakes.done:
+            self._end_steps(now)
+        turns.next()
+        self._settle(now, True)
+
+    def _with_unserved(self, events: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        ready, self._unserved = self._unserved, {}
+        ready |= {fd: ready.get(fd, 0) | mask for fd, mask in events}
+        return list(ready.items())
 
     def settle(self) -> None:
-        """After anything that acted on the node outside of a tick: the metadata store's answer, a commit, a timer."""
+        """After whatever acted on the node outside of a tick. It has what the last tick left of its budget."""
         self.node.now_ms = self._clock_ms()
-        self._settle(trio.current_time())
+        self._paused.changed()
+        self._settle(trio.current_time(), False)
+        if self._behind:
+            self._wakeup.set()
         if self._audit.pending:
             self._record()
 
-    def _settle(self, now: float) -> None:
+    def _settle(self, now: float, fresh: bool) -> None:
         node = self.node
-        self._want_reads(node.tick())
+        self._want_reads(node.tick(fresh))
         while node.touched:
             if self._audit.urgent:
                 self._record()
@@ -170,10 +214,13 @@ class Pump:
             for connection in reversed(touched):
                 link = self._by_connection.get(connection)
                 if link is not None:
-                    self._flush(link, now)
-            if node.dirty or node.confirms_due:
+                    try:
+                        self._flush(link, now)
+                    except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
+                        self._cut(link, error)
+            if ((node.dirty or node.waking) and node.work_left > 0) or node.confirms_due:
                 # Room in an outbox let consumers go on, or what a choked client had sent.
-                self._want_reads(node.tick())
+                self._want_reads(node.tick(False))
         if self._audit.urgent:
             self._record()
         elif self._audit.pending:
@@ -187,15 +234,14 @@ class Pump:
             self._wakes_at_ms = next_ms
             self._earlier.set()
 
-    # Reading
-
     def _read(self, link: Link, now: float) -> None:
         connection = link.connection
         try:
             if connection.stride and link.tls is None:
                 data: bytes | memoryview = link.receive_large()
             else:
-                size = link.socket.recv_into(self._view)
+                most = 0 if link.tls is None or link.tls.handshaken else STEP_BYTES_MAX
+                size = link.socket.recv_into(self._view, most)
                 data = self._view[:size]
         except (BlockingIOError, InterruptedError):
             return
@@ -210,48 +256,98 @@ class Pump:
         connection.liveness.received_at = now
         connection.bytes_in += len(data)
         if link.tls is not None:
+            if not link.tls.handshaken:
+                self._handshakes.step(link, link.tls, bytes(data))
+                self._watch(link)
+                return
             plain = self._decrypt(link, link.tls, data)
             if plain is None:
                 return
             data = plain
+        self._received(link, data)
+
+    def _received(self, link: Link, data: bytes | memoryview) -> None:
+        connection = link.connection
         if data:
             connection.receive(bytes(data))
         if link.tls is not None and link.tls.ended and connection.state is not State.CLOSED:
             self._lost(link, "closed by the client")
             return
-        if connection.reading_paused and connection.state is not State.CLOSED:
-            self._paused[link] = None
+        behind = link.tls is not None and link.tls.behind
+        if (behind or connection.reading_paused) and connection.state is not State.CLOSED:
+            self._paused.add(link)
             self._watch(link)
 
     def _decrypt(self, link: Link, tls: TlsStream, data: bytes | memoryview) -> bytes | None:
-        handshaken = tls.handshaken
         try:
             plain = tls.receive(data)
         except ssl.SSLError as error:
-            self._send(link, tls.output())  # the alert that tells the client why
-            self._lost(link, f"TLS: {error.reason or error}")
+            self._lost_tls(link, tls, error)
             return None
+        turns = self.node.turns
+        turns.tick_left -= tls.work
+        if tls.behind:
+            turns.end(link.connection)
         self.node.touched[link.connection] = None
-        if tls.handshaken and not handshaken:
-            certificate = tls.certificate()
-            user = self._certificate_user(certificate) if certificate else None
-            peer = link.connection.peer
-            link.connection.peer = Peer(peer.name, peer.loopback, True, user)
         return plain
+
+    def _decrypt_more(self, link: Link, tls: TlsStream) -> None:
+        """Of what came before; in a later tick, where this one has no room for it."""
+        if tls.behind and self.node.turns.tick_left <= 0:
+            self.node.turns.end(link.connection)
+            plain: bytes | None = b""
+        else:
+            plain = self._decrypt(link, tls, b"")
+        if plain is not None:
+            self._received(link, plain)
+
+    def _lost_tls(self, link: Link, tls: TlsStream, error: Exception) -> None:
+        self._send(link, tls.output())  # the alert that tells the client why
+        self._lost(link, f"TLS: {getattr(error, 'reason', None) or error}")
+
+    def _end_steps(self, now: float) -> None:
+        """Steps of handshakes were computed."""
+        for link, tls, error in self._handshakes.take():
+            try:
+                self._end_step(link, tls, error, now)
+            except Exception as failure:  # noqa: BLE001 - this connection's; reported, or raised on
+                link.connection.contain(failure)
+
+    def _end_step(self, link: Link, tls: TlsStream, error: Exception | None, now: float) -> None:
+        link.connection.liveness.received_at = now
+        self.node.touched[link.connection] = None
+        self._watch(link)
+        if error is not None:
+            self._lost_tls(link, tls, error)
+        elif tls.handshaken:
+            link.identify(self._certificate_user)
+            self._decrypt_more(link, tls)
+
+    def _cut(self, link: Link, error: Exception) -> None:
+        """Nothing can be sent on it: the connection is over without a close."""
+        connection = link.connection
+        self.node.faults.contain(CONNECTION, connection.name, error)
+        connection.outbox.clear()
+        connection.lost()
+        self._close(link)
 
     def _lost(self, link: Link, reason: str) -> None:
         connection = link.connection
-        if connection.state not in (State.CLOSED, State.CLOSING):
+        if connection.state in (State.HEADER, State.HANDSHAKE, State.RUNNING):
             self.node.log("connection_lost", connection=connection.name, reason=reason)
         connection.lost()
         self._close(link)
 
     def _resume_paused(self) -> None:
-        for link in list(self._paused):
-            if not link.connection.reading_paused or link.connection.state is State.CLOSED:
-                del self._paused[link]
-                if link.socket.fileno() >= 0:
+        for link in self._paused.next():
+            try:
+                if not link.connection.reading_paused or link.connection.state is State.CLOSED:
+                    self._paused.discard(link)
                     self._watch(link)
+                    if link.tls is not None and link.tls.behind and link.connection.state is not State.CLOSED:
+                        self._decrypt_more(link, link.tls)
+            except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
+                self._cut(link, error)
 
     # Writing
 
@@ -274,7 +370,7 @@ class Pump:
                     try:
                         link.tls.send(data)
                     except ssl.SSLError as error:
-                        self._lost(link, f"TLS: {error.reason or error}")
+                        self._lost_tls(link, link.tls, error)
                         return
             if link.events == _IN and not (link.pending or link.tls or connection.outbox_full):
                 # Nearly always: all of it is gone, and there is nothing to watch for.
@@ -288,13 +384,10 @@ class Pump:
         if link.socket.fileno() < 0:
             return
         connection.sent(link.pending_bytes + sum(map(len, connection.outbox)))
-        if connection.state is State.CLOSED and not connection.outbox:
-            if link.linger_until is None:
-                link.linger_until = now + LINGER_S
-                self._lingering[link] = None
-            if not link.pending and not link.end():
-                self._close(link)
-                return
+        over = connection.state in (State.LINGERING, State.CLOSED) and not connection.outbox
+        if over and self._lingering.begin(link, now, self.node.draining):
+            self._close(link)
+            return
         self._watch(link)
 
     def _send(self, link: Link, data: bytes | bytearray | memoryview | Pieces) -> None:
@@ -304,43 +397,42 @@ class Pump:
             self._lost(link, error.strerror or str(error))
 
     def _watch(self, link: Link) -> None:
-        events = 0 if link in self._paused else _IN
-        if link.pending:
-            events |= _OUT
-        if events != link.events:
+        busy = link in self._paused or (link.tls is not None and link.tls.busy)
+        events = (0 if busy else _IN) | (_OUT if link.pending else 0)
+        if events != link.events and link.socket.fileno() >= 0:
             link.events = events
             self._epoll.modify(link.socket.fileno(), events)
 
-    # Coming and going
-
-    def _add(
-        self, client: socket.socket, address: tuple[str, int], context: ssl.SSLContext | None, now: float
-    ) -> None:
+    def _add(self, client: socket.socket, address: SocketAddress, context: ssl.SSLContext | None, now: float) -> None:
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        here = client.getsockname()
-        peer = Peer(
-            f"{address[0]}:{address[1]} -> {here[0]}:{here[1]}", is_loopback(address[0]), tls=context is not None
-        )
+        name = connection_name(address, client.getsockname())
+        peer = Peer(name, is_loopback(str(address[0])), tls=context is not None)
+        tls = TlsStream(context) if context is not None else None
+        # What may fail comes first; a socket that is closed leaves the epoll by itself.
+        self._epoll.register(client.fileno(), _IN)
         connection = Connection(self.node, peer, self._new_connection_id(), now)
-        link = Link(client, connection, TlsStream(context) if context is not None else None)
+        link = Link(client, connection, tls)
         self._links[client.fileno()] = link
         self._by_connection[connection] = link
-        self._epoll.register(client.fileno(), _IN)
 
     def _close(self, link: Link) -> None:
         fd = link.socket.fileno()
         if fd < 0:
             return
-        self._epoll.unregister(fd)
         del self._links[fd]
         self._by_connection.pop(link.connection, None)
-        self._paused.pop(link, None)
-        self._lingering.pop(link, None)
-        if not link.pending:
-            link.end()
-        link.pending.clear()
-        link.socket.close()
+        self._paused.discard(link)
+        self._lingering.forget(link)
+        try:
+            self._epoll.unregister(fd)
+            if not link.pending:
+                link.end()
+        except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
+            self.node.faults.contain(CONNECTION, link.connection.name, error)
+        finally:
+            link.pending.clear()
+            link.socket.close()
         if not self._links:
             self._emptied.set()
 
@@ -350,4 +442,6 @@ class Pump:
         for link in list(self._links.values()):
             link.connection.lost()
             self._close(link)
+        self._handshakes.close()
+        self._wakeup.close()
         self._epoll.close()

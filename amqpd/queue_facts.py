@@ -43,6 +43,9 @@ def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) 
         "vhost": record.vhost,
         "name": record.name,
         "type": queue.settings.type,
+        # RabbitMQ's words. Why: `amqpd/quarantine.py`.
+        "state": "crashed" if queue.quarantined else "running",
+        "out_of_service": queue.quarantined,
         "durable": record.durable,
         "auto_delete": record.auto_delete,
         "exclusive": record.exclusive,

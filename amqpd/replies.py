@@ -13,6 +13,7 @@ Source: https://www.rabbitmq.com/docs/direct-reply-to; rabbit_volatile_queue.erl
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run, delivery_pieces
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from amqpd.channels import Channel
 
 PREFIX = REPLY_TO + "."
+# RabbitMQ's names are this, the base64 of a process, a dot, and the base64 of 16 random octets; tests of clients look
+# at that. Here no process has to be found, so the first part is always the same.
+_PROCESS = b64encode(b"amqpd reply").decode()
 
 
 class ReplyConsumer:
@@ -58,7 +62,7 @@ class Replies:
         self.dropped = 0
 
     def open(self, channel: Channel, tag: str) -> ReplyConsumer:
-        consumer = ReplyConsumer(channel, tag, PREFIX + channel.node.token())
+        consumer = ReplyConsumer(channel, tag, f"{PREFIX}{_PROCESS}.{channel.node.token()}==")
         self._consumers[channel.connection.vhost, consumer.name] = consumer
         return consumer
 
@@ -68,6 +72,10 @@ class Replies:
     def find(self, vhost: str, name: str) -> ReplyConsumer | None:
         """Who was given the name, if they still wait."""
         return self._consumers.get((vhost, name))
+
+    def is_open(self, consumer: ReplyConsumer) -> bool:
+        """Whether its channel still consumes replies."""
+        return self.find(consumer.channel.connection.vhost, consumer.name) is consumer
 
     def deliver(self, consumer: ReplyConsumer, run: Run) -> None:
         if consumer.deliver(run):

@@ -9,16 +9,21 @@ Not here: checks and permissions (`publishing.py`), the walk itself (`topology/r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from sys import getsizeof
 from typing import TYPE_CHECKING
 
-from amqpd.audit.recorder import Party
+from amqpd.audit.recorder import Party, Saved
+from amqpd.cache_memory import CacheMemory
 from amqpd.claims import BCC
+from amqpd.disk_space import fits
 from amqpd.exchanges import Message, Reads
 from amqpd.kernel import Run
+from amqpd.limiting.turns import COPY_WORK
 from amqpd.properties import Properties
 from amqpd.rewriting import run_names, with_headers
 from amqpd.topology.parameters import unroutable
+from amqpd.topology.routes import match_alone
 from amqpd.unroutable import DROP, NACK, Outcome
 
 if TYPE_CHECKING:
@@ -26,17 +31,41 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 
-# As many as a connection remembers; some hundred bytes each, with names of usual lengths.
-NODE_ROUTES_MAX = 4096
+# Of the node itself, for dead letters and what was delayed: some ten thousand with names of usual lengths.
+NODE_ROUTES_BYTES_MAX = 4 * 1024 * 1024
+NODE_ENTRANCES_MAX = 4096
+# What all connections together remember of routes. The largest cache of one (`publishing.ROUTES_BYTES_MAX`) is a
+# quarter of it.
+ALL_ROUTES_BYTES_MAX = 32 * 1024 * 1024
+# What a tuple of queues takes beside eight bytes for each, and its place among those that routes share.
+QUEUES_BYTES = 160
+# What a route takes beside its names and its queues: itself, and its place in a dictionary.
+ROUTE_BYTES = 288
+
+
+# Bindings, exchanges and nodes of tries that a message may meet so that its queues are looked up at once: less than a
+# millisecond in all.
+LIGHT_MAX = 500
+# Bindings of an exchange that is looked up at once for one routing key, in the usual case that no other exchange
+# follows: this is how many destinations it may have. Nodes of its trie times words of the key are how many of them a
+# match may visit, if there is a `#` everywhere: some milliseconds.
+ALONE_BINDINGS_MAX = 2_000
+ALONE_VISITS_MAX = 50_000
+# Of what the node itself publishes, in one step: routing keys, messages that are routed one by one, and copies.
+KEYS_AT_ONCE, PARTS_AT_ONCE, COPIES_A_STEP = 16, 50, 500
+
+Steps = Generator[int, None, "tuple[Queue, ...]"]
+"""yields what was done since it last did, in the unit of `limiting/turns.py`"""
 
 
 class Entrance:
     """What a publish to an exchange meets there, whatever its routing key: worked out once for all its routes.
     `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; `reroutes_to` the
     exchange that gets it then, if there is one; an exchange of the type `topic` checks routing keys; `by_key` when
-    the routing key alone decides."""
+    the routing key alone decides; `light`: it may be asked at once, whatever the message is; `alone`: for one routing
+    key it may be asked at once, and no other exchange has to be."""
 
-    __slots__ = ("by_key", "exchange", "is_topic", "reads", "reroutes_to", "unroutable")
+    __slots__ = ("alone", "by_key", "exchange", "is_topic", "light", "nodes", "reads", "reroutes_to", "unroutable")
 
     def __init__(self, node: Node, vhost: str, exchange: str) -> None:
         contents = node.topology.vhosts[vhost]
@@ -47,8 +76,14 @@ class Entrance:
         self.reroutes_to = None if self.unroutable in (None, DROP, NACK) else self.unroutable
         self.reads = contents.reads(exchange)
         self.by_key = not self.reads & ~Reads.ROUTING_KEY
+        weight = contents.weight(exchange)
         if self.reroutes_to is not None:
             self.reads |= contents.reads(self.reroutes_to)
+            weight += contents.weight(self.reroutes_to)
+        self.light = weight <= LIGHT_MAX
+        self.nodes = 0 if state is None else state.matcher.nodes
+        leads_on = state is None or self.reroutes_to is not None or contents.leads_on(exchange)
+        self.alone = self.by_key and not leads_on and len(contents.bindings_from(exchange)) <= ALONE_BINDINGS_MAX
 
 
 class Route:
@@ -56,8 +91,11 @@ class Route:
     says what decides. The rest is the exchange's, see `Entrance`."""
 
     __slots__ = (
+        "alone",
+        "by_key",
         "exchange",
         "is_topic",
+        "light",
         "mandatory",
         "origin",
         "queues",
@@ -67,7 +105,13 @@ class Route:
         "unroutable",
     )
 
-    def __init__(self, node: Node, vhost: str, entrance: Entrance, routing_key: str, mandatory: bool) -> None:
+    def __init__(self, entrance: Entrance, routing_key: str, mandatory: bool) -> None:
+        """`resolve` it before it is used."""
+        self.by_key = entrance.by_key
+        self.light = entrance.light
+        self.alone = entrance.alone and (
+            not entrance.nodes or entrance.nodes * (routing_key.count(".") + 1) <= ALONE_VISITS_MAX
+        )
         self.exchange = entrance.exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
@@ -78,11 +122,34 @@ class Route:
         self.reroutes_to = entrance.reroutes_to
         self.reads = entrance.reads
         self.queues: tuple[Queue, ...] | None = None
-        if entrance.by_key:
-            names = node.topology.vhosts[vhost].route(entrance.exchange, routing_key)
-            queues = queues_named(node, vhost, names)
-            if queues or entrance.reroutes_to is None:
-                self.queues = queues
+
+    def resolve(self, node: Node, vhost: str) -> Steps:
+        """Look up `queues`, if the routing key alone decides."""
+        if not self.by_key or vhost not in node.topology.vhosts:
+            return ()
+        names = yield from node.topology.vhosts[vhost].walk(self.exchange, Message((self.routing_key,)))
+        queues = queues_named(node, vhost, names)
+        if queues or self.reroutes_to is None:
+            self.queues = queues
+        return queues
+
+    def resolve_alone(self, node: Node, vhost: str) -> int:
+        """As `resolve`, at once, where it is `alone`; what it took (`limiting/turns.py`)."""
+        names, work = match_alone(node.topology.vhosts[vhost], self.exchange, Message((self.routing_key,)))
+        self.queues = queues_named(node, vhost, names)
+        return work
+
+    def share_queues(self, known: dict[tuple[Queue, ...], tuple[Queue, ...]]) -> int:
+        """Take the queues of an equal route, if one is known, and be known; how many bytes the queues take that no
+        other one has."""
+        if self.queues is None or len(self.queues) < 2:
+            return 0
+        shared = known.get(self.queues)
+        if shared is not None:
+            self.queues = shared
+            return 0
+        known[self.queues] = self.queues
+        return QUEUES_BYTES + 8 * len(self.queues)
 
 
 class Routes:
@@ -90,13 +157,18 @@ class Routes:
     node itself publishes (dead letters, what was delayed)."""
 
     def __init__(self) -> None:
+        self.memory = CacheMemory(ALL_ROUTES_BYTES_MAX)
+        """where connections' routes are charged"""
         self._known: dict[tuple[str, str, str], Route] = {}
+        self._queues: dict[tuple[Queue, ...], tuple[Queue, ...]] = {}
+        self.nbytes = 0
+        """what `_known` and its queues take"""
         self._entrances: dict[tuple[str, str], Entrance] = {}
         self._version = -1
         self._entrances_version = -1
 
     def entrance(self, node: Node, vhost: str, exchange: str) -> Entrance:
-        if self._entrances_version != node.topology.version or len(self._entrances) >= NODE_ROUTES_MAX:
+        if self._entrances_version != node.topology.version or len(self._entrances) >= NODE_ENTRANCES_MAX:
             self._entrances.clear()
             self._entrances_version = node.topology.version
         known = self._entrances.get((vhost, exchange))
@@ -105,25 +177,40 @@ class Routes:
         return known
 
     def find(self, node: Node, vhost: str, exchange: str, routing_key: str) -> Route:
-        if self._version != node.topology.version or len(self._known) >= NODE_ROUTES_MAX:
+        if self._version != node.topology.version or self.nbytes > NODE_ROUTES_BYTES_MAX:
             self._known.clear()
+            self._queues.clear()
+            self.nbytes = 0
             self._version = node.topology.version
         key = (vhost, exchange, routing_key)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = Route(node, vhost, self.entrance(node, vhost, exchange), routing_key, False)
+            known = self._known[key] = Route(self.entrance(node, vhost, exchange), routing_key, False)
+            at_once(node, known.resolve(node, vhost))
+            self.nbytes += ROUTE_BYTES + getsizeof(routing_key) + known.share_queues(self._queues)
         return known
 
 
 def queues_of(
     node: Node, vhost: str, route: Route, keys: tuple[str, ...], run: Run, properties: Properties, count: bool = True
 ) -> tuple[Queue, ...]:
+    """As `queue_steps`, at once."""
+    return at_once(node, queue_steps(node, vhost, route, keys, run, properties, count))
+
+
+def queue_steps(
+    node: Node, vhost: str, route: Route, keys: tuple[str, ...], run: Run, properties: Properties, count: bool = True
+) -> Steps:
     """Where the run goes with these routing keys. With `count`, what takes the way of the policy is counted."""
-    contents = node.topology.vhosts[vhost]
+    contents = node.topology.vhosts.get(vhost)
+    if contents is None:
+        return ()
     message = Message(keys, properties.headers, run.properties, node.chance)
-    queues = queues_named(node, vhost, contents.route_message(route.exchange, message))
+    names = yield from contents.walk(route.exchange, message)
+    queues = queues_named(node, vhost, names)
     if not queues and route.reroutes_to is not None:
-        queues = queues_named(node, vhost, contents.route_message(route.reroutes_to, message))
+        names = yield from contents.walk(route.reroutes_to, message)
+        queues = queues_named(node, vhost, names)
         if queues and count:
             count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
     for exchange, length in message.kept_by.items():
@@ -131,18 +218,36 @@ def queues_of(
     return queues
 
 
+def at_once(node: Node, steps: Steps) -> tuple[Queue, ...]:
+    """All steps, charged to what queues may do."""
+    while True:
+        try:
+            node.work_left -= next(steps)
+        except StopIteration as end:
+            found: tuple[Queue, ...] = end.value
+            return found
+
+
 def queues_named(node: Node, vhost: str, names: Iterable[str]) -> tuple[Queue, ...]:
     queues = node.queues
     return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
 
 
-def route_again(node: Node, vhost: str, run: Run, routing_keys: Sequence[str] | None = None) -> tuple[Queue, ...]:
+def route_again(
+    node: Node,
+    vhost: str,
+    run: Run,
+    routing_keys: Sequence[str] | None = None,
+    properties: Properties | None = None,
+) -> tuple[Queue, ...]:
     """The queues that the run reaches by the names in its method frame, or by these routing keys instead, which are
-    then all that count; without any check. Nothing when there is no such exchange or virtual host."""
+    then all that count; without any check. Nothing when there is no such exchange or virtual host. `properties` are
+    the run's, if they have been read."""
     if vhost not in node.topology.vhosts:
         return ()
     exchange, routing_key = run_names(run)
-    properties = node.properties.read(run.properties)
+    if properties is None:
+        properties = node.properties.read(run.properties)
     keys = (routing_key, *properties.routing_keys) if routing_keys is None else tuple(routing_keys)
     route = node.routes.find(node, vhost, exchange, routing_key)
     if route.queues is not None and keys == (routing_key,):
@@ -158,6 +263,11 @@ def release(node: Node, vhost: str, run: Run) -> bool:
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties)
     keys = (routing_key, *properties.routing_keys)
+    entrance = node.routes.entrance(node, vhost, exchange)
+    light = entrance.light and len(keys) <= KEYS_AT_ONCE
+    if not light or (run.count > PARTS_AT_ONCE and entrance.reads & Reads.CHANCE):
+        _begin_release(node, vhost, Route(entrance, routing_key, False), run, keys, properties)
+        return False
     route, waits, letter = node.routes.find(node, vhost, exchange, routing_key), False, 0
     for part in parts(route, run):
         queues = route.queues
@@ -170,12 +280,68 @@ def release(node: Node, vhost: str, run: Run) -> bool:
         if audit.active:
             publication = audit.begin_own(vhost, exchange, routing_key, "delayed", part.count, read)
             letter = letter or publication
+        node.work_left -= COPY_WORK * len(queues)
+        if len(queues) > 1 and not fits(node, delivered, queues, read):
+            queues = ()
         for queue in queues:
             waits |= put(node, queue, delivered, read)
         if audit.active:
             audit.end(part.count, part.body_size, bool(queues))
     node.audit.letter = letter
     return waits
+
+
+def _begin_release(
+    node: Node, vhost: str, route: Route, run: Run, keys: tuple[str, ...], properties: Properties
+) -> None:
+    """Where it takes long to find out where it goes, or to bring it there."""
+    delivered, audit = without_bcc(run, properties), node.audit
+    read = node.properties.read(delivered.properties)
+    if audit.active:
+        audit.letter = audit.begin_own(vhost, route.exchange, keys[0], "delayed", run.count, read)
+    steps = _release_slowly(node, vhost, route, run, delivered, keys, properties, read, audit.save())
+    node.dispatching.carry_out(steps)
+
+
+def _release_slowly(
+    node: Node,
+    vhost: str,
+    route: Route,
+    run: Run,
+    delivered: Run,
+    keys: tuple[str, ...],
+    properties: Properties,
+    read: Properties,
+    saved: Saved,
+) -> Iterator[None]:
+    """Begins in a later tick, maybe: then the virtual host may be gone."""
+    audit, reached = node.audit, False
+    for at, part in enumerate(parts(route, run)):
+        steps = queue_steps(node, vhost, route, keys, part, properties)
+        queues: tuple[Queue, ...] = ()
+        while True:
+            try:
+                node.work_left -= next(steps)
+            except StopIteration as end:
+                queues = end.value
+                break
+            yield
+        piece = delivered if part is run else delivered.part(at, at + 1)
+        for begin in range(0, len(queues), COPIES_A_STEP):
+            audit.restore(saved)
+            node.work_left -= COPY_WORK * COPIES_A_STEP
+            step = queues[begin : begin + COPIES_A_STEP]
+            for queue in step if fits(node, piece, step, read) else ():
+                if not queue.deleted:
+                    put(node, queue, piece, read)
+                    reached = True
+            saved = audit.save()
+            yield
+        if not queues:
+            count_unroutable(node, vhost, route.exchange, Outcome.DROPPED, part.count)
+    audit.restore(saved)
+    if audit.active and saved[7] is not None:
+        audit.end(run.count, run.body_size, reached)
 
 
 def parts(route: Route, run: Run) -> Iterator[Run]:
@@ -189,20 +355,35 @@ def parts(route: Route, run: Run) -> Iterator[Run]:
 
 def put(node: Node, queue: Queue, run: Run, properties: Properties) -> bool:
     """The run goes into the queue, as far as the queue has room. True when the journal will hold it."""
-    room = run.count
-    if queue.refuses:
-        saved = node.audit.save()
-        room = min(room, queue.room(run))
+    room, waits = run.count, False
+    try:
+        if queue.refuses:
+            room = _capacity(node, queue, run)
+        waits = room > 0 and queue.publish(run if room == run.count else run.part(0, room), properties)
+    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+        node.quarantine(queue, error)
+    node.dirty[queue] = None
+    return waits
+
+
+def _capacity(node: Node, queue: Queue, run: Run) -> int:
+    """How many of the run's messages the queue takes; the others are turned away."""
+    saved = node.audit.save()
+    try:
+        room = min(run.count, queue.capacity(run))
         if room < run.count:
             queue.turn_away(run.part(room, run.count))
+    finally:
         node.audit.restore(saved)
-    node.dirty[queue] = None
-    return room > 0 and queue.publish(run if room == run.count else run.part(0, room), properties)
+    return room
 
 
 def count_unroutable(node: Node, vhost: str, exchange: str, outcome: Outcome, messages: int) -> None:
     """Of an exchange that has gone meanwhile nothing is counted any more, but in its virtual host."""
-    known = not exchange or exchange in node.topology.vhosts[vhost].exchanges
+    contents = node.topology.vhosts.get(vhost)
+    if contents is None:
+        return
+    known = not exchange or exchange in contents.exchanges
     node.unroutable.count(vhost, exchange if known else None, outcome, messages)
 
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import structlog
 import trio
 
 from amqpd.connection import Connection
+from amqpd.faults import ENDS_NODE
 from amqpd.security.logins import Accepted, Logins, Refused
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
 from amqpd.topology.records import Change, Key
@@ -31,6 +33,7 @@ _LEVELS = {
     "channel_error": "warning",
     "login_refused": "warning",
     "heartbeat_missed": "warning",
+    "send_timeout": "warning",
     "connection_timeout": "warning",
     "bad_protocol_header": "warning",
 }
@@ -51,9 +54,11 @@ class BrokerServices:
         """`settle` is called after each call back into the node."""
         self._sync, self._nursery, self._settle = sync, nursery, settle
 
-    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
+    ) -> None:
         assert self._sync is not None
-        self._sync.submit_nowait(changes, lambda done: self._answer(resume, done), requires)
+        self._sync.submit_nowait(changes, lambda done: self._answer(resume, done), requires, owner)
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         """What needs no hash is answered at once."""
@@ -84,12 +89,22 @@ class BrokerServices:
 
     def _answer(self, resume: Callable[..., None], *results: Any) -> None:
         assert self._settle is not None
-        resume(*results)
+        try:
+            resume(*results)
+        except ENDS_NODE:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever waited for the answer; the log has it
+            self.bug(error)
         self._settle()
 
     async def _verify(self, connection: Connection, mechanism: str, given: Credentials) -> None:
-        verdict = await self._logins.verify(given.user, given.password, connection.peer.loopback)
-        self._answer(_conclude, connection, mechanism, verdict)
+        peer = connection.peer
+        try:
+            verdict = await self._logins.verify(given.user, given.password, peer.loopback, address_of(peer.name))
+        except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
+            self._answer(connection.contain, error)
+        else:
+            self._answer(_conclude, connection, mechanism, verdict)
 
     def _known(self, connection: Connection, parsed: Response | None) -> Accepted | Refused | Credentials:
         """The verdict; or the credentials, when they have to be verified."""
@@ -103,6 +118,19 @@ class BrokerServices:
         if isinstance(parsed, Malformed):
             return Refused(parsed.reason)
         return Refused("no verified client certificate")
+
+
+def address_of(name: str) -> str:
+    """Of a peer's name: the address without the port; of IPv6 the first 64 bits, of which one client has all the
+    rest (RFC 4291 section 2.5.4)."""
+    host = name.partition(" -> ")[0].rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        parsed = ip_address(host)
+    except ValueError:
+        return host
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ip_network((parsed, 64), strict=False))
+    return host
 
 
 def _conclude(connection: Connection, mechanism: str, verdict: Accepted | Refused) -> None:

@@ -10,7 +10,9 @@ Not here: the drain (`broker.py`).
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import time
 from types import FrameType
@@ -25,6 +27,18 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAME_SIGNAL_S = 0.25
 
 log = structlog.get_logger(room="signals")
+
+
+def _say(text: bytes) -> None:
+    """To standard error, if it takes that at once. In between another process may fill the pipe: then SIGALRM ends
+    this one, which is what is wanted, though with another exit code."""
+    poll = select.poll()
+    poll.register(2, select.POLLOUT)
+    if any(mask & select.POLLOUT for _, mask in poll.poll(0)):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(1)
+        with contextlib.suppress(OSError):
+            os.write(2, text)
 
 
 async def watch_stop_signals(stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -44,8 +58,8 @@ async def watch_stop_signals(stop: trio.Event, task_status: trio.TaskStatus[None
             first_at = now
             token.run_sync_soon(ask, number)
         elif now - first_at >= SAME_SIGNAL_S:
-            # os.write and os._exit: buffered streams and exit handlers may be what is stuck.
-            os.write(2, b"amqpd: second signal, exiting without finishing the drain\n")
+            # os._exit: buffered streams and exit handlers may be what is stuck.
+            _say(b"amqpd: second signal, exiting without finishing the drain\n")
             os._exit(1)
 
     before = {number: signal.signal(number, receive) for number in STOP_SIGNALS}

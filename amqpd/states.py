@@ -10,12 +10,14 @@ from enum import Enum
 
 
 class State(Enum):
-    """What is waited for. HEADER -> HANDSHAKE -> RUNNING -> CLOSING -> CLOSED; each may go to CLOSED at once."""
+    """What is waited for. HEADER -> HANDSHAKE -> RUNNING -> CLOSING or LINGERING -> CLOSED; each may go to CLOSED at
+    once. In LINGERING and CLOSED the node does not know the connection any more."""
 
     HEADER = "protocol header"
     HANDSHAKE = "handshake"
     RUNNING = "running"
     CLOSING = "close-ok"
+    LINGERING = "the client to end the stream"
     CLOSED = "closed"
 
 

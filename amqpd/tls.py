@@ -26,6 +26,9 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
         raise ValueError("TLS is off: no certificate in the settings")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
+    # A client of TLS 1.2 could ask for handshake after handshake on one connection (CVE-2011-1473), and what is
+    # compressed tells its length (CRIME). Both are off by default in OpenSSL 3; older ones have to be told.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _must_be_readable(certificate, "tls.certificate")
     key = settings.key or certificate
     _must_be_readable(key, "tls.key")

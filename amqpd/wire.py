@@ -18,6 +18,8 @@ from pamqp.exceptions import AMQPCommandInvalid, AMQPError, AMQPSyntaxError
 from amqpd.fieldtable import read_arguments
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+# The second one is of AMQP 0-9. RabbitMQ takes it for 0-9-1 (rabbit_reader), and old clients still send it.
+PROTOCOL_HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 _HEAD = Struct(">BHI")
@@ -51,6 +53,9 @@ _BARE: dict[type[base.Frame], bytes] = {
         *(commands.Tx.SelectOk, commands.Tx.CommitOk, commands.Tx.RollbackOk),
     )
 }
+# Its one argument is reserved, a long string. RabbitMQ sends an empty one, pamqp "0"; amqp-client.js reads a fixed
+# number of octets.
+_BARE[commands.Channel.OpenOk] = _METHOD_ID.pack(commands.Channel.OpenOk.index) + bytes(4)
 
 
 def method_frame(channel: int, method: base.Frame) -> bytes:

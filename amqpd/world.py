@@ -33,9 +33,11 @@ class Read(NamedTuple):
 class Services(Protocol):
     """What the shell does for the pure rooms. None of it blocks; only log-ins may be answered before it returns."""
 
-    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
+    ) -> None:
         """Make the changes; resume(True) when they are applied, resume(False) when a record to create exists, or one
-        of the keys in `requires` does not."""
+        of the keys in `requires` does not. `owner`: the id of the connection that asks; they take turns."""
         ...
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:

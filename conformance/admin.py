@@ -108,6 +108,10 @@ class Admin(ABC):
     def set_alarm(self, on: bool) -> None:
         """The memory alarm, on or off."""
 
+    @abstractmethod
+    def set_trace(self, vhost: str, on: bool) -> None:
+        """The firehose."""
+
     def clean_up(self) -> None:
         for vhost, name, operator in list(self._policies):
             if vhost not in self._vhosts:
@@ -221,6 +225,9 @@ class AmqpdAdmin(Admin):
     def set_alarm(self, on: bool) -> None:
         self.command("alarm", "set" if on else "clear", "memory")
 
+    def set_trace(self, vhost: str, on: bool) -> None:
+        self.command("trace", "on" if on else "off", "--vhost", vhost)
+
 
 class RabbitMQAdmin(Admin):
     """`rabbitmqctl ...` on the private node."""
@@ -287,6 +294,9 @@ class RabbitMQAdmin(Admin):
 
     def set_alarm(self, on: bool) -> None:
         self.command("set_vm_memory_high_watermark", *(["absolute", "1"] if on else ["0.6"]))
+
+    def set_trace(self, vhost: str, on: bool) -> None:
+        self.command("trace_on" if on else "trace_off", "-p", vhost)
 
 
 def admin_of(broker: Broker) -> Admin | None:

@@ -62,7 +62,7 @@ class Broker:
         """`broker.is_("rabbitmq<4")`: for the tests that assert different answers."""
         return applies(condition, self)
 
-    def open_wire(self, *, handshake: bool = True, timeout_s: float = 10.0, **options: Any) -> Wire:
+    def open_wire(self, *, handshake: bool = True, timeout_s: float = 60.0, **options: Any) -> Wire:
         """A raw-frame client, opened like `Wire.open` with these options; or bare, before the protocol header."""
         wire = Wire(self.port, host=self.host, timeout_s=timeout_s)
         if handshake:

@@ -18,7 +18,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 PAUSE_S = 0.01
 CODES = {
     "ACCESS_REFUSED": 403,

@@ -20,6 +20,17 @@ from tests.clients.wire import HEARTBEAT, METHOD, Wire, decode_method, described
 Basic, Channel, Connection, Queue = commands.Basic, commands.Channel, commands.Connection, commands.Queue
 
 
+def heartbeats_until_the_end(client: Wire) -> tuple[int, OSError]:
+    """How many come before the stream ends, and how it does; nothing else comes."""
+    heartbeats = 0
+    try:
+        while client.read_frame()[0] == HEARTBEAT:
+            heartbeats += 1
+    except OSError as error:
+        return heartbeats, error
+    raise AssertionError("something else than a heartbeat came")
+
+
 @rule("AMQP 0-9-1 section 1.4.2.9", "connection.close is answered by close-ok, and nothing follows.")
 def test_close(wire: OpenWire) -> None:
     client = wire()
@@ -27,6 +38,35 @@ def test_close(wire: OpenWire) -> None:
     client.expect(Connection.CloseOk)
     client.socket.shutdown(socket.SHUT_WR)  # RabbitMQ leaves it to the client who ends the stream
     assert client.at_end()
+
+
+@rule("AMQP 0-9-1 section 1.4.2.9", "The stream is the client's to end: a close that comes again is answered again.")
+def test_close_comes_again(wire: OpenWire) -> None:
+    client = wire()
+    for _ in range(3):
+        client.send(Connection.Close(200, "bye", 0, 0))
+        client.expect(Connection.CloseOk)
+    client.send_bytes(frame.marshal(Connection.Close(200, "bye", 0, 0), 0) * 2)
+    client.expect(Connection.CloseOk, Connection.CloseOk)
+
+
+@rule("AMQP 0-9-1 section 1.4.2.9", "Who does not end the stream after close-ok is let go within the heartbeat.")
+@pytest.mark.slow
+def test_close_without_an_end(wire: OpenWire) -> None:
+    client = wire(heartbeat_s=1)
+    client.send(Connection.Close(200, "bye", 0, 0))
+    client.expect(Connection.CloseOk)
+    assert isinstance(heartbeats_until_the_end(client)[1], ConnectionError)
+
+
+@rule("AMQP 0-9-1 section 1.4.2.9", "Who does not answer connection.close is let go within the heartbeat.")
+@pytest.mark.slow
+def test_close_without_an_answer(wire: OpenWire) -> None:
+    client = wire(heartbeat_s=1)
+    client.send(Channel.Open(), channel=0)  # 504
+    while client.read_frame()[0] == HEARTBEAT:
+        pass
+    assert isinstance(heartbeats_until_the_end(client)[1], ConnectionError)
 
 
 @rule("AMQP 0-9-1 section 1.4.2.9", "What was sent before connection.close has its effect.")
@@ -135,6 +175,16 @@ def test_silence_ends_the_connection(wire: OpenWire) -> None:
     assert seen >= 1
 
 
+@rule("AMQP 0-9-1 section 4.2.7", "Who is silent for more than two intervals is gone: the stream is reset.")
+@pytest.mark.slow
+def test_silence_resets_the_stream(wire: OpenWire) -> None:
+    client = wire(heartbeat_s=1)
+    heartbeats, end = heartbeats_until_the_end(client)
+    assert isinstance(end, ConnectionResetError)
+    # Each half second of the two or three that it is given; some may be late on a slow machine.
+    assert heartbeats >= 3
+
+
 @rule("AMQP 0-9-1 section 4.2.7", "Heartbeats, and any other traffic, keep the connection.")
 @pytest.mark.parametrize("with_", ["heartbeats", "methods"])
 @pytest.mark.slow
@@ -195,7 +245,7 @@ def test_a_deleted_user_is_out(wire: OpenWire, admin: Admin, broker: Broker, uni
     user = str(unique)
     admin.add_user(user, "secret")
     admin.set_permissions(broker.vhost, user, ".*", ".*", ".*")
-    client = wire(user=user, password="secret", timeout_s=2.0)
+    client = wire(user=user, password="secret")
     admin.delete_user(user)
     check_close(client.closed("connection"), 320)
 

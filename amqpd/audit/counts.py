@@ -10,6 +10,7 @@ Not here: who calls it each minute (`log.py`).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from operator import sub
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 FIGURES = ("accepted", "delivered", "acked", "expired", "dropped", "rejected", "dead_lettered", "purged")
 _NONE = (0,) * len(FIGURES)
+
+
+# Queues or connections that are looked at together: some milliseconds.
+AT_ONCE = 500
 
 
 class Counts:
@@ -49,13 +54,23 @@ class Counts:
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
 
     def write(self, queues: list[Queue], connections: list[Connection]) -> None:
+        for _ in self.write_in_steps(queues, connections):
+            pass
+
+    def write_in_steps(self, queues: list[Queue], connections: list[Connection]) -> Iterator[None]:
+        """As `write`; the node may go on between two steps."""
         recorder, rooms = self._rooms.recorder, self._rooms
-        for connection in connections:
+        for at, connection in enumerate(connections, 1):
             self.left(connection)
-        before, self._before = self._before, {}
-        for queue in queues:
-            figures = self._before[queue] = _figures(queue)
-            self._count(queue, before.get(queue, _NONE), figures)
+            if at % AT_ONCE == 0:
+                yield
+        for at, queue in enumerate(queues, 1):
+            if not queue.deleted:
+                figures = _figures(queue)
+                self._count(queue, self._before.get(queue, _NONE), figures)
+                self._before[queue] = figures
+            if at % AT_ONCE == 0:
+                yield
         published, self._published = self._published, defaultdict(lambda: [0, 0])
         for (vhost, user), counts in published.items():
             if rooms.of_vhost(vhost).counts:

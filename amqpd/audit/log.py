@@ -90,10 +90,16 @@ class AuditLog:
             nursery.start_soon(self.writer.run)
             while True:
                 await trio.sleep(COUNTS_S)
-                self._count()
+                assert self._node is not None
+                node = self._node
+                for _ in self.counts.write_in_steps(node.audited(), list(node.connections.values())):
+                    self.writer.sink.record()
+                    await trio.lowlevel.checkpoint()
+                    self.recorder.later()
+                self.writer.sink.record()
 
     async def end(self) -> None:
-        """The node does nothing any more."""
+        """The node does nothing any more: what would be recorded from now on has no place."""
         assert self._node is not None
         self.recorder.later()
         self._count()

@@ -1,7 +1,8 @@
 """The recorder: publications, confirms, and what all books share.
 
 What comes in: what channels publish, and what is confirmed to them; what the node publishes itself. What goes out:
-records in its `buffer`, which the shell writes down before the tick's answers are sent.
+records in its `buffer`, which the shell writes down before the tick's answers are sent, or later if
+none of it is urgent.
 Rules: 1. While `active` is False nothing is recorded of messages, and asking costs one look. 2. `begin`, then the
 queues that take the run, then `end`: a publication's columns are put once, with the first queue's record if there is
 one. 3. A publication has a number of its own; what a confirm covers is told by those numbers. 4. What is told of

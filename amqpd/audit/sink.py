@@ -23,7 +23,7 @@ class Sink:
         recorder: Recorder,
         bytes_max: int,
         write: Callable[[int, bytes], int],
-        failed: Callable[[OSError], None],
+        failed: Callable[[Exception], None],
         filled: Callable[[], None],
     ) -> None:
         """`write` as os.write; `failed` is called when a block could not be written, `filled` when the file has
@@ -49,11 +49,10 @@ class Sink:
             return
         try:
             self.write(buffer.take())
-        except OSError as error:
+            if self.size >= self._bytes_max:
+                self._filled()
+        except Exception as error:  # noqa: BLE001 - whatever it was, events are lost; the log says so, the node goes on
             self._failed(error)
-            return
-        if self.size >= self._bytes_max:
-            self._filled()
 
     def write(self, block: bytes) -> None:
         """Raises OSError; what was written then is beyond `size`."""

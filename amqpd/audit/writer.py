@@ -1,7 +1,7 @@
 """The audit log's files: the spool that is written now, and those that a thread turns into Parquet.
 
-What comes in: blocks of the recorder's buffer, once for each tick, before the tick's answers are sent. What goes out:
-files; an alarm, where it is wished for, while there is no room.
+What comes in: blocks of the recorder's buffer, once for each tick with something urgent, else for each turn of the
+pump. What goes out: files; an alarm, where it is wished for, while there is no room.
 Rules: 1. What was handed to the system survives a kill of the broker: so a confirmed message has its events. No
 fsync: a power cut may lose the last seconds, and the next start says so. 2. A full disk never stops consumers: events
 are dropped, and when there is room again the gap is in the log, with anchors behind it. 3. Spool files of earlier
@@ -35,8 +35,6 @@ LOOK_S = 1.0
 SUFFIX = ".spool"
 # An empty file that is there while events are dropped: of a life that ends meanwhile, the next one has to say so.
 GAP = "gap"
-# What the conversion of a spool file raises that another version wrote, or nobody: it would fail again and again.
-UNREADABLE = (ValueError, TypeError, LookupError, AssertionError)
 _NAME = re.compile(r".+-\d+-\d+")
 
 _log = structlog.get_logger("amqpd.audit")
@@ -123,9 +121,10 @@ class AuditWriter:
     def full(self) -> bool:
         return self._gap is not None
 
-    def _begin_gap(self, error: OSError) -> None:
+    def _begin_gap(self, error: Exception) -> None:
         assert self._gap is None
-        self._gap = {"from": _utc(), "error": error.strerror or str(error)}
+        reason = error.strerror if isinstance(error, OSError) else None
+        self._gap = {"from": _utc(), "error": reason or repr(error)}
         self.sink.dropping = True
         self._recorder.buffer.drop()
         try:
@@ -206,23 +205,30 @@ class AuditWriter:
         try:
             with trio.CancelScope(shield=True):
                 written = await trio.to_thread.run_sync(convert, path, self.events, limiter=self.threads)
-        except UNREADABLE as error:
+        except (OSError, MemoryError) as error:
+            return self._postpone(path, error)
+        except Exception as error:  # noqa: BLE001 - it would fail again and again; the log has it
             aside = path.with_suffix(f"{SUFFIX}.unreadable")
-            path.rename(aside)
+            try:
+                path.rename(aside)
+            except OSError as failure:
+                return self._postpone(path, failure)
             _log.error(
                 "a part of the audit log cannot be read, and is put aside", file=str(aside), reason=repr(error)
             )
             written = None
-        except OSError as error:
-            if self._failed_at is None:
-                _log.error("a part of the audit log waits in the spool", file=str(path), reason=str(error))
-            self._failed_at = trio.current_time()
-            return False
         self._finished.popleft()
         self._failed_at = None
         self.files += written is not None
         await self._remove_old()
         return True
+
+    def _postpone(self, path: Path, error: Exception) -> bool:
+        """There is no room for it now, on the disk or in memory."""
+        if self._failed_at is None:
+            _log.error("a part of the audit log waits in the spool", file=str(path), reason=repr(error))
+        self._failed_at = trio.current_time()
+        return False
 
     async def _remove_old(self) -> None:
         try:

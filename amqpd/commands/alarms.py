@@ -51,15 +51,17 @@ def set_alarm(name: str, data_dir: Path) -> None:
 @click.argument("name")
 @data_dir_option
 def clear(name: str, data_dir: Path) -> None:
-    """Clear the alarm NAME that an operator has set. It stays on while the broker itself says so.
+    """Clear the alarm NAME that an operator has set; what nobody set is no error. It stays on while the broker
+    itself says so.
 
     \b
     Example:
       amqpd alarm clear maintenance
     """
-    still_on = ask(data_dir, "alarm clear", {"name": name})["still_on"]
+    answer = ask(data_dir, "alarm clear", {"name": name})
+    still_on = answer["still_on"]
     click.echo(
-        f"the operator's alarm {name} is cleared"
+        (f"the operator's alarm {name} is cleared" if answer["was_set"] else f"no operator has set the alarm {name}")
         + (f"; it stays on because of {' and '.join(still_on)}" if still_on else "")
     )
 

@@ -17,6 +17,7 @@ import click
 
 from amqpd.commands.metadata import data_dir_option, json_option, show
 from amqpd.commands.running import ask
+from amqpd.escapes import escaped
 
 # Columns of `show`, beside the time; those that are empty in all rows are left out.
 COLUMNS = (
@@ -67,7 +68,7 @@ def status(as_json: bool, data_dir: Path) -> None:
         return
     width = max(map(len, state))
     for name, value in state.items():
-        click.echo(f"{name.ljust(width)}  {'-' if value is None else value}")
+        click.echo(f"{name.ljust(width)}  {'-' if value is None else escaped(str(value))}")
 
 
 @audit.command()

@@ -9,7 +9,6 @@ Not here: the format and the comparison (`amqpd/definitions/`), how a change rea
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
@@ -29,6 +28,7 @@ from amqpd.definitions.description import describe, describe_conflicts, describe
 from amqpd.definitions.difference import Difference, difference
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
 from amqpd.definitions.export import export_text
+from amqpd.escapes import escaped
 from amqpd.security.passwords import hash_password, verify_password
 from amqpd.topology.codec import decode_record, encode_key, encode_record
 from amqpd.topology.records import BindingRecord, Change, Key, Put, Record, UserRecord
@@ -316,7 +316,7 @@ def _read_file(file: Path, vhost: str | None) -> Definitions:
         return read_definitions(text.removeprefix(b"\xef\xbb\xbf"), vhost)
     except BadDefinitions as error:
         for problem in error.problems[:PROBLEMS_SHOWN_MAX] if len(error.problems) > 1 else ():
-            click.echo(f"! {problem}", err=True)
+            click.echo(escaped(f"! {problem}"), err=True)
         count = len(error.problems)
         what = error.problems[0] if count == 1 else f"{count} things in it are wrong"
         raise click.ClickException(f"{file} cannot be imported: {what}") from None
@@ -341,4 +341,4 @@ def _show(wish: _Import, lines: list[str]) -> None:
     for line in lines:
         click.echo(line)
     for warning in wish.wanted.warnings:
-        click.echo(f"(warning) {json.dumps(warning, ensure_ascii=False)[1:-1]}", err=True)
+        click.echo(f"(warning) {escaped(warning)}", err=True)

@@ -7,7 +7,6 @@ Not here: doing it (`amqpd/messages.py`), emptying a queue at once (queue.purge,
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, json_option, safe, show
+from amqpd.commands.metadata import data_dir_option, json_option, show
 from amqpd.commands.running import ask_rows
+from amqpd.escapes import escaped, readable_json
 
 COLUMNS = (
     "id",
@@ -228,11 +228,11 @@ def _holder(row: dict[str, Any]) -> str:
 
 
 def _compact(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else readable_json(value)
 
 
 def _body(row: dict[str, Any]) -> str:
     text = row["payload"] if row["payload_encoding"] == "string" else "0x" + row["payload"]
     # One line for each message: what would break it is written as in a program.
-    text = text.encode("unicode_escape").decode() if not text.isprintable() and text.isascii() else safe(text)
+    text = text.encode("unicode_escape").decode() if not text.isprintable() and text.isascii() else escaped(text)
     return text + ("..." if row["payload_truncated"] and row["payload"] else "")

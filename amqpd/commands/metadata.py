@@ -22,6 +22,7 @@ import click
 import trio
 
 from amqpd import control
+from amqpd.escapes import escaped, readable_json
 from amqpd.topology.bootstrap import bootstrap
 from amqpd.topology.codec import PREFIX, encode_key
 from amqpd.topology.records import (
@@ -134,7 +135,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def show(rows: Sequence[dict[str, Any]], columns: Sequence[str], as_json: bool) -> None:
     """Rows as aligned columns for people, or as JSON."""
     if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        click.echo(readable_json(rows, 2))
         return
     for line in table(rows, columns):
         click.echo(line)
@@ -170,7 +171,7 @@ def json_value(what: str, text: str) -> Any:
 
 def json_cell(value: Any, as_json: bool) -> Any:
     """A value of JSON in a row: itself for programs, as text for people."""
-    return value if as_json else json.dumps(value, ensure_ascii=False)
+    return value if as_json else readable_json(value)
 
 
 def _no_number(text: str) -> Any:
@@ -262,13 +263,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(value)
-    return safe(str(value))
-
-
-def safe(text: str) -> str:
-    """Nobody's name shall move the cursor of who reads it."""
-    return "".join(c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in text)
+        return escaped(", ".join(value))
+    return escaped(str(value))
 
 
 def _width(text: str) -> int:

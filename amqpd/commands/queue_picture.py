@@ -7,11 +7,11 @@ Not here: where the facts come from (`amqpd/queue_facts.py`), --json.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from amqpd.commands.metadata import safe, table
+from amqpd.commands.metadata import table
+from amqpd.escapes import escaped, readable_json
 
 Row = Mapping[str, Any]
 # The longest bar of the histogram.
@@ -52,7 +52,7 @@ def picture(row: Row, consumers: list[dict[str, Any]]) -> str:
         ("single active", row["single_active_consumer_tag"]),
     ]
     width = max(len(name) for name, _ in lines)
-    text = [f"{name:{width}}  {safe(value)}" for name, value in lines if value]
+    text = [f"{name:{width}}  {escaped(value)}" for name, value in lines if value]
     bars = histogram(row["time_in_queue_ms"])
     if bars:
         text += ["", "time in queue, until the delivery:", *(f"  {bar}" for bar in bars)]
@@ -88,7 +88,7 @@ def _members(values: Mapping[str, Any]) -> str:
 
 
 def _said(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else readable_json(value)
 
 
 def _time(milliseconds: int) -> str:

@@ -7,7 +7,6 @@ Not here: making and deleting them from a file (`definitions.py`).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import click
 from amqpd.commands.metadata import data_dir_option, json_option, show
 from amqpd.commands.queue_picture import counted, picture
 from amqpd.commands.running import ask_rows, listing
+from amqpd.escapes import readable_json
 
 DEFAULT_COLUMNS = "vhost,name,type,policy,ready,unacked,oldest,in,out,consumers"
 # Short names of what is asked for most; the others are paths into a row of --json.
@@ -78,7 +78,7 @@ def _cell(row: dict[str, Any], column: str) -> Any:
         value = value[member]
     if value is None:
         return ""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+    return readable_json(value) if isinstance(value, dict | list) else value
 
 
 @queue.command("show")
@@ -105,7 +105,7 @@ def show_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
     wish = {"vhost": vhost, "queue": name}
     consumers = ask_rows(data_dir, "consumer list", wish, ("connection_id", "channel", "consumer_tag"))
     if as_json:
-        click.echo(json.dumps({**rows[0], "consumer_details": consumers}, indent=2, ensure_ascii=False))
+        click.echo(readable_json({**rows[0], "consumer_details": consumers}, 2))
     else:
         click.echo(picture(rows[0], consumers))
 

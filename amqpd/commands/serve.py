@@ -21,7 +21,7 @@ import trio
 from amqpd.config import Settings
 from amqpd.config_sources import load_settings
 from amqpd.errors import EXIT_NODE_FAILURE, StartupError, find_failure, leaves
-from amqpd.logs import configure_logs
+from amqpd.logs import configure_logs, unblock_standard_error
 from amqpd.signals import watch_stop_signals
 
 # The shell's code for Ctrl-C; only in the moment before `watch_stop_signals` listens.
@@ -65,6 +65,8 @@ def serve(context: click.Context, /, config: Path | None, **flags: Any) -> None:
 
 def run(settings: Settings) -> int:
     """Serves until a signal; returns the exit code."""
+    _keep_standard_descriptors()
+    unblock_standard_error()
     configure_logs(settings.log_level)
     # Journal and metadata store make files of their own: nobody else is to read them.
     os.umask(0o077)
@@ -75,6 +77,16 @@ def run(settings: Settings) -> int:
     except BaseException as error:  # noqa: BLE001 - the last door: everything is reported, and ends the process
         return report(error)
     return 0
+
+
+def _keep_standard_descriptors() -> None:
+    """Started with standard error closed (`2>&-`), the first file that is opened would get its number, and what is
+    written to it."""
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor > 2:
+            os.close(descriptor)
+            return
 
 
 async def _main(settings: Settings) -> None:

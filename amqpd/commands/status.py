@@ -7,7 +7,6 @@ Not here: lists of what there is (`queues.py`, `connections.py`).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import click
 from amqpd.commands.metadata import data_dir_option, show
 from amqpd.commands.queue_picture import counted
 from amqpd.commands.running import ask, ask_rows
+from amqpd.escapes import escaped, readable_json
 
 COLUMNS = (
     "vhost",
@@ -46,11 +46,11 @@ def status(as_json: bool, data_dir: Path) -> None:
     sums = ask(data_dir, "status", {})
     rows = ask_rows(data_dir, "vhost status", {}, ("vhost",))
     if as_json:
-        click.echo(json.dumps({**sums, "vhosts": rows}, indent=2, ensure_ascii=False))
+        click.echo(readable_json({**sums, "vhosts": rows}, 2))
         return
     width = max(map(len, sums))
     for name, value in sums.items():
-        click.echo(f"{name:{width}}  {_said(value)}")
+        click.echo(f"{name:{width}}  {escaped(_said(value))}")
     click.echo()
     show([{**row, **_short(row)} for row in rows], COLUMNS, False)
 
@@ -60,9 +60,14 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
     return {"delayed_next_s": "" if next_s is None else next_s, "unroutable": counted(row["unroutable"])}
 
 
+def _named(entry: Any) -> str:
+    """An alarm, or a queue that is out of service."""
+    return entry if isinstance(entry, str) else f"{entry['name']} in {entry['vhost']} ({entry['reason']})"
+
+
 def _said(value: Any) -> str:
     if isinstance(value, dict):
         return counted(value) or "none"
     if isinstance(value, list):
-        return ", ".join(value) or "none"
+        return ", ".join(map(_named, value)) or "none"
     return "none" if value is None else f"{value:,}"

@@ -8,12 +8,12 @@ Not here: colours and output (`commands/definitions.py`).
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 
 from amqpd.definitions.comparison import particulars, thing
 from amqpd.definitions.difference import Action, Difference, Step
 from amqpd.definitions.document import SECTIONS
+from amqpd.escapes import escaped
 
 # Of each section and action: a screen or two for a file that makes a thousand queues.
 SHOWN_MAX = 10
@@ -45,18 +45,18 @@ def describe(found: Difference, everything: bool = False) -> list[str]:
             if len(steps) > len(shown):
                 more = len(steps) - len(shown)
                 lines.append(f"{_SIGNS[action]} ... and {more:,} more {_WORDS[section][1]}")
-    return [*map(_safe, lines), *describe_left_out(found, everything), summary(found)]
+    return [*map(escaped, lines), *describe_left_out(found, everything), summary(found)]
 
 
 def describe_left_out(found: Difference, everything: bool = False) -> list[str]:
     """What the file says and is not done, and what `prune` does not take away."""
     lines = _listed("left out", found.left_out, everything) + _listed("kept", found.kept, everything)
-    return list(map(_safe, lines))
+    return list(map(escaped, lines))
 
 
 def describe_conflicts(found: Difference) -> list[str]:
     """Each of them: they are what somebody has to look at."""
-    return [_safe(f"! {conflict}") for conflict in found.conflicts]
+    return [escaped(f"! {conflict}") for conflict in found.conflicts]
 
 
 def summary(found: Difference, done: bool = False) -> str:
@@ -92,10 +92,3 @@ def _listed(what: str, sentences: list[str], everything: bool) -> list[str]:
     if len(sentences) > len(shown):
         lines.append(f"({what}) ... and {len(sentences) - len(shown):,} more")
     return lines
-
-
-def _safe(line: str) -> str:
-    return "".join(
-        character if unicodedata.category(character) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}"
-        for character in line
-    )

@@ -15,6 +15,7 @@ from typing import Any
 
 from amqpd.definitions.items import OPERATOR_POLICY
 from amqpd.definitions.values import json_text, to_json
+from amqpd.escapes import readable_json
 from amqpd.limiting.keys import limits_of
 from amqpd.security.rabbitmq_hashes import exported_hash
 from amqpd.topology.records import (
@@ -60,7 +61,7 @@ def _line(value: Any) -> str:
     """The members of a thing stay in their order, names first; those of the values within are sorted."""
     if isinstance(value, dict):
         value = {name: _sorted(member) for name, member in value.items()}
-    return json.dumps(value, ensure_ascii=False)
+    return readable_json(value)
 
 
 def _sorted(value: Any) -> Any:

@@ -5,7 +5,8 @@ Rules: 1. What JSON lacks is written as RabbitMQ writes it: a timestamp as secon
 are no UTF-8 as a text that says so. 2. Such a text is read back as the bytes, which RabbitMQ does not do; the other
 two come back as the number. So a value may lose its type on the way through a file, but its JSON stays the same:
 whoever compares, compares `json_text`. 3. A void stays null (RabbitMQ writes "undefined", which would come back as
-a text).
+a text). 4. The name of a value in a table may be any octets, as in RabbitMQ. An octet that is not UTF-8 is written as
+half a surrogate pair, \\udc80 to \\udcff, which JSON can spell (PEP 383), and read back as that octet.
 Not here: our own store's values, which lose nothing (`topology/codec.py`).
 
 Source: rabbit_misc.erl, `amqp_table` and `to_amqp_table`.
@@ -110,6 +111,11 @@ def _text(text: str) -> str | bytes:
 
 
 def _name(name: str) -> str:
-    if not is_text(name) or len(name.encode()) > 255:
-        raise BadValue("a name in it is longer than 255 bytes, or is no text")
+    try:
+        # A name may be any octets: those that are not UTF-8 stand there as half a surrogate pair each (PEP 383).
+        size = len(name.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise BadValue("a name in it has half a surrogate pair that stands for no octet") from None
+    if size > 255:
+        raise BadValue("a name in it is longer than 255 bytes")
     return name

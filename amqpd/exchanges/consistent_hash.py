@@ -8,7 +8,7 @@ no other.
 Not here: the hashing (`hash_slots.py`).
 
 Arguments and texts are those of RabbitMQ's rabbitmq_consistent_hash_exchange; which destination a key belongs to is
-not. Its bound on weights (10,000 since 4.3) is not needed here, where a weight costs nothing.
+not.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.cache_memory import CacheMemory
 from amqpd.exchanges.hash_slots import HashSlots, digest
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.message import Message
@@ -28,6 +29,8 @@ from amqpd.topology.records import BindingRecord, ExchangeRecord
 
 HASH_HEADER, HASH_PROPERTY = "hash-header", "hash-property"
 PROPERTIES = {"correlation_id": CORRELATION_ID, "message_id": MESSAGE_ID, "timestamp": TIMESTAMP}
+# RabbitMQ's bound since 4.3, so that what is declared here can be declared there. What is stored already is kept.
+WEIGHT_MAX = 10_000
 # What Erlang's list_to_integer takes.
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _ABSENT = digest(b"")
@@ -48,6 +51,12 @@ class ConsistentHashMatcher(Matcher):
         """how many bindings there are with each weight"""
         self._slots: HashSlots[Destination] = HashSlots(_name)
 
+    def share_memory(self, memory: CacheMemory) -> None:
+        self._slots.share_memory(memory)
+
+    def forget(self) -> None:
+        self._slots.forget_all()
+
     @classmethod
     def check_arguments(cls, record: ExchangeRecord) -> None:
         given = {name: record.arguments[name] for name in (HASH_HEADER, HASH_PROPERTY) if name in record.arguments}
@@ -66,8 +75,11 @@ class ConsistentHashMatcher(Matcher):
         if not _INTEGER.fullmatch(binding.routing_key):
             shown = erlang_term(binding.routing_key)[1]
             raise AMQPPreconditionFailed(f"The binding key must be an integer: {shown}")
-        if int(binding.routing_key) < 1:
+        weight = int(binding.routing_key)
+        if weight < 1:
             raise AMQPPreconditionFailed("The binding key must be greater than 0")
+        if weight > WEIGHT_MAX:
+            raise AMQPPreconditionFailed(f"The binding key must not be greater than {WEIGHT_MAX}")
 
     def add(self, binding: BindingRecord) -> None:
         destination, weight = destination_of(binding), _weight(binding)
@@ -94,6 +106,7 @@ class ConsistentHashMatcher(Matcher):
     def match_message(self, message: Message) -> Collection[Destination]:
         self._matches += 1
         found = self._slots.pick(self._key(message))
+        self.work = self._slots.raced
         return () if found is None else (found,)
 
     def _key(self, message: Message) -> int:

@@ -9,12 +9,13 @@ As the plugin rabbitmq_delayed_message_exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.cache_memory import CacheMemory
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics
 from amqpd.exchanges.message import Message
 from amqpd.topology.records import BindingRecord, ExchangeRecord
@@ -30,6 +31,12 @@ class DelayedMessageMatcher(Matcher):
         self._inner = new_matcher(routed_as(record))
         self.reads = self._inner.reads
 
+    def share_memory(self, memory: CacheMemory) -> None:
+        self._inner.share_memory(memory)
+
+    def forget(self) -> None:
+        self._inner.forget()
+
     def validate(self, binding: BindingRecord) -> None:
         self._inner.validate(binding)
 
@@ -44,6 +51,16 @@ class DelayedMessageMatcher(Matcher):
 
     def match_message(self, message: Message) -> Collection[Destination]:
         return self._inner.match_message(message)
+
+    def match_in_steps(self, message: Message) -> Iterator[Collection[Destination]]:
+        for found in self._inner.match_in_steps(message):
+            self.work = self._inner.work
+            yield found
+        self.work = self._inner.work
+
+    @property
+    def nodes(self) -> int:
+        return self._inner.nodes
 
     def statistics(self) -> MatchStatistics:
         return self._inner.statistics()

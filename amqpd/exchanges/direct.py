@@ -18,6 +18,7 @@ from amqpd.topology.records import BindingRecord, ExchangeRecord
 
 class DirectMatcher(Matcher):
     reads = Reads.ROUTING_KEY
+    takes_each_key = True
 
     def __init__(self, record: ExchangeRecord) -> None:
         super().__init__(record)

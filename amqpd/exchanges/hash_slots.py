@@ -21,9 +21,16 @@ from hashlib import blake2b
 from math import log
 from typing import Generic, TypeVar
 
+from amqpd.cache_memory import CacheMemory
+
 T = TypeVar("T")
 
 SLOTS = 1 << 16
+# Slots are remembered in pages, made when a key falls into one: a thousand exchanges with some keys each must not
+# have a thousand whole tables.
+PAGE_SLOTS = 256
+# For each slot two numbers of four bytes; and the arrays themselves.
+PAGE_BYTES = PAGE_SLOTS * 8 + 300
 # Members that have gone stay in the list of the race up to so many, or as many as there are; then it is made anew.
 GONE_MAX = 64
 
@@ -55,6 +62,16 @@ class _Member(Generic[T]):
         return -log((mixed + 1) / 18446744073709551617.0) / self.weight
 
 
+class _Page:
+    """Of neighbouring slots: the index of the winner in the race, and how many of the race took part."""
+
+    __slots__ = ("raced", "winners")
+
+    def __init__(self) -> None:
+        self.winners = array("I", [_NOBODY]) * PAGE_SLOTS
+        self.raced = array("I", [0]) * PAGE_SLOTS
+
+
 class HashSlots(Generic[T]):
     def __init__(self, name: Callable[[T], bytes]) -> None:
         """`name` tells the members apart for the hash."""
@@ -62,10 +79,10 @@ class HashSlots(Generic[T]):
         self._members: dict[T, _Member[T]] = {}
         self._race: list[_Member[T]] = []
         """in the order in which they came, those that have gone among them"""
-        self._winners: array[int] | None = None
-        """for each slot, the index of the winner in `_race`"""
-        self._raced = array("I")
-        """for each slot, how many of `_race` took part"""
+        self._pages: dict[int, _Page] = {}
+        self._memory: CacheMemory | None = None
+        self.raced = 0
+        """members that have taken part in a race so far, each as often as it did"""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -90,22 +107,40 @@ class HashSlots(Generic[T]):
         race = self._race
         if not self._members:
             return None
-        if self._winners is None:
-            self._winners = array("I", [_NOBODY]) * SLOTS
-            self._raced = array("I", [0]) * SLOTS
         slot = key % SLOTS
-        winner = self._winners[slot]
-        if self._raced[slot] != len(race) or race[winner].gone:
-            winner = self._winners[slot] = self._run(slot, winner)
-            self._raced[slot] = len(race)
+        page = self._pages.get(slot // PAGE_SLOTS)
+        if page is None:
+            if self._memory is not None:
+                self._memory.charge(self, PAGE_BYTES)
+            page = self._pages[slot // PAGE_SLOTS] = _Page()
+        at = slot % PAGE_SLOTS
+        winner = page.winners[at]
+        if page.raced[at] != len(race) or race[winner].gone:
+            winner = page.winners[at] = self._run(slot, winner, page.raced[at])
+            page.raced[at] = len(race)
         return race[winner].value
 
-    def _run(self, slot: int, winner: int) -> int:
+    def share_memory(self, memory: CacheMemory) -> None:
+        """What is remembered of slots is charged there from now on, and may have to give way to others'."""
+        self._memory = memory
+
+    def forget(self) -> None:
+        """Remember no slot, for `CacheMemory`: all are raced again when they are asked for."""
+        self._pages.clear()
+
+    def forget_all(self) -> None:
+        """Remember no slot, and give the memory back."""
+        if self._memory is not None:
+            self._memory.release(self)
+        self.forget()
+
+    def _run(self, slot: int, winner: int, raced: int) -> int:
         race = self._race
         if winner == _NOBODY or race[winner].gone:
             first, best = 0, float("inf")
         else:
-            first, best = self._raced[slot], race[winner].time(slot)
+            first, best = raced, race[winner].time(slot)
+        self.raced += len(race) - first
         for index in range(first, len(race)):
             member = race[index]
             if not member.gone:
@@ -128,18 +163,12 @@ class HashSlots(Generic[T]):
             if not member.gone:
                 kept.append(member)
         places.append(len(kept))
-        if self._winners is not None:
-            race = self._race
-            self._winners = array(
-                "I",
-                [_NOBODY if index == _NOBODY or race[index].gone else places[index] for index in self._winners],
-            )
-            # Whose winner has gone races anew with all.
-            self._raced = array(
-                "I",
-                [
-                    0 if winner == _NOBODY else places[raced]
-                    for winner, raced in zip(self._winners, self._raced, strict=True)
-                ],
-            )
+        race = self._race
+        for page in self._pages.values():
+            # Where the winner has gone, all race again.
+            for at, index in enumerate(page.winners):
+                if index == _NOBODY or race[index].gone:
+                    page.winners[at], page.raced[at] = _NOBODY, 0
+                else:
+                    page.winners[at], page.raced[at] = places[index], places[page.raced[at]]
         self._race = kept

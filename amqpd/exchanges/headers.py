@@ -17,12 +17,13 @@ Not here: how values are compared (`values.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.exchanges.message import Message
 from amqpd.exchanges.values import NestedTooDeep, comparable, erlang_term
 from amqpd.topology.records import BindingRecord, ExchangeRecord, Key
 
@@ -30,6 +31,50 @@ X_MATCH = "x-match"
 _MODES = ("all", "any", "all-with-x", "any-with-x")
 _PRESENT = "present"  # stands where a value would be; no value of `comparable` is a plain text
 Wanted = tuple[str, Hashable]
+# So many bindings are looked at before somebody else may be served.
+STEP_WANTS = 250
+
+
+class Compared(dict[str, Hashable]):
+    """A message's headers as values that compare with their types, each worked out once, when it is looked at: a
+    large one may stand beside thousands of bindings that want it."""
+
+    def __init__(self, headers: Mapping[str, Any], values: _Values) -> None:
+        super().__init__()
+        self._headers = headers
+        self._values = values
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._headers
+
+    def __missing__(self, name: str) -> Hashable:
+        value = self[name] = self._values.find(comparable(self._headers[name]))
+        return value
+
+
+class _Values:
+    """The values that bindings want. Equal ones are one object: two large ones are compared once for a message, not
+    once for each binding."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[Hashable, int]] = {}
+
+    def keep(self, value: Hashable) -> Hashable:
+        """The object to keep; give it back with `release`."""
+        known, count = self._known.get(value, (value, 0))
+        self._known[known] = known, count + 1
+        return known
+
+    def release(self, value: Hashable) -> None:
+        known, count = self._known[value]
+        if count > 1:
+            self._known[known] = known, count - 1
+        else:
+            del self._known[known]
+
+    def find(self, value: Hashable) -> Hashable:
+        """The kept object that is equal, or the value itself."""
+        return self._known.get(value, (value, 0))[0]
 
 
 class _Want:
@@ -38,23 +83,20 @@ class _Want:
 
     __slots__ = ("any_of", "destination", "filed", "wanted")
 
-    def __init__(self, binding: BindingRecord) -> None:
+    def __init__(self, binding: BindingRecord, values: _Values) -> None:
         mode = binding.arguments.get(X_MATCH)
         with_x = mode in ("all-with-x", "any-with-x")
         self.any_of = mode in ("any", "any-with-x")
         self.destination = destination_of(binding)
         self.filed: tuple[Wanted, ...] = ()
         self.wanted: tuple[Wanted, ...] = tuple(
-            (name, _PRESENT if value is None else comparable(value))
+            (name, _PRESENT if value is None else values.keep(comparable(value)))
             for name, value in binding.arguments.items()
             if name != X_MATCH and (with_x or not name.startswith("x-"))
         )
 
-    def is_met(self, headers: Mapping[str, Any]) -> bool:
-        return all(
-            name in headers and (value is _PRESENT or comparable(headers[name]) == value)
-            for name, value in self.wanted
-        )
+    def is_met(self, compared: Compared) -> bool:
+        return all(name in compared and (value is _PRESENT or compared[name] is value) for name, value in self.wanted)
 
 
 class HeadersMatcher(Matcher):
@@ -63,6 +105,7 @@ class HeadersMatcher(Matcher):
     def __init__(self, record: ExchangeRecord) -> None:
         super().__init__(record)
         self._wants: dict[Key, _Want] = {}
+        self._values = _Values()
         self._always: dict[Key, _Want] = {}
         self._index: dict[str, dict[Hashable, dict[Key, _Want]]] = {}
         self._fanout_max = 0
@@ -85,7 +128,7 @@ class HeadersMatcher(Matcher):
         raise AMQPPreconditionFailed(f"Invalid x-match field type {type_name} (value {text}); expected longstr")
 
     def add(self, binding: BindingRecord) -> None:
-        want = self._wants[binding.key] = _Want(binding)
+        want = self._wants[binding.key] = _Want(binding, self._values)
         if want.wanted:
             want.filed = want.wanted if want.any_of else (self._rarest(want.wanted),)
         elif not want.any_of:
@@ -98,6 +141,9 @@ class HeadersMatcher(Matcher):
         key = binding.key
         want = self._wants.pop(key)
         self._always.pop(key, None)
+        for _, value in want.wanted:
+            if value is not _PRESENT:
+                self._values.release(value)
         for name, value in want.filed:
             by_value = self._index[name]
             del by_value[value][key]
@@ -108,19 +154,35 @@ class HeadersMatcher(Matcher):
         self._removes += 1
 
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
+        return tuple(dict.fromkeys(one for some in self._match(headers or {}) for one in some))
+
+    def match_in_steps(self, message: Message) -> Iterator[Collection[Destination]]:
+        return self._match(message.headers or {})
+
+    def _match(self, headers: Mapping[str, Any]) -> Iterator[list[Destination]]:
+        """In parts, without doubles. Bindings may change between two of them."""
         self._matches += 1
         found: dict[Destination, None] = {want.destination: None for want in self._always.values()}
-        for name, header in (headers or {}).items():
+        yield list(found)
+        compared = Compared(headers, self._values)
+        for name in headers:
             by_value = self._index.get(name)
             if by_value is None:
                 continue
-            for value in (_PRESENT, comparable(header)):
-                for want in by_value.get(value, {}).values():
-                    if want.destination not in found and (want.any_of or want.is_met(headers or {})):
-                        found[want.destination] = None
+            for value in (_PRESENT, compared[name]):
+                near = by_value.get(value)
+                wants = () if near is None else tuple(near.values())
+                for at in range(0, len(wants), STEP_WANTS):
+                    part: list[Destination] = []
+                    for want in wants[at : at + STEP_WANTS]:
+                        if want.destination not in found and (want.any_of or want.is_met(compared)):
+                            found[want.destination] = None
+                            part.append(want.destination)
+                    self.work += min(STEP_WANTS, len(wants) - at)
+                    yield part
+        self.work += len(headers) // 4
         self._fanout_sum += len(found)
         self._fanout_max = max(self._fanout_max, len(found))
-        return tuple(found)
 
     def _rarest(self, wanted: tuple[Wanted, ...]) -> Wanted:
         """The pair under which fewest bindings are filed yet: most `all` bindings share some headers and

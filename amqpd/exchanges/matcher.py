@@ -12,11 +12,12 @@ Not here: the types by name (`types.py`), walking from exchange to exchange (`am
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any
 
+from amqpd.cache_memory import CacheMemory
 from amqpd.exchanges.message import Message
 from amqpd.topology.records import BindingRecord, DestinationType, ExchangeRecord
 
@@ -56,6 +57,8 @@ class Matcher(ABC):
     """The bindings of one exchange. Made by `types.new_matcher`."""
 
     reads: Reads
+    takes_each_key = False
+    """a message with several routing keys goes where each of them would take it"""
 
     def __init__(self, record: ExchangeRecord) -> None:
         """`record.arguments` may set up a type; the four of the specification have nothing to set up. What
@@ -63,6 +66,8 @@ class Matcher(ABC):
         self._inserts = 0
         self._removes = 0
         self._matches = 0
+        self.work = 0
+        """what matching has taken so far beside a look-up and its results, in the unit of `limiting/turns.py`"""
 
     @classmethod  # noqa: B027 - most types take everything
     def check_arguments(cls, record: ExchangeRecord) -> None:
@@ -72,6 +77,12 @@ class Matcher(ABC):
     def validate(self, binding: BindingRecord) -> None:  # noqa: B027 - most types take everything
         """Called before a new binding is stored; raises pamqp's AMQPPreconditionFailed when this type cannot
         take it. Bindings that are already stored are not asked about again: `add` takes whatever there is."""
+
+    def share_memory(self, memory: CacheMemory) -> None:  # noqa: B027 - most types remember nothing
+        """What the matcher remembers of messages is charged there from now on."""
+
+    def forget(self) -> None:  # noqa: B027
+        """The exchange is gone: give back what was remembered of messages."""
 
     @abstractmethod
     def add(self, binding: BindingRecord) -> None:
@@ -93,6 +104,21 @@ class Matcher(ABC):
         if len(keys) == 1 or not self.reads & Reads.ROUTING_KEY:
             return self.match(keys[0], message.headers)
         return dict.fromkeys(found for key in keys for found in self.match(key, message.headers))
+
+    def match_in_steps(self, message: Message) -> Iterator[Collection[Destination]]:
+        """As `match_message`, in parts that may have the same destinations. Bindings may change between two steps."""
+        keys = message.routing_keys
+        if len(keys) == 1 or not self.takes_each_key:
+            yield self.match_message(message)
+        else:
+            for key in dict.fromkeys(keys):
+                self.work += 1
+                yield self.match(key, message.headers)
+
+    @property
+    def nodes(self) -> int:
+        """What a match may have to look at beside the bindings."""
+        return 0
 
     @abstractmethod
     def statistics(self) -> MatchStatistics: ...

@@ -14,19 +14,25 @@ Not here: the walk (`trie.py`), AMQP bindings (`topic.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
+from sys import getsizeof
 from typing import Generic
 
+from amqpd.cache_memory import CacheMemory
 from amqpd.exchanges.destinations import CountedSet, T
 from amqpd.exchanges.matcher import MatchStatistics
 from amqpd.exchanges.patterns import HASH, is_literal, normal_form, words_of
-from amqpd.exchanges.trie import Trie
+from amqpd.exchanges.trie import STEP_VISITS, Trie
 
 # NATS's slCacheMax: enough for the keys that are hot at one time, small enough to be thrown away at each
 # bind.
 CACHE_ENTRIES_MAX = 1024
-# Results are tuples of references, so a cache full of wide ones would be large: at 8 bytes each, 2 MiB.
-CACHE_VALUES_MAX = 262_144
+# Results are tuples of references, so a cache full of wide ones would be large: 2 MiB are a thousand results of 200
+# queues.
+CACHE_BYTES_MAX = 2 * 1024 * 1024
+# What a result takes beside its key and its references: its place in the dictionary, and the tuple.
+RESULT_BYTES = 160
 # A full cache is emptied, oldest first, to this fraction, so that the sweep is rare (NATS: 1024 to 256).
 CACHE_SWEEP_KEPT = 0.25
 # The hit rate is judged whenever so many misses have gathered: twice the cache, or a cold start would be
@@ -46,14 +52,16 @@ class Sublist(Generic[T]):
         self.generation = 0
         self._literals: dict[str, CountedSet[T]] = {}
         self._everything: CountedSet[T] = CountedSet()
-        self._trie: Trie[T] = Trie()
+        self.trie: Trie[T] = Trie()
+        """of the patterns with wildcards; to be looked at only"""
         self._inserts = 0
         self._removes = 0
         self._matches = 0
         self._cache_entries_max = cache_entries_max
         self._cache: dict[str, tuple[T, ...]] = {}
         self._cache_generation = 0
-        self._cache_values = 0
+        self._cache_bytes = 0
+        self._memory: CacheMemory | None = None
         self._cache_hits = 0
         self._judged_hits = 0
         self._judged_misses = 0
@@ -64,12 +72,12 @@ class Sublist(Generic[T]):
 
     @property
     def visits(self) -> int:
-        return self._trie.visits
+        return self.trie.visits
 
     @property
     def nodes(self) -> int:
         """Nodes of the trie, its root not counted; 0 when no wildcard pattern is left."""
-        return self._trie.nodes
+        return self.trie.nodes
 
     def insert(self, pattern: str, value: T) -> None:
         words = normal_form(pattern)
@@ -80,7 +88,7 @@ class Sublist(Generic[T]):
             bound.add(value)
             self._uncache(pattern)
         else:
-            (self._everything if words == [HASH] else self._trie.create(words)).add(value)
+            (self._everything if words == [HASH] else self.trie.create(words)).add(value)
             self.generation += 1
         self._inserts += 1
 
@@ -97,7 +105,7 @@ class Sublist(Generic[T]):
             if words == [HASH]:
                 self._everything.remove(value)
             else:
-                self._trie.remove(words, value)
+                self.trie.remove(words, value)
             self.generation += 1
         self._removes += 1
 
@@ -111,42 +119,81 @@ class Sublist(Generic[T]):
         return self._missed(key)
 
     def _missed(self, key: str) -> tuple[T, ...]:
-        if not self._trie.nodes:
+        if not self.trie.nodes:
             # A dict look-up is all that there is to do; a cache in front of a dict is a second dict.
             literal = self._literals.get(key)
             if literal is None:
                 return self._everything.members()
             return merged([literal, self._everything]) if self._everything else literal.members()
         result = self._find(key)
-        if self._bypass_left:
-            self._bypass_left -= 1
-        elif self._cache_entries_max:
-            self._remember(key, result)
+        self._remember(key, result)
         return result
 
+    def match_in_steps(self, key: str) -> Iterator[tuple[T, ...]]:
+        """As `match`: empty results while it goes on, then the result."""
+        words = words_of(key)
+        if len(words) * self.trie.nodes <= STEP_VISITS or (
+            self._cache_generation == self.generation and key in self._cache
+        ):
+            yield self.match(key)
+            return
+        self._matches += 1
+        changes = self._inserts + self._removes
+        found = self._whole(key)
+        for _ in self.trie.collect_in_steps(words, found):
+            yield ()
+        result = merged(found)
+        if changes == self._inserts + self._removes:
+            self._remember(key, result)
+        yield result
+
     def _find(self, key: str) -> tuple[T, ...]:
+        found = self._whole(key)
+        for _ in self.trie.collect_in_steps(words_of(key), found):
+            pass
+        return merged(found)
+
+    def _whole(self, key: str) -> list[CountedSet[T]]:
+        """What needs no walk: the key itself, and everything."""
         found: list[CountedSet[T]] = []
         literal = self._literals.get(key)
         if literal is not None:
             found.append(literal)
         if self._everything:
             found.append(self._everything)
-        self._trie.collect(words_of(key), found)
-        return merged(found)
+        return found
 
     # -- the cache
 
+    def share_memory(self, memory: CacheMemory) -> None:
+        """What the cache holds is charged there from now on, and may have to give way to other exchanges'."""
+        self._memory = memory
+
+    def forget(self) -> None:
+        """Empty the cache, for `CacheMemory`."""
+        self._cache.clear()
+        self._cache_bytes = 0
+        self._cache_generation = self.generation
+
     def _remember(self, key: str, result: tuple[T, ...]) -> None:
+        if self._bypass_left:
+            self._bypass_left -= 1
+            return
+        if not self._cache_entries_max:
+            return
         if self._cache_generation != self.generation:
-            self._forget_all()
+            self.forget_all()
         self._judged_misses += 1
         if self._judged_misses >= JUDGED_MISSES and not self._pays():
-            self._forget_all()
+            self.forget_all()
             self._bypass_left = BYPASSED_MATCHES
             return
+        nbytes = RESULT_BYTES + getsizeof(key) + 8 * len(result)
+        if self._memory is not None:
+            self._memory.charge(self, nbytes)
         self._cache[key] = result
-        self._cache_values += len(result)
-        if len(self._cache) > self._cache_entries_max or self._cache_values > CACHE_VALUES_MAX:
+        self._cache_bytes += nbytes
+        if len(self._cache) > self._cache_entries_max or self._cache_bytes > CACHE_BYTES_MAX:
             self._sweep()
 
     def _pays(self) -> bool:
@@ -158,22 +205,25 @@ class Sublist(Generic[T]):
 
     def _sweep(self) -> None:
         entries_kept = int(self._cache_entries_max * CACHE_SWEEP_KEPT)
-        values_kept = int(CACHE_VALUES_MAX * CACHE_SWEEP_KEPT)
-        oldest = list(islice(self._cache, max(0, len(self._cache) - entries_kept)))
-        for key in oldest:
-            self._cache_values -= len(self._cache.pop(key))
-        while self._cache_values > values_kept:
-            self._cache_values -= len(self._cache.pop(next(iter(self._cache))))
+        bytes_kept = int(CACHE_BYTES_MAX * CACHE_SWEEP_KEPT)
+        for key in list(islice(self._cache, max(0, len(self._cache) - entries_kept))):
+            self._uncache(key)
+        while self._cache_bytes > bytes_kept:
+            self._uncache(next(iter(self._cache)))
 
     def _uncache(self, key: str) -> None:
         cached = self._cache.pop(key, None)
         if cached is not None:
-            self._cache_values -= len(cached)
+            nbytes = _bytes_of(key, cached)
+            self._cache_bytes -= nbytes
+            if self._memory is not None:
+                self._memory.release(self, nbytes)
 
-    def _forget_all(self) -> None:
-        self._cache.clear()
-        self._cache_values = 0
-        self._cache_generation = self.generation
+    def forget_all(self) -> None:
+        """Empty the cache, and give its memory back."""
+        if self._memory is not None:
+            self._memory.release(self)
+        self.forget()
 
     def statistics(self) -> MatchStatistics:
         """Fan-out is that of the cached results, as in NATS."""
@@ -189,6 +239,10 @@ class Sublist(Generic[T]):
             max_fanout=max(fanouts, default=0),
             avg_fanout=sum(fanouts) / len(fanouts) if fanouts else 0.0,
         )
+
+
+def _bytes_of(key: str, result: tuple[T, ...]) -> int:
+    return RESULT_BYTES + getsizeof(key) + 8 * len(result)
 
 
 def merged(sets: list[CountedSet[T]]) -> tuple[T, ...]:

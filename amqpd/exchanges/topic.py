@@ -10,20 +10,32 @@ Not here: the trie and its cache (`sublist.py`), how patterns are read (`pattern
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from amqpd.cache_memory import CacheMemory
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.exchanges.message import Message
 from amqpd.exchanges.sublist import Sublist
 from amqpd.topology.records import BindingRecord, ExchangeRecord
+
+# So many nodes of the trie are looked at in one unit of work.
+VISITS_A_WORK = 8
 
 
 class TopicMatcher(Matcher):
     reads = Reads.ROUTING_KEY
+    takes_each_key = True
 
     def __init__(self, record: ExchangeRecord) -> None:
         super().__init__(record)
         self._sublist: Sublist[Destination] = Sublist()
+
+    def share_memory(self, memory: CacheMemory) -> None:
+        self._sublist.share_memory(memory)
+
+    def forget(self) -> None:
+        self._sublist.forget_all()
 
     def add(self, binding: BindingRecord) -> None:
         self._sublist.insert(binding.routing_key, destination_of(binding))
@@ -32,7 +44,24 @@ class TopicMatcher(Matcher):
         self._sublist.remove(binding.routing_key, destination_of(binding))
 
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        return self._sublist.match(routing_key)
+        sublist, trie = self._sublist, self._sublist.trie
+        visits = trie.visits
+        found = sublist.match(routing_key)
+        self.work += (trie.visits - visits) // VISITS_A_WORK
+        return found
+
+    def match_in_steps(self, message: Message) -> Iterator[Collection[Destination]]:
+        sublist = self._sublist
+        for key in dict.fromkeys(message.routing_keys):
+            visits = sublist.visits
+            for found in sublist.match_in_steps(key):
+                self.work += 1 + (sublist.visits - visits) // VISITS_A_WORK
+                yield found
+                visits = sublist.visits
+
+    @property
+    def nodes(self) -> int:
+        return self._sublist.nodes
 
     def statistics(self) -> MatchStatistics:
         return self._sublist.statistics()

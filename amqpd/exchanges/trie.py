@@ -15,10 +15,14 @@ Not here: what is done with the values, and the cache (`sublist.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Generic
 
 from amqpd.exchanges.destinations import CountedSet, T
 from amqpd.exchanges.patterns import HASH, STAR
+
+# So many nodes are looked at before somebody else may be served: a millisecond. A word of the key is never cut.
+STEP_VISITS = 10_000
 
 
 class Node(Generic[T]):
@@ -105,8 +109,9 @@ class Trie(Generic[T]):
             path[-1].detach(words[len(path) - 1])
             self.nodes -= 1
 
-    def collect(self, words: list[str], found: list[CountedSet[T]]) -> None:
-        """Appends to `found` the values of every pattern that matches; each pattern's once."""
+    def collect_in_steps(self, words: list[str], found: list[CountedSet[T]]) -> Iterator[None]:
+        """Appends to `found` the values of every pattern that matches; each pattern's once. Those that are made or
+        removed between two steps count or do not."""
         entered = [self._root]
         hashes: set[Node[T]] = set()
         branching: list[dict[str, Node[T]]] = []  # the branches of the entered `#` nodes that have any
@@ -127,6 +132,10 @@ class Trie(Generic[T]):
             word = words[step]
             step += 1
             visits += len(active) + len(branching)
+            if visits > STEP_VISITS:
+                self.visits += visits
+                visits = 0
+                yield
             entered = []
             for node in active:
                 literals = node.literals

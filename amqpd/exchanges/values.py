@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
+from hashlib import blake2b
 from typing import Any
 
 from amqpd.fieldtypes import number_type
@@ -20,6 +21,9 @@ from amqpd.fieldtypes import number_type
 # Deeper values cannot be compared. Real ones nest twice; without a bound a hostile one would end in
 # RecursionError.
 NESTING_MAX = 32
+# Longer canonical texts of arguments are told apart by a digest: they are some four times the arguments' bytes, and
+# part of the binding's key. Bindings by a few headers stay readable.
+ARGUMENTS_KEY_CHARS_MAX = 256
 # Characters that Erlang prints as escapes; with others that are not printable it prints numbers.
 _ESCAPED = str.maketrans(
     {
@@ -79,6 +83,15 @@ def comparable(value: Any) -> Hashable:
     """Equal exactly where RabbitMQ's headers exchange finds two values equal: Erlang terms without their type tag,
     where texts and byte arrays are both binaries, timestamps are integers (seconds), and 1 equals 1.0. What is
     nested too deep equals nothing."""
+    exact = equivalent(value)
+    if isinstance(exact, tuple) and isinstance(exact[1], float) and exact[1].is_integer():
+        return ("long", int(exact[1]))
+    return exact
+
+
+def equivalent(value: Any) -> Hashable:
+    """Equal exactly where RabbitMQ takes the arguments of a redeclaration for the same: as `comparable`, but 1 is not
+    1.0 (rabbit_misc:assert_args_equivalence)."""
     try:
         type_name, plain = canonical(value)
     except NestedTooDeep:
@@ -87,15 +100,18 @@ def comparable(value: Any) -> Hashable:
         return ("longstr", plain)
     if type_name == "timestamp":
         return ("long", plain)
-    if isinstance(plain, float) and plain.is_integer():
-        return ("long", int(plain))
     return (type_name, plain)
 
 
 def arguments_key(arguments: Mapping[str, Any]) -> str:
-    """The canonical text of a table: equal for equal tables only; '' for the empty one. Raises
-    NestedTooDeep."""
-    return ascii(canonical(arguments)[1]) if arguments else ""
+    """Equal for equal tables only: their canonical text, of a long one a digest, '' for the empty one. A text begins
+    with a parenthesis, so it is never equal to the digest of another one. Raises NestedTooDeep."""
+    if not arguments:
+        return ""
+    text = ascii(canonical(arguments)[1])
+    if len(text) <= ARGUMENTS_KEY_CHARS_MAX:
+        return text
+    return "blake2b:" + blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 def field_type(value: Any) -> str:

@@ -44,9 +44,17 @@ class JournalBuffer:
         """queue_id -> seq -> count"""
         self._dropped: list[int] = []
         self._forced = False
+        self.held = 0
+        """so many gather what must be in one transaction, and are not done"""
 
     @property
     def pending(self) -> bool:
+        """There is something to commit, and it may be."""
+        return not self.held and self.gathered
+
+    @property
+    def gathered(self) -> bool:
+        """There is something to commit."""
         return bool(
             self._segments
             or self._settled
@@ -96,6 +104,16 @@ class JournalBuffer:
         self._dropped.append(queue_id)
         self._delivered.pop(queue_id, None)
         self._counts.pop(queue_id, None)
+
+    def hold(self) -> None:
+        """Commit nothing until `release`: what gathers until then is to be in one transaction, and others may have
+        their turns meanwhile."""
+        self.held += 1
+
+    def release(self) -> None:
+        """One that held the journal is done."""
+        assert self.held > 0
+        self.held -= 1
 
     def force(self) -> None:
         """Commit even when there is nothing to write: somebody waits for `index` to be durable."""

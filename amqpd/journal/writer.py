@@ -80,7 +80,7 @@ class JournalWriter:
                 await self._work.wait()
             self._work = trio.Event()
             if waiting.cancelled_caught:
-                if self._buffer.deletable:
+                if self._buffer.deletable and not self._buffer.held:
                     await self._commit_next()
                 housekeeping = await self._step()
 

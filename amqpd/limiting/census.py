@@ -14,19 +14,24 @@ Source: rabbit_reader.erl, rabbit_queue_type.erl, rabbit_exchange.erl.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pamqp.exceptions import AMQPNotAllowed, AMQPPreconditionFailed
 
 from amqpd.limiting.keys import MAX_CHANNELS, MAX_CONNECTIONS, MAX_QUEUES, limit_of
-from amqpd.topology.records import ExchangeRecord, Put, QueueRecord
+from amqpd.topology.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
+from amqpd.topology.sizes import arguments_bytes, record_bytes
+from amqpd.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.connection import Connection
     from amqpd.node import Node
 
+# What the arguments of one declaration or binding may take in memory: half of what a frame of the usual size holds,
+# and a thousand times what applications need.
+ARGUMENTS_BYTES_MAX = 64 * 1024
 # RabbitMQ names the node; there is one.
 NODE_NAME = "amqpd"
 
@@ -40,8 +45,11 @@ class Census:
         self.connections_by_user: Counter[str] = Counter()
         self.channels = 0
         self.channels_by_user: Counter[str] = Counter()
+        self.unfinished = Unfinished(node.limits)
         self._declaring: Counter[str] = Counter()
         """new queues on their way to the metadata store, by virtual host"""
+        self._coming_bytes: Counter[str] = Counter()
+        """of all that is on its way there, by virtual host"""
 
     def require_entry(self, user: str, vhost: str) -> None:
         """connection.open of a virtual host that exists. Raises AMQPNotAllowed."""
@@ -115,6 +123,43 @@ class Census:
         node.submit([Put(record, create=True)], done)
         self._declaring[vhost] += 1
 
+    def submit(
+        self, changes: Sequence[Change], resume: Callable[[bool], None], requires: Iterable[Key], owner: str
+    ) -> None:
+        """Submit changes of the connection `owner`, if their virtual host has room for them. Raises
+        AMQPPreconditionFailed, and what `Services.submit` raises."""
+        coming: Counter[str] = Counter()
+        for change in changes:
+            if isinstance(change, Put) and isinstance(change.record, QueueRecord | ExchangeRecord | BindingRecord):
+                coming[change.record.vhost] += self._require_room(change.record, coming[change.record.vhost])
+
+        def done(made: bool) -> None:
+            for vhost, nbytes in coming.items():
+                self._coming_bytes[vhost] -= nbytes
+                if not self._coming_bytes[vhost]:
+                    del self._coming_bytes[vhost]
+            resume(made)
+
+        self._node.services.submit(changes, done if coming else resume, requires, owner)
+        self._coming_bytes.update(coming)
+
+    def _require_room(self, record: QueueRecord | ExchangeRecord | BindingRecord, coming: int) -> int:
+        """What the record takes. Raises AMQPPreconditionFailed when that is too much, alone or with what is there."""
+        arguments = arguments_bytes(record.arguments)
+        if arguments > ARGUMENTS_BYTES_MAX:
+            raise AMQPPreconditionFailed(
+                f"arguments of {described(record)} take {arguments} bytes, more than {ARGUMENTS_BYTES_MAX}"
+            )
+        nbytes, vhost = record_bytes(record), self._node.topology.vhosts.get(record.vhost)
+        limit = self._node.limits.vhost_topology_bytes_max
+        there = 0 if vhost is None else vhost.nbytes + self._coming_bytes[record.vhost]
+        if there + coming + nbytes > limit:
+            raise AMQPPreconditionFailed(
+                f"cannot declare {described(record)}: what queues, exchanges and bindings of the vhost may take "
+                f"({limit} bytes) is reached"
+            )
+        return nbytes
+
     def _queues_in(self, vhost: str, limit: int) -> int:
         """Queues that ended by themselves are gone at once, and their records follow."""
         names = self._node.topology.vhosts[vhost].queues
@@ -133,6 +178,15 @@ class Census:
                 f"cannot declare exchange '{record.name}' in vhost '{record.vhost}': exchange limit of {most} is "
                 "reached"
             )
+
+
+def described(record: QueueRecord | ExchangeRecord | BindingRecord) -> str:
+    """As RabbitMQ's texts name it."""
+    if isinstance(record, BindingRecord):
+        ends = f"exchange '{record.source}' to {record.destination_type} '{record.destination}'"
+        return f"binding from {ends} in vhost '{record.vhost}'"
+    kind = "queue" if isinstance(record, QueueRecord) else "exchange"
+    return f"{kind} '{record.name}' in vhost '{record.vhost}'"
 
 
 def _reached(limit: int | None, count: int) -> bool:

@@ -87,10 +87,10 @@ class Quotas:
             return
         self._looked_ms = now_ms
         for connection in list(self.waiting):
-            if connection.state is State.CLOSED or self._allowed(connection, 1, now_ms):
+            if connection.state in (State.LINGERING, State.CLOSED) or self._allowed(connection, 1, now_ms):
                 # Before it goes on: it may have to wait again, behind the others.
                 del self.waiting[connection]
-                connection.intake.go_on()
+                connection.guard(connection.intake.go_on)
 
     def _allowed(self, connection: Connection, stride: int, now_ms: int) -> int:
         """Messages of so many bytes; as many as fit into a frame of any size when there is no limit."""

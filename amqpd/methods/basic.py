@@ -13,11 +13,13 @@ from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
 from amqpd.audit.recorder import consuming
 from amqpd.consumers import Consumer
 from amqpd.kernel import content_pieces
-from amqpd.methods.names import existing_queue, last_queue
+from amqpd.methods.names import dispatched, existing_queue, last_queue, refuse_crashed
 from amqpd.properties import REPLY_TO
+from amqpd.quarantine import crashed
 from amqpd.queues.arguments import check_consumer, described_queue
 from amqpd.queues.backlog import Piece
 from amqpd.queues.levels import SEQ_MASK
+from amqpd.steps import recovering
 from amqpd.topology.records import Arguments
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def qos(channel: Channel, method: commands.Basic.Qos) -> None:
     else:
         channel.prefetch = method.prefetch_count or 0
         channel.prefetch_shared = 0
-    channel.wake_consumers()
+    channel.prefetch_changed()
     channel.send(commands.Basic.QosOk())
 
 
@@ -70,7 +72,12 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         arguments.get("x-consumer-timeout"),
     )
     channel.consumers[tag] = consumer
-    queue.consume(consumer)
+    try:
+        queue.consume(consumer)
+    except Exception as error:
+        channel.consumers.pop(tag, None)
+        node.quarantine(queue, error)
+        raise crashed(queue.record) from error
     node.dirty[queue] = None
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
@@ -117,6 +124,10 @@ def _exclusive(channel: Channel, queue: Queue, asked: bool) -> bool:
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
     tag = method.consumer_tag or ""
     consumer = channel.consumers.get(tag)
+    if consumer is not None and consumer.queue in channel.node.dirty and consumer.credit() > 0:
+        # What came before the cancel has its effect: the acknowledgements right before it made room.
+        channel.node.dispatch(consumer.queue)
+        consumer = channel.consumers.get(tag)
     if consumer is not None:
         channel.remove_consumer(consumer)
     elif channel.reply_consumer is not None and channel.reply_consumer.tag == tag:
@@ -137,15 +148,20 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
     no_ack = bool(method.no_ack)
     if queue.consumers:
         # What was published before is theirs, as far as they have credit; it may have come in the same tick.
-        queue.dispatch()
+        dispatched(channel, queue)
 
     def answer(piece: Piece | None) -> None:
         if piece is None:
+            refuse_crashed(queue)
             channel.send(commands.Basic.GetEmpty())
             return
         run, low, _, seq, redelivered = piece
         tag = channel.next_tag
         channel.next_tag += 1
+        if not no_ack:
+            channel.unacked.add(tag, 1, seq, queue, None)
+        if channel.traced:
+            node.firehose.delivered(channel, queue, run, low, low + 1, redelivered)
         payload = b"\x00\x3c\x00\x47" + _TAG_REDELIVERED.pack(tag, redelivered) + run.names
         payload += _COUNT.pack(queue.backlog.ready)
         connection.write(_HEAD.pack(1, channel.id, len(payload)) + payload + b"\xce")
@@ -155,8 +171,6 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
                 channel.getting = consuming(connection, "")
             flags = (REDELIVERED if redelivered else 0) | (WITH_ACKED if no_ack else 0)
             book.delivered(seq & SEQ_MASK, 1, flags, channel.getting, channel.id)
-        if not no_ack:
-            channel.unacked.add(tag, 1, seq, queue, None)
 
     _take(queue, no_ack, channel, answer)
 
@@ -165,21 +179,29 @@ def _take(queue: Queue, no_ack: bool, channel: Channel, answer: Callable[[Piece 
     """`answer` is called at once; or later, with the channel suspended until then, when the message
     must be read from disk."""
     answered = False
+    taken: Piece | None = None
     resume: Callable[..., None] | None = None
 
     def take(piece: Piece | None) -> bool:
-        nonlocal answered
+        nonlocal answered, taken
         answered = True
         if channel.closed:
             return False
         if resume is None:
-            answer(piece)
+            taken = piece
         else:
             resume(piece)
         return True
 
-    queue.get(no_ack, take)
-    if not answered:
+    try:
+        queue.get(no_ack, take)
+    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+        channel.node.quarantine(queue, error)
+    if answered:
+        # Not from within the queue: what fails here is this connection's.
+        answer(taken)
+    else:
+        refuse_crashed(queue)
         resume = channel.suspend(answer)
     channel.node.dirty[queue] = None
 
@@ -201,20 +223,18 @@ def reject(channel: Channel, method: commands.Basic.Reject) -> None:
 
 
 def recover(channel: Channel, method: commands.Basic.Recover) -> None:
-    _recover(channel, bool(method.requeue))
-    channel.send(commands.Basic.RecoverOk())
+    _recover(channel, bool(method.requeue), lambda: channel.send(commands.Basic.RecoverOk()))
 
 
 def recover_async(channel: Channel, method: commands.Basic.RecoverAsync) -> None:
-    _recover(channel, bool(method.requeue))
+    _recover(channel, bool(method.requeue), lambda: None)
 
 
-def _recover(channel: Channel, requeue: bool) -> None:
+def _recover(channel: Channel, requeue: bool, done: Callable[[], None]) -> None:
     if not requeue:
         # Redelivery to the very same consumer: RabbitMQ does not have it either.
         raise AMQPNotImplemented("requeue=false")
-    entries, _ = channel.unacked.settle_through(0)
-    channel.requeue(entries)
+    channel.connection.intake.begin(recovering(channel, done))
 
 
 METHODS: Handlers = {

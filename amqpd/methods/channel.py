@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pamqp import commands
-from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed
+from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed, AMQPNotImplemented
 
 from amqpd.channels import Channel
+from amqpd.steps import closing
 from amqpd.wire import read_method
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
     from amqpd.node import Handlers
 
+
+# As many channels as may be open may wait for their close-ok, and so many in any case: a client that fails one, opens
+# another and answers late is let; one that never answers would keep up to 65,535 of them in memory.
+CHANNELS_CLOSING_MIN = 64
 
 _OPEN_ID = b"\x00\x14\x00\x0a"
 
@@ -24,14 +30,13 @@ def open_channel(connection: Connection, number: int, kind: int, payload: bytes)
     if kind != 1 or payload[:4] != _OPEN_ID:
         raise AMQPChannelError("expected 'channel.open'")
     # As RabbitMQ: channel_max bounds how many channels are open, not their numbers, and one that waits for its
-    # close-ok is not open. Counted at the bound only.
-    if len(connection.channels) >= connection.channel_max:
-        count = sum(not channel.closing for channel in connection.channels.values())
-        if count >= connection.channel_max:
-            raise AMQPNotAllowed(
-                f"number of channels opened ({count}) has reached the negotiated channel_max "
-                f"({connection.channel_max})"
-            )
+    # close-ok is not open.
+    limit, closing = connection.channel_max, connection.channels_closing
+    count = len(connection.channels) - closing
+    if count >= limit:
+        raise AMQPNotAllowed(f"number of channels opened ({count}) has reached the negotiated channel_max ({limit})")
+    if closing >= max(limit, CHANNELS_CLOSING_MIN):
+        raise AMQPNotAllowed(f"{closing} channels wait for channel.close-ok")
     read_method(payload)
     connection.node.census.open_channel(connection.user)
     connection.channels[number] = Channel(connection, number)
@@ -44,23 +49,25 @@ def open_again(channel: Channel, method: commands.Channel.Open) -> None:
 
 def close(channel: Channel, method: commands.Channel.Close) -> None:
     channel.node.flush_confirms(channel)
-    channel.release()
-    channel.send(commands.Channel.CloseOk())
-    channel.connection.forget_channel(channel)
+
+    def closed() -> None:
+        channel.send(commands.Channel.CloseOk())
+        channel.connection.forget_channel(channel)
+
+    channel.connection.intake.begin(closing(channel, closed))
 
 
 def close_ok(channel: Channel, method: commands.Channel.CloseOk) -> None:
     """Not asked for: RabbitMQ takes it silently as the end of the channel."""
-    channel.release()
-    channel.connection.forget_channel(channel)
+    connection = channel.connection
+    connection.intake.begin(closing(channel, partial(connection.forget_channel, channel)))
 
 
 def flow(channel: Channel, method: commands.Channel.Flow) -> None:
-    """The client stops or goes on with its deliveries. RabbitMQ refuses to stop (540); the specification has it."""
-    channel.flow_active = bool(method.active)
-    channel.send(commands.Channel.FlowOk(active=channel.flow_active))
-    if channel.flow_active:
-        channel.wake_consumers()
+    """A client cannot stop its deliveries, as in RabbitMQ: it limits them with basic.qos."""
+    if not method.active:
+        raise AMQPNotImplemented("active=false")
+    channel.send(commands.Channel.FlowOk(active=True))
 
 
 def flow_ok(channel: Channel, method: commands.Channel.FlowOk) -> None:

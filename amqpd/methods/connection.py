@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pamqp import commands
-from pamqp.exceptions import AMQPAccessRefused, AMQPChannelError, AMQPNotAllowed, AMQPUnexpectedFrame
+from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed, AMQPUnexpectedFrame
 
 from amqpd.states import State
+from amqpd.steps import checking_consumers
 from amqpd.wire import read_method
 
 if TYPE_CHECKING:
@@ -46,13 +47,14 @@ def connection_method(connection: Connection, handshake: Handshake, kind: int, p
 
 
 def closes(connection: Connection, kind: int, number: int, payload: bytes) -> bool:
-    """After connection.close was sent only its answer counts, or the client's own close that crossed it: whether it
-    is one."""
-    if number != 0 or kind != 1 or payload[:4] not in (_CLOSE_ID, _CLOSE_OK_ID):
+    """After connection.close or its answer was sent: whether this is the client's close-ok. Its own close, which
+    crossed ours or is not the first one, is answered, and the stream stays open, for there may be another
+    (rabbit_reader). Who does not read the answers gets no more of them."""
+    if number != 0 or kind != 1:
         return False
-    if payload[:4] == _CLOSE_ID:
+    if payload[:4] == _CLOSE_ID and not connection.outbox_full:
         connection.send(commands.Connection.CloseOk())
-    return True
+    return payload[:4] == _CLOSE_OK_ID
 
 
 def update_secret(connection: Connection) -> None:
@@ -61,11 +63,9 @@ def update_secret(connection: Connection) -> None:
     access = connection.node.access
     if not access.may_enter(connection.user, connection.vhost):
         raise AMQPNotAllowed(f"access to vhost '{connection.vhost}' refused for user '{connection.user}'")
-    for channel in connection.channels.values():
-        for consumer in list(channel.consumers.values()):
-            try:
-                access.require(connection.user, connection.vhost, "read", "queue", consumer.queue.record.name)
-            except AMQPAccessRefused:
-                channel.remove_consumer(consumer)
-                consumer.cancelled()
-    connection.send(commands.Connection.UpdateSecretOk())
+
+    def checked() -> None:
+        if connection.state is State.RUNNING:
+            connection.send(commands.Connection.UpdateSecretOk())
+
+    connection.intake.begin(checking_consumers(connection, checked))

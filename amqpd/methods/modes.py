@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.acceptance import accept_slowly
 from amqpd.confirms import Confirms
-from amqpd.publishing import accept
+from amqpd.limiting.turns import COPY_WORK
+from amqpd.settling import settle
 from amqpd.transaction import Transaction
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node import Handlers
     from amqpd.queues.queue import Queue
+
+
+# What a publish or a settled stretch of a transaction takes, in the unit of `limiting/turns.py`.
+COMMIT_WORK = 4
+SETTLED_AT_ONCE = 100
 
 
 def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
@@ -34,23 +41,48 @@ def tx_select(channel: Channel, method: commands.Tx.Select) -> None:
     if channel.confirms is not None:
         raise AMQPPreconditionFailed("cannot switch from confirm to tx mode")
     if channel.tx is None:
-        channel.tx = Transaction()
+        channel.tx = Transaction(channel)
     channel.send(commands.Tx.SelectOk())
 
 
 def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
     """Answered when all that was published is on disk, as a confirm would be."""
     transaction = _required(channel)
-    channel.tx = Transaction()
-    complete = True
-    for routed in transaction.publishes:
-        complete &= accept(channel, *routed._replace(queues=tuple(_of_now(channel, routed.queues))))
+    channel.tx = Transaction(channel)
+    steps = channel.node.holds.commit(channel.connection, _work(transaction), _commit(channel, transaction))
+    channel.connection.intake.carry_out(channel, steps, b"\x00\x5a\x00\x14")
+
+
+def _work(transaction: Transaction) -> int:
+    """What its commit will be charged, about."""
+    pieces = len(transaction.publishes) + sum(len(entries) for entries, _ in transaction.settled)
+    return COMMIT_WORK * pieces + COPY_WORK * transaction.copies
+
+
+def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
+    """See `Holds.commit`."""
+    node, complete = channel.node, True
+    transaction.end()
+    for run, queues, route, replies, delay_ms in transaction.publishes:
+        properties = node.properties.read(run.properties)
+        left = tuple(_of_now(channel, queues))
+        # Who waited for a reply may have gone since too: then it is a queue that is not there.
+        replies = tuple(reply for reply in replies if node.replies.is_open(reply))
+        complete &= yield from accept_slowly(channel, run, left, properties, route, replies, delay_ms)
+        node.turns.charge(channel.connection, COMMIT_WORK)
+        yield
     for entries, requeue in transaction.settled:
-        channel.let_go(entries, requeue)
+        for at in range(0, len(entries), SETTLED_AT_ONCE):
+            some = entries[at : at + SETTLED_AT_ONCE]
+            settle(channel, some, requeue)
+            node.turns.charge(channel.connection, COMMIT_WORK * len(some))
+            yield
+    if channel.closed or channel.closing:
+        return
     if not complete:
         # A queue was full; what others took stays, as in RabbitMQ.
         raise AMQPPreconditionFailed("partial tx completion")
-    channel.node.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
+    node.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
 
 
 def _of_now(channel: Channel, queues: Iterable[Queue]) -> Iterator[Queue]:
@@ -63,8 +95,10 @@ def _of_now(channel: Channel, queues: Iterable[Queue]) -> Iterator[Queue]:
 
 
 def tx_rollback(channel: Channel, method: commands.Tx.Rollback) -> None:
-    channel.unacked.restore(_required(channel).settled_entries())
-    channel.tx = Transaction()
+    transaction = _required(channel)
+    channel.unacked.restore(transaction.settled_entries())
+    transaction.end()
+    channel.tx = Transaction(channel)
     channel.send(commands.Tx.RollbackOk())
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed, AMQPResourceLocked
 
-from amqpd.exchanges.values import NestedTooDeep, comparable, erlang_term
+from amqpd.exchanges.values import NestedTooDeep, equivalent, erlang_term
+from amqpd.quarantine import crashed
 from amqpd.topology.records import QueueRecord
 
 if TYPE_CHECKING:
@@ -45,13 +46,26 @@ def last_queue(channel: Channel, name: str | None) -> str:
 
 
 def existing_queue(channel: Channel, name: str) -> Queue:
-    """The queue, which this connection may use. Raises AMQPNotFound, AMQPResourceLocked."""
+    """The queue, which this connection may use and which is in service. Raises AMQPNotFound, AMQPResourceLocked."""
     vhost = channel.connection.vhost
     queue = channel.node.queues.get((vhost, name))
     if queue is None:
         raise AMQPNotFound(f"no queue '{name}' in vhost '{vhost}'")
     refuse_locked(channel, queue.record)
+    refuse_crashed(queue)
     return queue
+
+
+def refuse_crashed(queue: Queue) -> None:
+    """Raises AMQPNotFound for one that is out of service (`amqpd/quarantine.py`)."""
+    if queue.quarantined:
+        raise crashed(queue.record)
+
+
+def dispatched(channel: Channel, queue: Queue) -> None:
+    """Dispatch it, before somebody looks at it. Raises AMQPNotFound when that takes it out of service."""
+    channel.node.dispatch(queue)
+    refuse_crashed(queue)
 
 
 def refuse_locked(channel: Channel, record: QueueRecord) -> None:
@@ -85,7 +99,7 @@ def require_equal_arguments(resource: str, names: tuple[str, ...], received: Any
         if name not in received and name not in current:
             continue
         if name in received and name in current:
-            if comparable(received[name]) == comparable(current[name]):
+            if equivalent(received[name]) == equivalent(current[name]):
                 continue
             # Where both are there RabbitMQ shows no types: '1' and 1 look alike.
             words = f"received '{_term(received[name])[1]}' but current is '{_term(current[name])[1]}'"

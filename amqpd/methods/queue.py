@@ -9,9 +9,11 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPNotImplemented
 
 from amqpd.methods.bindings import bind_to, unbind_from
 from amqpd.methods.names import (
+    dispatched,
     existing_queue,
     last_queue,
     locked,
+    refuse_crashed,
     refuse_locked,
     refuse_reserved,
     require_equal,
@@ -19,6 +21,7 @@ from amqpd.methods.names import (
     strip,
 )
 from amqpd.properties import REPLY_TO
+from amqpd.quarantine import crashed
 from amqpd.queues.arguments import (
     DECLARE_ARGUMENTS,
     check_dead_letter_exchange,
@@ -76,6 +79,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     existing = node.queues.get((connection.vhost, name))
     if existing is not None:
         _require_equivalent(record, existing.record)
+        refuse_crashed(existing)
         _declared(channel, method, existing)
         return
     _check_new(channel, record)
@@ -129,7 +133,7 @@ def _declare_replies(channel: Channel, method: commands.Queue.Declare, name: str
 def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) -> None:
     channel.last_queue = queue.record.name
     queue.used()
-    queue.dispatch()
+    dispatched(channel, queue)
     if not method.nowait:
         channel.connection.write(
             declare_ok_frame(channel.id, queue.record.name, queue.backlog.ready, len(queue.consumers))
@@ -178,8 +182,12 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     name = last_queue(channel, method.queue)
     channel.node.access.require(connection.user, connection.vhost, "read", "queue", name)
     queue = existing_queue(channel, name)
-    queue.dispatch()
-    count = queue.purge()
+    dispatched(channel, queue)
+    try:
+        count = queue.purge()
+    except Exception as error:
+        channel.node.quarantine(queue, error)
+        raise crashed(queue.record) from error
     channel.node.acts.purged(connection, name, count)
     if not method.nowait:
         channel.send(commands.Queue.PurgeOk(message_count=count))
@@ -199,7 +207,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
         deleted(0)  # deleting what is not there succeeds, in RabbitMQ since 3.2
         return
     refuse_locked(channel, queue.record)
-    queue.dispatch()
+    node.dispatch(queue)  # one that is out of service, or goes out of it now, can be deleted
     if queue.settings.quorum:
         _refuse_conditions(method, queue.record)
 

@@ -23,9 +23,16 @@ class Subscriber(Protocol):
     exclusive: bool
     priority: int
     unacked: int
+    parked: bool
+    """found without credit, and not looked at until it may have some; only `Turns` sets it"""
 
     def credit(self) -> int:
         """How many messages it takes now; 0 while its prefetch is used up or its connection is full."""
+        ...
+
+    def wait_for_credit(self) -> None:
+        """It was found without credit: when it may have some, it asks for `Turns.restore` and a dispatch of the
+        queue."""
         ...
 
     def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:

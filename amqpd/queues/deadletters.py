@@ -3,7 +3,8 @@
 What comes in: a run, where and why its messages died. What goes out: the run to publish, and the deaths.
 Rules: 1. One entry in `x-death` for each queue and reason, the newest first: the count rises, everything else stays
 what it was the first time. 2. Deaths count only if a broker wrote them: what a client publishes under these names is
-replaced. 3. The expiration goes into the entry, or the message would expire again.
+replaced. RabbitMQ until 4.0 counted on from what a client published again, and so does a broker that says that it is
+such a one (the setting `server_version`). 3. The expiration goes into the entry, or the message would expire again.
 Not here: where it is routed to (`amqpd/dead_lettering.py`), when a message dies (`queue.py`).
 
 Source: https://www.rabbitmq.com/docs/dlx; RabbitMQ 4, deps/rabbit/src/mc_amqpl.erl and rabbit_dead_letter.erl.
@@ -11,7 +12,8 @@ Source: https://www.rabbitmq.com/docs/dlx; RabbitMQ 4, deps/rabbit/src/mc_amqpl.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from amqpd.fieldwriter import Encoded
@@ -27,6 +29,24 @@ REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "de
 DEAD_LETTER = 1
 
 
+# A header frame holds all of it, and no client takes one larger than it said, 128 kB mostly; and each queue that a
+# message dies in reads and writes it. RabbitMQ has no bound, and its clients break off.
+DEATHS_BYTES_MAX = 64 * 1024
+# Of the routing keys that a message with CC died with.
+KEYS_BYTES_MAX = 4 * 1024
+# What an entry takes beside its texts, and a routing key beside its letters.
+DEATH_BYTES, KEY_BYTES = 96, 5
+# A count that a client wrote and that has no next one in 64 bits begins anew.
+COUNT_MAX = (1 << 63) - 1
+# What a broker writes into an entry.
+_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("original-expiration", "reason", "queue", "exchange"), str),
+    "count": int,
+    "time": datetime,
+    "routing-keys": list,
+}
+
+
 class DeadLetter(NamedTuple):
     """`routing_keys` are those to route by: the address, and CC's if it still has any. `deaths` are (queue, reason),
     newest first."""
@@ -37,14 +57,25 @@ class DeadLetter(NamedTuple):
 
 
 def dead_letter(
-    run: Run, properties: Properties, queue: str, reason: str, settings: QueueSettings, now_ms: int
-) -> DeadLetter:
-    """All messages of the run, dead in `queue`, whose settings name a dead letter exchange."""
+    run: Run,
+    properties: Properties,
+    queue: str,
+    reason: str,
+    settings: QueueSettings,
+    now_ms: int,
+    published_deaths: bool = False,
+) -> DeadLetter | None:
+    """All messages of the run, dead in `queue`, whose settings name a dead letter exchange. None when what is to be
+    said of their deaths has no room any more: they have died in hundreds of queues. `published_deaths`: those that
+    a client published count."""
     headers = properties.headers or {}
     exchange, routing_key = run_names(run)
     keys = [routing_key, *_carbon_copies(headers)]
-    known = headers.get("x-death") if mark_of(run) == DEAD_LETTER else None
-    deaths: list[dict[str, Any]] = [dict(death) for death in known] if isinstance(known, Sequence) else []
+    ours = mark_of(run) == DEAD_LETTER
+    known = headers.get("x-death") if ours or published_deaths else None
+    deaths: list[dict[str, Any]] = []
+    if isinstance(known, list):
+        deaths = [dict(death) for death in known] if ours else _published(known)
     entry = next((death for death in deaths if death["queue"] == queue and death["reason"] == reason), None)
     if entry is not None:
         deaths.remove(entry)
@@ -58,9 +89,11 @@ def dead_letter(
             "queue": queue,
             "time": Encoded(b"T" + (now_ms // 1000).to_bytes(8, "big")),
             "exchange": exchange,
-            "routing-keys": keys,
+            "routing-keys": _as_many_as_fit(keys),
         }
     deaths.insert(0, entry)
+    if not _shortened(deaths):
+        return None
     first = {} if known is not None else _death("first", queue, reason, exchange)
     new_headers = {"x-death": deaths, **first, **_death("last", queue, reason, exchange)}
     without: tuple[str, ...] = ()
@@ -72,13 +105,69 @@ def dead_letter(
     return DeadLetter(letter, keys, [(death["queue"], death["reason"]) for death in deaths])
 
 
-def is_cycle(queue: str, deaths: list[tuple[str, str]]) -> bool:
-    """The message has died in this queue before, and came back without anybody having rejected it on the way: it
-    would go on for ever."""
-    for index, (name, _) in enumerate(deaths):
-        if name == queue:
-            return all(reason != REJECTED for _, reason in deaths[: index + 1])
-    return False
+def _published(known: list[Any]) -> list[dict[str, Any]]:
+    """The entries of an x-death that a client wrote, who may have written anything: the first one of each queue and
+    reason, and of it what a broker writes. Others may be added: they take no more than half of what there is room
+    for."""
+    deaths: dict[tuple[str, str], dict[str, Any]] = {}
+    nbytes = 0
+    for each in known:
+        if not isinstance(each, Mapping):
+            continue
+        entry = {name: each[name] for name, kind in _FIELDS.items() if isinstance(each.get(name), kind)}
+        keys, count = entry.get("routing-keys"), entry.get("count")
+        if "queue" not in entry or "reason" not in entry:
+            continue
+        if keys is not None:
+            entry["routing-keys"] = _as_many_as_fit([key for key in keys if isinstance(key, str)])
+        if count is None or isinstance(count, bool) or not 0 < count < COUNT_MAX:
+            entry["count"] = 1
+        nbytes += _size(entry)
+        if nbytes > DEATHS_BYTES_MAX // 2:
+            break
+        deaths.setdefault((entry["queue"], entry["reason"]), entry)
+    return list(deaths.values())
+
+
+def _as_many_as_fit(keys: list[str]) -> list[str]:
+    """The first one, and others up to KEYS_BYTES_MAX."""
+    if len(keys) <= 1:
+        return keys
+    nbytes = 0
+    for at, key in enumerate(keys):
+        nbytes += KEY_BYTES + len(key)
+        if nbytes > KEYS_BYTES_MAX and at:
+            return keys[:at]
+    return keys
+
+
+def _shortened(deaths: list[dict[str, Any]]) -> bool:
+    """Whether the deaths have room: if not, those before the last one keep only the first of their routing keys."""
+    nbytes = sum(map(_size, deaths))
+    if nbytes <= DEATHS_BYTES_MAX:
+        return True
+    for death in deaths[1:]:
+        keys = death.get("routing-keys")
+        if isinstance(keys, list):
+            death["routing-keys"] = keys[:1]
+    return sum(map(_size, deaths)) <= DEATHS_BYTES_MAX
+
+
+def _size(death: dict[str, Any]) -> int:
+    keys = death.get("routing-keys")
+    texts = sum(KEY_BYTES + len(key) for key in keys if isinstance(key, str)) if isinstance(keys, list) else 0
+    return DEATH_BYTES + texts + sum(len(value) for value in death.values() if isinstance(value, str))
+
+
+def cycle_of(deaths: list[tuple[str, str]]) -> set[str]:
+    """The queues in which the message has died before, and came back without anybody having rejected it on the way:
+    it would go on for ever."""
+    found: set[str] = set()
+    for queue, reason in deaths:
+        if reason == REJECTED:
+            break
+        found.add(queue)
+    return found
 
 
 def _death(which: str, queue: str, reason: str, exchange: str) -> dict[str, str]:

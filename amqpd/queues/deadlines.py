@@ -104,8 +104,11 @@ class Deadlines:
         packed = array("q")
         for first, last in self.overdue + self.doomed:
             packed.extend((0, first, last))
-        for index in range(self._walked, len(self._at)):
-            packed.extend((self._at[index], self._first[index], self._last[index]))
+        walked, count = self._walked, len(self)
+        triples = array("q", bytes(3 * 8 * count))
+        triples[0::3], triples[1::3] = self._at[walked:], self._first[walked:]
+        triples[2::3] = self._last[walked:]
+        packed += triples
         if sys.byteorder == "big":
             packed.byteswap()
         return packed.tobytes()

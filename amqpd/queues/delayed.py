@@ -20,6 +20,9 @@ from amqpd.queues.host import QueueHost
 from amqpd.queues.queue import Queue
 from amqpd.topology.records import QueueRecord
 
+# What it takes to publish a run again, in the unit of `limiting/turns.py`, without routing and copies.
+RELEASE_WORK = 10
+
 Release = Callable[[str, Run], object]
 """publishes the run anew in the virtual host"""
 
@@ -45,9 +48,7 @@ class DelayedMessages(Queue):
     def dispatch(self) -> None:
         backlog, falling = self.backlog, self._falling
         assert isinstance(backlog, Backlog)
-        while (
-            self.host.letters_left > 0 and (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms
-        ):
+        while self.host.work_left > 0 and (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms:
             # In the order of their times, also after a pause.
             gone = backlog.expire(due_ms, self._fall_due, lambda first, last: falling.append((first, last)), RELEASED)
             self.facts.expired += gone
@@ -59,8 +60,8 @@ class DelayedMessages(Queue):
             self.facts.expired += count
             if stopped <= last:
                 falling[0] = stopped, last
-                if self.host.letters_left <= 0:
-                    self.host.wake(self, self.host.now_ms)
+                if self.host.work_left <= 0:
+                    self.host.again(self)
                 break
             falling.popleft()
         due_ms = self.backlog.next_due_ms
@@ -68,9 +69,9 @@ class DelayedMessages(Queue):
             self.host.wake(self, due_ms)
 
     def _fall_due(self, run: Run, low: int, high: int) -> int:
-        if self.host.letters_left <= 0:
+        if self.host.work_left <= 0:
             return 0
-        self.host.letters_left -= 1
+        self.host.work_left -= RELEASE_WORK
         self._release(self.record.vhost, run.part(low, high))
         return high - low
 

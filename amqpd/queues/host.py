@@ -7,6 +7,7 @@ Not here: what the node does then (`amqpd/node.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amqpd.journal.buffer import JournalBuffer
@@ -20,12 +21,20 @@ class QueueHost(Protocol):
     journal: JournalBuffer
     now_ms: int
     """milliseconds since the epoch; never goes back within a run"""
-    letters_left: int
-    """no more dead letters or delayed messages in this tick once it is 0 or less: who has more asks to be woken at
-    once"""
+    work_left: int
+    """what queues may still do in this tick, in the unit of `limiting/turns.py`: whoever does work for each message
+    charges it here, and stops once it is 0 or less, to be looked at `again` in the next tick"""
 
     def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
         """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on."""
+        ...
+
+    def again(self, queue: Queue) -> None:
+        """Dispatch the queue in the next tick: it has more to do than there was room for."""
+        ...
+
+    def later(self, steps: Iterator[None]) -> None:
+        """Carry out these steps, in order: the first of them now, the others as ticks have room for them."""
         ...
 
     def wake(self, queue: Queue, at_ms: int) -> None:

@@ -141,15 +141,21 @@ class Levels:
         for level in self.lanes():
             level.drop()
 
-    def shrink(self, bytes_max: int) -> None:
+    @property
+    def shrinking(self) -> bool:
+        """See `Segments`."""
+        return any(level.shrinking for level in self.lanes())
+
+    def shrink(self, bytes_max: int) -> int:
         """The lowest priority leaves memory first: it is delivered last."""
-        left = self.memory_bytes
+        left, work = self.memory_bytes, 0
         for _, level in reversed(self._order):
             if left <= bytes_max:
-                return
+                break
             before = level.memory_bytes
-            level.shrink(max(0, before - (left - bytes_max)))
+            work += level.shrink(max(0, before - (left - bytes_max)))
             left -= before - level.memory_bytes
+        return work
 
     @property
     def ready(self) -> int:

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
 # 10 years, RabbitMQ's bound on all times: a later deadline is none that anybody waits for.
 TTL_MS_MAX = 315_360_000_000
-# So many pieces die in one dispatch, some ten milliseconds of work; the others follow in the next: a policy may make
-# millions of messages too many at once, and the other queues must not wait for that.
-PIECES_MAX = 2_000
+# What the death of a piece takes, in the unit of `limiting/turns.py`: a policy may make millions too many at once.
+PIECE_WORK = 5
+# Of one stretch that dies so many messages are taken at a time: their bodies may be in as many places.
+MESSAGES_MAX = 200
 # What the audit log calls it, without a dead letter exchange and with one.
 _ALONE = {EXPIRED: EXPIRED_ALONE, REJECTED: REJECTED_ALONE, DELIVERY_LIMIT: OVER_DELIVERY_LIMIT}
 _DEAD = {EXPIRED: DEAD_EXPIRED, REJECTED: DEAD_REJECTED, DELIVERY_LIMIT: DEAD_DELIVERY_LIMIT}
@@ -58,10 +59,14 @@ class Mortality:
         self._dying_count = 0
         self._burying = False
         """letters are on their way: one that comes back here must not find the queue half done"""
+        self._refused = False
+        """the last letter was not taken"""
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
         self.moulds: dict[str, Mould] = {}
         """the last dead letter for each reason"""
+        self.told_lost_s = 0
+        """second in which it was last said that a dead letter was lost"""
         self._counted_below = 0
         """messages that came back before the last restart have smaller numbers"""
         self.used_ms = queue.host.now_ms
@@ -134,10 +139,12 @@ class Mortality:
         due_ms = self._queue.backlog.next_due_ms
         if due_ms is not None and due_ms <= now_ms and not self._burying:
             lost = self._queue.settings.dead_letter_exchange is None
-            self._burying = True
             bury, cause = (None, EXPIRED_ALONE) if lost else (self._bury_expired, DEAD_EXPIRED)
-            gone = self._queue.backlog.expire(now_ms, bury, self._doomed, cause)
-            self._burying = False
+            self._burying = True
+            try:
+                gone = self._queue.backlog.expire(now_ms, bury, self._doomed, cause)
+            finally:
+                self._burying = False
             self._queue.facts.expired += gone
             self.prune()
 
@@ -168,26 +175,43 @@ class Mortality:
     def room(self, run: Run) -> int:
         """How many of the run's messages may come in now: what the limits leave, and what waiting consumers would
         take at once."""
+        queue = self._queue
+        if not queue.refuses:
+            return run.count
+        if self._left(run.body_size) < run.count and queue.consumers and not self._burying:
+            queue.dispatch()
+        left = self._left(run.body_size)
+        if left < run.count and not queue.backlog.ready and queue.settings.max_length != 0:
+            left += queue.consumers.credit(run.count - left)
+        return max(0, min(run.count, left))
+
+    def capacity(self, run: Run) -> int:
+        """As `room`, but the queue is not dispatched: a dead letter or a delayed message comes while another queue
+        is, and a chain of queues that dispatch each other has no bound (RecursionError). What consumers could take
+        counts as taken."""
         queue, settings, count = self._queue, self._queue.settings, run.count
         if not queue.refuses:
             return count
-        if self._left(run.body_size) < count and queue.consumers and not self._burying:
-            queue.dispatch()
         left = self._left(run.body_size)
-        if left < count and not queue.backlog.ready and settings.max_length != 0:
-            left += sum(consumer.credit() for group in queue.consumers.served for consumer in group)
+        if left < count and settings.max_length != 0 and queue.consumers:
+            ready = queue.backlog.ready
+            credit = queue.consumers.credit(count + ready)
+            left = self._left(run.body_size, min(credit, ready)) + max(0, credit - ready)
         return max(0, min(count, left))
 
-    def _left(self, body_size: int) -> int:
+    def _left(self, body_size: int, going: int = 0) -> int:
+        """What the limits leave for messages of this size; `going` of those that are ready do not count any more."""
         backlog, settings = self._queue.backlog, self._queue.settings
         left = 1 << 62
         if settings.max_length is not None:
-            left = settings.max_length - backlog.ready
+            left = settings.max_length - backlog.ready + going
             if settings.at_least_once:
                 # As in RabbitMQ: dead letters that nobody takes must not pile up without a bound.
                 left -= self._dying_count
         if settings.max_length_bytes is not None and body_size:
-            left = min(left, (settings.max_length_bytes - backlog.ready_bytes) // body_size)
+            # Of what goes, the sizes are not known: it counts when all goes.
+            ready_bytes = 0 if going and going == backlog.ready else backlog.ready_bytes
+            left = min(left, (settings.max_length_bytes - ready_bytes) // body_size)
         return left
 
     def turn_away(self, run: Run) -> None:
@@ -200,9 +224,8 @@ class Mortality:
         """Drop from the head until the limits hold."""
         queue, backlog, settings = self._queue, self._queue.backlog, self._queue.settings
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
-        for _ in range(PIECES_MAX):
-            if queue.host.letters_left <= 0:
-                break
+        while queue.host.work_left > 0:
+            queue.host.work_left -= PIECE_WORK
             if length_max is not None and backlog.ready > length_max:
                 piece = backlog.take(backlog.ready - length_max)
             elif bytes_max is not None and backlog.ready_bytes > bytes_max:
@@ -218,7 +241,7 @@ class Mortality:
                 cause = DEAD_DROPPED
             self.forget(seq, seq + high - low - 1)
             queue.facts.dropped += backlog.settle(seq, seq + high - low - 1, cause)
-        queue.host.wake(queue, queue.host.now_ms)
+        queue.host.again(queue)
 
     # Rejected and returned
 
@@ -303,26 +326,31 @@ class Mortality:
         if self._burying:
             return
         self._burying = True
-        left = PIECES_MAX
-        while self.dying and left > 0:
-            done = self._bury_next(left)
-            if not done:
-                if self._queue.host.letters_left <= 0:
-                    self._queue.host.wake(self._queue, now_ms)
-                elif all(lane.wanted is None for lane in self._queue.backlog.lanes()):
-                    self._queue.host.wake(self._queue, now_ms + RETRY_MS)
-                break
-            left -= done
-        else:
-            if self.dying:
-                self._queue.host.wake(self._queue, now_ms)
-        self._burying = False
+        try:
+            self._bury_some(now_ms)
+        finally:
+            self._burying = False
 
-    def _bury_next(self, messages_max: int) -> int:
-        """Of the first that are dying, at most so many messages. How many it were; 0 when they have to wait."""
+    def _bury_some(self, now_ms: int) -> None:
+        host = self._queue.host
+        while self.dying and host.work_left > 0:
+            host.work_left -= PIECE_WORK
+            self._refused = False
+            if not self._bury_next():
+                # Who was refused waits also when the try used up the budget: it would be tried in each tick.
+                tried = self._refused or host.work_left > 0
+                if tried and all(lane.wanted is None for lane in self._queue.backlog.lanes()):
+                    host.wake(self._queue, now_ms + RETRY_MS)
+                    return
+                break
+        if self.dying and host.work_left <= 0:
+            host.again(self._queue)
+
+    def _bury_next(self) -> int:
+        """Of the first that are dying, at most MESSAGES_MAX. How many it were; 0 when they have to wait."""
         queue = self._queue
         first, last, reason = self.dying.popleft()
-        end = min(last, first + messages_max - 1)
+        end = min(last, first + MESSAGES_MAX - 1)
         bury = self._bury(reason)
         if bury is None:
             count, stopped = queue.backlog.settle(first, end, _ALONE[reason]), end + 1
@@ -345,14 +373,17 @@ class Mortality:
 
     def _bury_expired(self, run: Run, low: int, high: int) -> int:
         """At once, without its having been among the dying."""
+        if self._queue.host.work_left <= 0:
+            return 0
         buried = self._queue.host.bury(self._queue, run, low, high, EXPIRED)
         self._queue.facts.dead_lettered += buried
         return buried
 
     def _bury_as(self, reason: str, run: Run, low: int, high: int) -> int:
-        if self._queue.host.letters_left <= 0:
+        if self._queue.host.work_left <= 0:
             return 0
         buried = self._queue.host.bury(self._queue, run, low, high, reason)
+        self._refused = buried < high - low
         self._queue.facts.dead_lettered += buried
         self._dying_count -= buried
         return buried

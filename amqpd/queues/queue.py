@@ -13,7 +13,7 @@ declaration and its arguments (`arguments.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,11 @@ EXACT_TURNS_MESSAGES = 64
 # Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
 READ_AHEAD_SEGMENTS = 3
 
+# What a delivery takes, in the unit of `limiting/turns.py`, beside its messages.
+PIECE_WORK, MESSAGES_A_WORK = 4, 4
+# A consumer that is found without credit.
+PARK_WORK = 2
+
 Getter = Callable[[Piece | None], bool]
 """takes one message, or None for an empty queue; False when nobody is there any more to take it"""
 
@@ -71,6 +76,9 @@ class Queue:
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         self.getters: deque[tuple[bool, Getter]] = deque()
         self.deleted = False
+        self.stopped = False
+        """deleted or out of service: it is not dispatched any more, and takes and gives back nothing"""
+        self.quarantined: str | None = None  # why it is out of service (`amqpd/quarantine.py`)
         self.refuses = False
         """over a limit it does not take a publish, instead of letting older messages go"""
         self.mortality = Mortality(self)
@@ -130,22 +138,29 @@ class Queue:
 
     def delete(self) -> None:
         """The queue left the topology: its consumers are told, its messages are gone."""
-        self.deleted = True
+        self.deleted = self.stopped = True
         self.backlog.drop()
         while self.getters:
             self.getters.popleft()[1](None)
-        for consumer in self.consumers.clear():
-            consumer.cancelled()
+        self.host.later(cancelling(self.consumers.clear()))
 
     # Messages in
 
     def room(self, run: Run) -> int:
-        """How many of the run's messages may come in now."""
-        return self.mortality.room(run)
+        """How many of the run's messages may come in now, after the queue was dispatched if that helps. For
+        publishers: not while another queue is being dispatched."""
+        return 0 if self.stopped else self.mortality.room(run)
+
+    def capacity(self, run: Run) -> int:
+        """As `room`, without a dispatch: how many may come in if waiting consumers take what they can."""
+        return 0 if self.stopped else self.mortality.capacity(run)
 
     def turn_away(self, run: Run) -> None:
         """The run was not taken: there was no `room`."""
-        self.mortality.turn_away(run)
+        if self.stopped:
+            self.facts.refused += run.count
+        else:
+            self.mortality.turn_away(run)
 
     def publish(self, run: Run, properties: Properties) -> bool:
         """Accept the run; True when its confirm must wait for the journal."""
@@ -183,18 +198,18 @@ class Queue:
         self._settle(first, last, ACKED)
 
     def _settle(self, first: int, last: int, cause: int) -> None:
-        if not self.deleted:
+        if not self.stopped:
             if self.mortality.counts:
                 self.mortality.forget(first, last)
             self.facts.acked += self.backlog.settle(first, last, cause)
 
     def reject(self, first: int, last: int) -> None:
         """Not to be requeued: dead-lettered, if the queue has somewhere to."""
-        if not self.deleted:
+        if not self.stopped:
             self.mortality.reject(first, last)
 
     def requeue(self, first: int, last: int) -> None:
-        if not self.deleted:
+        if not self.stopped:
             if self.recorded_share and (book := self.book_of(first)) is not None:
                 book.requeued(first & SEQ_MASK, last & SEQ_MASK)
             self.mortality.come_back(first, last)
@@ -210,7 +225,8 @@ class Queue:
     @property
     def exclusive_consumer(self) -> bool:
         # Such a one is alone.
-        return len(self.consumers) == 1 and next(iter(self.consumers)).exclusive
+        sole = self.consumers.sole
+        return sole is not None and sole.exclusive
 
     def consume(self, consumer: Subscriber) -> None:
         self.consumers.add(consumer)
@@ -247,11 +263,8 @@ class Queue:
         waiting = False
         if backlog.ready and self.consumers.gives_way:
             self.consumers.hand_over()
-        if backlog.ready:
-            for group in self.consumers.served:
-                waiting = self._serve(group)
-                if not waiting:
-                    break
+        if backlog.ready and self.consumers.count:
+            waiting = self._serve()
         if mortal:
             mortality.after()
         backlog.mark_delivered(self.consumers.count > 0)
@@ -292,24 +305,30 @@ class Queue:
             facts.waits(False, now_ms)
         return True
 
-    def _serve(self, group: deque[Subscriber]) -> bool:
-        """Give to these consumers in turn; True when something is left and none of them has credit."""
-        backlog, counts = self.backlog, self.mortality.counts
-        without = 0
-        while backlog.ready and without < len(group):
-            consumer = group[0]
+    def _serve(self) -> bool:
+        """Give to the consumers in turn; True when something is left and none of them has credit."""
+        backlog, counts, host, consumers = self.backlog, self.mortality.counts, self.host, self.consumers
+        while backlog.ready:
+            if host.work_left <= 0:
+                host.again(self)
+                return False
+            group = consumers.next_group
+            if group is None:
+                return consumers.served
+            rotation = group.rotation
+            consumer, alone = next(iter(rotation)), len(rotation) == 1
             credit = consumer.credit()
             if credit <= 0:
-                without += 1
-                group.rotate(-1)
+                host.work_left -= PARK_WORK
+                consumers.park(group, consumer)
                 continue
-            piece = self._take(credit if len(group) == 1 else min(credit, self._portion(len(group))))
+            piece = self._take(credit if alone else min(credit, self._portion(len(rotation))))
             if piece is None:
                 return False
-            without = 0
-            if len(group) > 1:
-                group.rotate(-1)
+            if not alone:
+                rotation.move_to_end(consumer)
             run, low, high, seq, redelivered = piece
+            host.work_left -= PIECE_WORK + (high - low) // MESSAGES_A_WORK
             consumer.deliver(run, low, high, seq, redelivered)
             if self.recorded_share and (book := self.book_of(seq)) is not None:
                 consumer.record(book, seq & SEQ_MASK, high - low, redelivered)
@@ -317,7 +336,7 @@ class Queue:
                 if counts:
                     self.mortality.forget(seq, seq + high - low - 1)
                 self.facts.acked += backlog.settle(seq, seq + high - low - 1, AUTO_ACKED)
-        return bool(backlog.ready)
+        return False
 
     def _portion(self, count: int) -> int:
         return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (EXACT_TURNS_MESSAGES * count)))
@@ -370,3 +389,10 @@ class Queue:
                 if found is not None:
                     return lane, *found
         return None
+
+
+def cancelling(consumers: Iterator[Subscriber]) -> Iterator[None]:
+    """Tell each of them that its queue is gone."""
+    for consumer in consumers:
+        consumer.cancelled()
+        yield

@@ -3,18 +3,18 @@
 What comes in: stretches of sequence numbers. What goes out: the next one to serve; which of some messages are among
 them.
 Rules: 1. A stretch lies inside one segment. 2. They are served in the order of their numbers, or, with `fifo`, in the
-order in which they came back. 3. Serving one, and adding one behind the others, costs nothing that grows with their
-number.
+order in which they came back. 3. No step costs what grows with the number of stretches: clients choose in which order
+messages come back.
 Not here: messages that were never delivered (`backlog.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Iterator
 
-# So many that were served are cut off together.
-SERVED_MAX = 256
+from amqpd.queues.sorted_keys import SortedKeys
 
 Stretch = tuple[int, int]
 """first and last sequence number"""
@@ -22,68 +22,109 @@ Stretch = tuple[int, int]
 
 class Returned:
     def __init__(self, fifo: bool = False) -> None:
-        self._fifo = fifo
-        self._stretches: list[Stretch] = []
-        self._start = 0
-        """those before it are served"""
+        self._firsts = SortedKeys()
+        self._lasts: dict[int, int] = {}
+        """of each stretch, by its first number"""
+        self._arrivals: Arrivals | None = Arrivals() if fifo else None
 
     def __bool__(self) -> bool:
-        return self._start < len(self._stretches)
+        return bool(self._lasts)
 
     def __iter__(self) -> Iterator[Stretch]:
         """In the order in which they are served."""
-        return iter(self._stretches[self._start :])
+        for first in self._firsts if self._arrivals is None else self._arrivals:
+            yield first, self._lasts[first]
 
     @property
     def first(self) -> Stretch:
         """To be served next."""
-        return self._stretches[self._start]
+        first = self._firsts.first if self._arrivals is None else self._arrivals.first
+        return first, self._lasts[first]
 
     def lowest(self) -> int:
         """The smallest number among them."""
-        return min(self)[0] if self._fifo else self.first[0]
+        return self._firsts.first
 
     def serve(self, count: int) -> None:
         """The first `count` messages of the first stretch are not here any more."""
-        first, last = self._stretches[self._start]
-        if first + count <= last:
-            self._stretches[self._start] = (first + count, last)
-            return
-        self._start += 1
-        if self._start > SERVED_MAX and self._start * 2 > len(self._stretches):
-            del self._stretches[: self._start]
-            self._start = 0
+        first, last = self.first
+        self.cut(first, min(first + count - 1, last))
 
     def add(self, first: int, last: int) -> None:
-        stretches = self._stretches
-        if self._fifo or not stretches or stretches[-1][0] < first:
-            stretches.append((first, last))
-        else:
-            insort(stretches, (first, last), lo=self._start)
+        self._firsts.add(first)
+        self._lasts[first] = last
+        if self._arrivals is not None:
+            self._arrivals.add(first)
 
     def clear(self) -> None:
-        self._stretches, self._start = [], 0
+        self._firsts = SortedKeys()
+        self._lasts = {}
+        if self._arrivals is not None:
+            self._arrivals = Arrivals()
 
     def within(self, first: int, last: int) -> list[Stretch]:
         """Those of the messages first..last that are here, ascending."""
-        stretches, start = self._stretches, self._start
-        if self._fifo:
-            return sorted((max(first, low), min(last, high)) for low, high in self if low <= last and high >= first)
+        if not self._lasts:
+            return []
         found: list[Stretch] = []
-        index = max(start, bisect_left(stretches, (first, 0), lo=start) - 1)
-        while index < len(stretches) and stretches[index][0] <= last:
-            low, high = max(first, stretches[index][0]), min(last, stretches[index][1])
-            if low <= high:
-                found.append((low, high))
-            index += 1
+        before = self._firsts.at_or_below(first - 1)
+        if before is not None and self._lasts[before] >= first:
+            found.append((first, min(last, self._lasts[before])))
+        for low in self._firsts.between(first, last):
+            found.append((low, min(last, self._lasts[low])))
         return found
 
     def cut(self, first: int, last: int) -> None:
         """Take out first..last, which lie in one stretch."""
-        stretches, start = self._stretches, self._start
-        if self._fifo:
-            index = next(i for i in range(start, len(stretches)) if stretches[i][0] <= first <= stretches[i][1])
+        low = self._firsts.at_or_below(first)
+        assert low is not None
+        high = self._lasts[low]
+        rest: list[int] = []
+        if low < first:
+            self._lasts[low] = first - 1
+            rest.append(low)
         else:
-            index = bisect_left(stretches, (first + 1, 0), lo=start) - 1
-        low, high = stretches[index]
-        stretches[index : index + 1] = [part for part in ((low, first - 1), (last + 1, high)) if part[0] <= part[1]]
+            self._firsts.remove(low)
+            del self._lasts[low]
+        if last < high:
+            self._firsts.add(last + 1)
+            self._lasts[last + 1] = high
+            rest.append(last + 1)
+        if self._arrivals is not None:
+            self._arrivals.replace(low, rest)
+
+
+class Arrivals:
+    """The first numbers of stretches in the order in which those came back; the parts of one stay at its place."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._places: dict[int, int] = {}
+        """by the first number"""
+        # Ordered dictionaries find their first entry at once also when many before it are gone; others do not.
+        self._order: OrderedDict[int, list[int]] = OrderedDict()
+        """the first numbers at each place, ascending"""
+
+    def __iter__(self) -> Iterator[int]:
+        for firsts in self._order.values():
+            yield from firsts
+
+    @property
+    def first(self) -> int:
+        return self._order[next(iter(self._order))][0]
+
+    def add(self, first: int) -> None:
+        self._places[first] = self._next
+        self._order[self._next] = [first]
+        self._next += 1
+
+    def replace(self, first: int, rest: list[int]) -> None:
+        """Of the stretch that begins at `first` these parts are left."""
+        place = self._places.pop(first)
+        firsts = self._order[place]
+        del firsts[bisect_left(firsts, first)]
+        for each in rest:
+            insort(firsts, each)
+            self._places[each] = place
+        if not firsts:
+            del self._order[place]

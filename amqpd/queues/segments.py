@@ -23,6 +23,8 @@ from amqpd.queues.segment import RUN_BYTES, Segment
 
 # A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
 SEGMENT_BYTES_MAX = 256 * 1024
+# So many segments are looked at in one call, and so many in a microsecond.
+VISITS_MAX, VISITS_A_WORK = 2_000, 2
 # After so many messages that were touched one by one, some milliseconds, the rest leaves with the next tick, unless
 # there is this many times as much as there should be.
 EFFORT_MAX, EFFORT_SHARE = 1000, 3
@@ -49,6 +51,20 @@ class Segments:
         """some left memory, for the disk, that are not to stay there"""
         self.miscounted_bytes = 0
         """counted as unacked and not as ready by mistake: see `segment.py` rule 4"""
+        self.shrinking = False
+        """more of them are to be looked at for what may leave memory"""
+        self.visited = 0
+        """segments that were looked at for that, since the start"""
+        self._passed = 0
+        """the last of these began here"""
+        self._pass_floor = 0
+        """segments that end before this are not looked at again"""
+        self._pass_end = -1
+        """`next_seq` when the last look at all of them began; -1: it did not come to its end"""
+        self._pass_at = 0
+        """`at` then"""
+        self._waits_for: Segment | None = None
+        """which the journal will hold first, of those that cannot leave before"""
         self.book: Book | None = None
         """of the audit log, while its messages are recorded"""
         self.wanted: tuple[int, int] | None = None
@@ -184,43 +200,98 @@ class Segments:
 
     # Between memory and disk
 
-    def shrink(self, bytes_max: int) -> None:
+    def shrink(self, bytes_max: int) -> int:
         """Let segments leave memory, from the far end on, until at most about `bytes_max` stay. What the journal
         does not hold yet is given to it, and leaves after its commit: call again then. The segment at the cursor
-        stays."""
-        segments, journal = self.segments, self.journal
-        index, effort = len(segments) - 1, 0
-        while self.memory_bytes > bytes_max and index >= 0:
+        stays. One call looks at some of them: while `shrinking`, call again soon. What that took, in the unit of
+        `limiting/turns.py`; nothing, while nothing may leave that could not when all were looked at."""
+        if self.memory_bytes <= bytes_max:
+            self.shrinking, self._pass_end = False, -1
+            return 0
+        if not (self.shrinking or self._begin_pass()):
+            return 0
+        segments = self.segments
+        index = begin = self.index_of(self._passed) - 1
+        effort = absorbed = 0
+        while index >= 0 and self.memory_bytes > bytes_max and segments[index].last >= self._pass_floor:
+            if begin - index >= VISITS_MAX or (effort > EFFORT_MAX and self.memory_bytes < bytes_max * EFFORT_SHARE):
+                break
             segment = segments[index]
+            self._passed = segment.first
             if segment.runs is not None and segment.left and index != self.at:
-                if segment.stored and segment.index <= journal.durable:
-                    self.memory_bytes -= segment.memory_bytes
-                    if segment.body_size < 0:
-                        segment.taken_bytes = segment.body_bytes - self.ready_bytes_in(segment)
-                    effort += self.leaves(segment)
-                    segment.evict()
-                    self._merge(index)
-                    self._merge(index - 1)
-                elif not segment.index and not segment.persistent and segment.held == segment.size:
-                    segment.sealed = True
-                    self.paged = True
-                    journal.append(self.queue_id, segment)
-            if effort > EFFORT_MAX and self.memory_bytes < bytes_max * EFFORT_SHARE:
-                return
+                effort += self._leave_memory(segment)
+            absorbed = self._absorb(index, absorbed)
             index -= 1
+        self.visited += begin - index
+        self.shrinking = self.memory_bytes > bytes_max and index >= 0 and segments[index].last >= self._pass_floor
+        if self.memory_bytes <= bytes_max:
+            self._pass_end = -1
+        if index >= 0:
+            absorbed = self._absorb(index, absorbed)
+            del segments[index + 1 : index + 1 + absorbed]
+        else:
+            del segments[1 : 1 + absorbed]
+        return effort + (begin - index) // VISITS_A_WORK
+
+    def _leave_memory(self, segment: Segment) -> int:
+        """If it may, or when it is written. What that cost, see `leaves`."""
+        journal, effort = self.journal, 0
+        if segment.stored and segment.index <= journal.durable:
+            self.memory_bytes -= segment.memory_bytes
+            if segment.body_size < 0:
+                segment.taken_bytes = segment.body_bytes - self.ready_bytes_in(segment)
+            effort = self.leaves(segment)
+            segment.evict()
+            return effort
+        if not segment.index and not segment.persistent and segment.held == segment.size:
+            segment.sealed = True
+            self.paged = True
+            journal.append(self.queue_id, segment)
+        waits_for = self._waits_for
+        if segment.index and (waits_for is None or segment.index < waits_for.index):
+            self._waits_for = segment
+        return effort
+
+    def _begin_pass(self) -> bool:
+        """Whether segments may leave that could not when all were looked at: new ones, or others too."""
+        waits_for, floor = self._waits_for, 0
+        if (
+            self._pass_end >= 0
+            and self.at == self._pass_at
+            and not (
+                waits_for is not None
+                and (
+                    waits_for.runs is None
+                    or not waits_for.left
+                    or (waits_for.stored and waits_for.index <= self.journal.durable)
+                )
+            )
+        ):
+            if self._pass_end == self.next_seq:
+                return False
+            floor = self._pass_end - 1
+        else:
+            self._waits_for = None
+        self._passed, self._pass_floor = self.next_seq, floor
+        self._pass_end, self._pass_at = self.next_seq, self.at
+        return True
 
     def leaves(self, segment: Segment) -> int:
         """Its bodies are about to leave memory. How much that cost, in messages that had to be touched one by one."""
         return 0
 
-    def _merge(self, index: int) -> None:
-        """Make the segment and the one behind it one, if nothing of them was delivered."""
+    def _absorb(self, index: int, absorbed: int) -> int:
+        """Make the segment and the one behind it one, if nothing of them was delivered. `absorbed`: so many segments
+        follow behind that one which are one with it already, and leave the list together; how many there are now."""
         segments = self.segments
-        if 0 <= index < len(segments) - 1 and segments[index].first >= self.cursor:
+        if index < len(segments) - 1 and segments[index].first >= self.cursor:
             here, behind = segments[index], segments[index + 1]
             if here.mergeable(behind):
                 here.absorb(behind)
-                del segments[index + 1]
+                return absorbed + 1
+        if absorbed:
+            del segments[index + 2 : index + 2 + absorbed]
+        return 0
 
     def next_read(self, distance: int) -> tuple[int, int] | None:
         """What to read now, the first and last sequence number of a segment that is on disk only: the one that is
@@ -258,6 +329,7 @@ class Segments:
             except ValueError as error:
                 raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
             self.memory_bytes += segment.memory_bytes
+            self._pass_end = -1
             if estimated:
                 self.recount(segment, body_bytes, rest)
 

@@ -32,8 +32,11 @@ Kind = Literal["queue", "exchange"]
 
 # The default exchange's name where permissions are concerned (rabbit_access_control.erl).
 DEFAULT_EXCHANGE = "amq.default"
-# Entries of some 200 bytes; a full table is emptied, for who fills it has more names than a table can help.
-ANSWERS_MAX = 20_000
+# Some 20,000 answers with names of usual lengths; a full table is emptied: a client that fills it has more names than
+# a table can help. Names have up to 255 bytes, and questions up to nine of them.
+ANSWERS_BYTES_MAX = 8 * 1024 * 1024
+# What an answer takes beside the names in its question.
+ANSWER_BYTES = 320
 PATTERNS_MAX = 2_000
 
 _NOTHING = re.compile(r"(?!)")
@@ -44,6 +47,7 @@ class Access:
         self._topology = topology
         self._version = topology.version
         self._answers: dict[tuple[str, ...], bool] = {}
+        self._answers_bytes = 0
         self._patterns: dict[str, re.Pattern[str]] = {}
 
     def may_enter(self, user: str, vhost: str) -> bool:
@@ -60,7 +64,7 @@ class Access:
         if answer is None:
             record = self._topology.permissions.get((vhost, user))
             allowed = record is not None and self._search(_pattern_of(record, permission), name)
-            answer = self._answers[question] = allowed
+            answer = self._remember(question, allowed)
         if not answer:
             raise AMQPAccessRefused(
                 f"{permission} access to {kind} '{name}' in vhost '{vhost}' refused for user '{user}'"
@@ -88,7 +92,7 @@ class Access:
         answer = self._known(question)
         if answer is None:
             pattern = _expanded(_pattern_of(record, permission), given)
-            answer = self._answers[question] = self._search(pattern, routing_key)
+            answer = self._remember(question, self._search(pattern, routing_key))
         if not answer:
             raise AMQPAccessRefused(
                 f"{permission} access to topic '{routing_key}' in exchange '{exchange}' in vhost '{vhost}' "
@@ -96,10 +100,16 @@ class Access:
             )
 
     def _known(self, question: tuple[str, ...]) -> bool | None:
-        if self._version != self._topology.version or len(self._answers) >= ANSWERS_MAX:
+        if self._version != self._topology.version or self._answers_bytes > ANSWERS_BYTES_MAX:
             self._answers.clear()
+            self._answers_bytes = 0
             self._version = self._topology.version
         return self._answers.get(question)
+
+    def _remember(self, question: tuple[str, ...], answer: bool) -> bool:
+        self._answers[question] = answer
+        self._answers_bytes += ANSWER_BYTES + sum(map(len, question))
+        return answer
 
     def _search(self, pattern: str, name: str) -> bool:
         compiled = self._patterns.get(pattern)

@@ -2,11 +2,12 @@
 
 What comes in: a user's name, a password, where the peer is. What goes out: `Accepted` or `Refused`; the
 reason is for the log, clients get one answer for everything.
-Rules: 1. argon2 runs in threads, few at a time, and users take turns: a flood of wrong passwords cannot
-stall others, nor eat the machine. 2. A verified log-in is remembered, as a keyed digest of password and
-stored hash; so a client that reconnects a thousand times costs one argon2, and a changed or deleted user is
-forgotten by itself. 3. An unknown user takes as long as a wrong password, whichever hash the user has. 4.
-Users of `loopback_users` come from this machine only.
+Rules: 1. argon2 runs in threads, few at a time; addresses take turns, and at each of them names do: a flood
+of wrong passwords cannot stall clients elsewhere, nor eat the machine. 2. A verified log-in is remembered,
+as a keyed digest of password and stored hash; so a client that reconnects a thousand times costs one argon2,
+and a changed or deleted user is forgotten by itself. 3. An unknown user waits in the same way, costs the same
+hashes and takes as long as a wrong password, whichever hash the user has. 4. Users of `loopback_users` come
+from this machine only.
 Not here: reading SASL responses (`sasl.py`), the answer to the client and its delay (`connection.py`),
 permissions (`access.py`).
 """
@@ -29,8 +30,8 @@ from amqpd.topology.state import Topology
 
 # argon2 takes 19 MiB and a core for some 20 ms: two at once leave the pump its core on the smallest machine.
 VERIFICATIONS_AT_ONCE = 2
-# Under one user's name, 10 s of waiting at the worst: as long as a handshake may take anyway.
-WAITING_A_USER_MAX = 500
+# From one address, 10 s of waiting at the worst: as long as a handshake may take anyway.
+WAITING_AN_ADDRESS_MAX = 500
 # Remembered log-ins; 200 bytes each.
 REMEMBERED_MAX = 10_000
 # Longer passwords are refused unread: hashing them would be work for nothing.
@@ -57,7 +58,7 @@ class Logins:
     def __init__(self, topology: Topology, loopback_users: Collection[str] = ("guest",)) -> None:
         self._topology = topology
         self._loopback_users = frozenset(loopback_users)
-        self._turns = Turns(VERIFICATIONS_AT_ONCE, WAITING_A_USER_MAX)
+        self._turns = Turns(VERIFICATIONS_AT_ONCE, WAITING_AN_ADDRESS_MAX)
         self._key = secrets.token_bytes(32)
         self._remembered: OrderedDict[str, bytes] = OrderedDict()
         # Verifications under way, by digest: whoever asks the same meanwhile shares the answer.
@@ -80,17 +81,18 @@ class Logins:
         self._remembered.move_to_end(user)
         return Accepted(user, record.tags)
 
-    async def verify(self, user: str, password: bytes, peer_is_loopback: bool) -> Accepted | Refused:
+    async def verify(
+        self, user: str, password: bytes, peer_is_loopback: bool, address: str = ""
+    ) -> Accepted | Refused:
+        """`address`: where the client is, as far as clients of one place share their turns."""
         known = self.known(user, password, peer_is_loopback)
         if known is not None:
             return known
         record = self._topology.users.get(user)
         stored = record.password_hash if record else ""
         digest = self._digest(user, password, stored)
-        # Unknown names share one queue, else a flood of made-up names would be many users.
-        queue = f"user {user}" if record else "nobody"
         try:
-            right = await self._verify_slowly(queue, digest, password, stored)
+            right = await self._verify_slowly(user, address, digest, password, stored)
         except TooManyWaiting:
             return Refused(_BUSY.format(user))
         # The user may have been changed or deleted meanwhile.
@@ -109,7 +111,7 @@ class Logins:
             return Refused(_LOOPBACK.format(user))
         return Accepted(user, record.tags)
 
-    async def _verify_slowly(self, queue: str, digest: bytes, password: bytes, stored: str) -> bool:
+    async def _verify_slowly(self, user: str, address: str, digest: bytes, password: bytes, stored: str) -> bool:
         while (running := self._running.get(digest)) is not None:
             await running.done.wait()
             if running.right is not None:
@@ -117,7 +119,7 @@ class Logins:
             # Its task was cancelled or found no place; this one tries for itself.
         running = self._running[digest] = _Verification()
         try:
-            async with self._turns.take(queue):
+            async with self._turns.take(user, address):
                 right = await trio.to_thread.run_sync(self._verify_blocking, password, stored)
                 running.right = right
         finally:
@@ -126,11 +128,12 @@ class Logins:
         return right
 
     def _verify_blocking(self, password: bytes, stored: str) -> bool:
+        if not self._nobody_s_hash:
+            # Whoever comes first pays for it, known or not.
+            self._nobody_s_hash = hash_password(secrets.token_bytes(16))
         right = bool(stored) and verify_password(stored, password)
         if not stored or is_rabbitmq_hash(stored):
             # Rule 3: neither an unknown user nor one with a quick hash may be told by the time that it takes.
-            if not self._nobody_s_hash:
-                self._nobody_s_hash = hash_password(secrets.token_bytes(16))
             verify_password(self._nobody_s_hash, password)
         return right
 

@@ -14,6 +14,10 @@ from amqpd.fieldtable import read_entries
 
 # A user name and a password have 255 bytes each in a URI that clients take.
 RESPONSE_BYTES_MAX = 8_192
+# No user has a longer name (`amqpd user add` refuses it). It would come into the log, from anybody, 8 kB at a time.
+USER_BYTES_MAX = 255
+
+_TOO_LONG = f"the user name in the {{}} response is longer than {USER_BYTES_MAX} bytes"
 
 MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
 
@@ -64,6 +68,8 @@ def parse_plain(response: bytes) -> Credentials | Malformed:
     authzid, user, password = parts
     if authzid not in (b"", user):
         return Malformed("the PLAIN response asks to act for another user")
+    if len(user) > USER_BYTES_MAX:
+        return Malformed(_TOO_LONG.format("PLAIN"))
     try:
         return Credentials(user.decode(), password)
     except UnicodeDecodeError:
@@ -82,11 +88,15 @@ def parse_amqplain(response: bytes) -> Credentials | Malformed:
         password = password.encode()
     if not isinstance(user, str) or not isinstance(password, bytes | bytearray):
         return Malformed("the AMQPLAIN response lacks the strings LOGIN and PASSWORD")
+    if len(user.encode("utf-8", "surrogatepass")) > USER_BYTES_MAX:
+        return Malformed(_TOO_LONG.format("AMQPLAIN"))
     return Credentials(user, bytes(password))
 
 
 def parse_external(response: bytes) -> CertificateIdentity | Malformed:
     """RFC 4422, appendix A: an authzid, or nothing. (RabbitMQ's clients send nothing, or the user's name.)"""
+    if len(response) > USER_BYTES_MAX:
+        return Malformed(_TOO_LONG.format("EXTERNAL"))
     try:
         return CertificateIdentity(response.decode())
     except UnicodeDecodeError:

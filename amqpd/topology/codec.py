@@ -43,8 +43,9 @@ from amqpd.topology.store import StoreDamaged
 PREFIX = "topology/"
 # Deeper tables than anybody writes by hand, and far from where Python's own recursion ends.
 TABLE_DEPTH_MAX = 100
-# Remembered parts of keys, of at most some hundred bytes each: a declaration writes its own three times.
-QUOTED_MAX = 1_000
+# Remembered parts of keys: a declaration writes its own three times. Names have at most 255 bytes, and what is longer
+# is not remembered.
+QUOTED_MAX, QUOTED_CHARS_MAX = 1_000, 256
 
 # In the order in which they are loaded: what others depend on goes first.
 RECORDS: dict[str, type[Record]] = {
@@ -78,12 +79,14 @@ _FIELDS = {
 
 def encode_key(key: Key) -> str:
     """`("queue", "/", "a b")` -> `topology/queue/%2F/a%20b/`."""
-    return PREFIX + "".join([_quoted(part) for part in key])
+    return PREFIX + "".join([_quoted(part) if len(part) <= QUOTED_CHARS_MAX else _quote(part) for part in key])
 
 
-@lru_cache(maxsize=QUOTED_MAX)
-def _quoted(part: str) -> str:
+def _quote(part: str) -> str:
     return quote(part, safe="", errors="surrogatepass") + "/"
+
+
+_quoted = lru_cache(maxsize=QUOTED_MAX)(_quote)
 
 
 def decode_key(text: str) -> Key:

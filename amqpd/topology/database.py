@@ -24,10 +24,10 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from amqpd.topology.store import MetadataStoreError, NewerFormat, StoreDamaged, StoreFull
+from amqpd.topology.store import MetadataStoreError, NewerFormat, StoreBusy, StoreDamaged, StoreFull
 
 # How long a transaction waits for other processes (the command line holds the lock for milliseconds; a disk
-# under load may take seconds). After it the store counts as failed.
+# under load may take seconds). After it the caller is told, and tries again if it may.
 BUSY_TIMEOUT_S = 30.0
 
 tables = sa.MetaData()
@@ -113,7 +113,7 @@ def explained(path: Path) -> Iterator[None]:
         if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA")):
             raise StoreDamaged(f"{path} is damaged or is not amqpd's metadata ({reason})") from error
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise MetadataStoreError(f"{path} is locked by another process ({reason})") from error
+            raise StoreBusy(f"{path} is locked by another process ({reason})") from error
         if code.startswith("SQLITE_FULL"):
             raise StoreFull(f"there is no room on the disk for {path}") from error
         raise MetadataStoreError(f"{path} cannot be read or written ({reason})") from error

@@ -2,7 +2,7 @@
 
 What comes in: events, ascending. What goes out: the same, to each watch from where it stands.
 Rules: 1. No gap is ever silent: a watch that stands before the oldest kept event gets `Compacted`.
-2. The log is bounded; it never waits for a slow watch.
+2. The log is bounded, in events and in bytes that were read; it never waits for a slow watch.
 Not here: where events come from (`memory.py`, `sqlite.py`).
 """
 
@@ -12,11 +12,17 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from operator import attrgetter
+from weakref import WeakSet
 
 import trio
 
-from amqpd.topology.store import Compacted, Event
+from amqpd.topology.store import Compacted, Event, bytes_of
 
+# What every watch has read is of no use but to one that begins in the past, and that may read everything again. Above
+# this, events that were read are dropped, however few they are: each holds keys and values.
+EVENTS_BYTES_MAX = 4 * 1024 * 1024
+# What an event takes beside its keys and values.
+EVENT_BYTES = 512
 # A watch is a task that does nothing but apply; one that lags by this many transactions is stuck or was
 # stopped.
 EVENTS_MAX = 10_000
@@ -32,21 +38,43 @@ class EventLog:
         self._events: deque[Event] = deque()
         self._events_max = events_max
         self._dropped = 0
+        self._watches: WeakSet[Watch] = WeakSet()
+        self.nbytes = 0
         self._news = trio.Event()
         self._failure: BaseException | None = None
 
     def publish(self, events: Iterable[Event]) -> None:
-        self._events.extend(events)
+        for event in events:
+            self._events.append(event)
+            self.nbytes += _bytes_of(event)
         while len(self._events) > self._events_max:
-            self.floor = self._events.popleft().revision
-            self._dropped += 1
+            self._drop_oldest()
+        self.drop_read()
         self._wake()
+
+    def joined(self, watch: Watch) -> None:
+        """The watch reads from now on."""
+        self._watches.add(watch)
+
+    def drop_read(self) -> None:
+        """Drop what all watches have read, as far as it is more than is kept."""
+        if self.nbytes > EVENTS_BYTES_MAX:
+            read = min((watch.position for watch in self._watches), default=self._dropped + len(self._events))
+            while self._events and self.nbytes > EVENTS_BYTES_MAX and self._dropped < read:
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        event = self._events.popleft()
+        self.floor = event.revision
+        self.nbytes -= _bytes_of(event)
+        self._dropped += 1
 
     def reset(self, floor: int) -> None:
         """Forget everything: what lies between the newest event and `floor` was missed."""
         # One more than there were: a watch that stood at the end has missed something too.
         self._dropped += len(self._events) + 1
         self._events.clear()
+        self.nbytes = 0
         self.floor = floor
         self.begun_at = 0
         self._wake()
@@ -103,6 +131,12 @@ class Watch:
         self._backlog = backlog
         self._older: deque[Event] = deque()
         self._position: int | None = None
+        log.joined(self)
+
+    @property
+    def position(self) -> int:
+        """Of the event that it reads next; 0 as long as that is not known."""
+        return self._position or 0
 
     def __aiter__(self) -> Watch:
         return self
@@ -126,6 +160,7 @@ class Watch:
                 await self._catch_up()
             event = self._log.read(self._position)
         self._position += 1
+        self._log.drop_read()
         return event
 
     async def _take_position(self) -> None:
@@ -134,3 +169,7 @@ class Watch:
             self._older.extend(await self._backlog(self._after))
             self._after = begun_at
         self._position = self._log.position_after(self._after)
+
+
+def _bytes_of(event: Event) -> int:
+    return EVENT_BYTES + bytes_of(event.operations)

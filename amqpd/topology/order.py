@@ -38,10 +38,11 @@ class _Wish(NamedTuple):
 
 
 class ChangeOrder:
-    def __init__(self, topology: Topology, submit: Submit) -> None:
-        """`submit` is `node.Services.submit`."""
+    def __init__(self, topology: Topology, submit: Submit, bug: Callable[[Exception], None]) -> None:
+        """`submit` and `bug` are those of `node.Services`: what an answer raises does not keep the others waiting."""
         self._topology = topology
         self._submit = submit
+        self._bug = bug
         self._waiting: deque[_Wish] = deque()
         self._binding = 0
         """bindings on their way"""
@@ -62,6 +63,16 @@ class ChangeOrder:
         self._advance()
 
     def _advance(self) -> None:
+        refused: list[Resume] = []
+        self._take_waiting(refused)
+        # Whoever asked asks again, and the error is theirs. Not before the others had their turn: behind one that
+        # waits they would only wait again, and this would never end.
+        for resume in refused:
+            self._answer(resume, False)
+
+    def _take_waiting(self, refused: list[Resume]) -> None:
+        """Submit what waits, in order, as far as it may go now. `refused` gets the bindings that cannot be asked for
+        now."""
         waiting = self._waiting
         while waiting:
             if waiting[0].condition is not None:
@@ -74,13 +85,18 @@ class ChangeOrder:
             try:
                 self._bind(binding, resume)
             except AMQPError:
-                # Whoever asked asks again, and the error is theirs.
-                resume(False)
+                refused.append(resume)
+
+    def _answer(self, resume: Resume, answer: bool) -> None:
+        try:
+            resume(answer)
+        except Exception as error:  # noqa: BLE001 - what waits behind it must go on; services.bug reports it
+            self._bug(error)
 
     def _bind(self, binding: BindingRecord, resume: Resume) -> None:
         def done(made: bool) -> None:
             self._binding -= 1
-            resume(made)
+            self._answer(resume, made)
             self._advance()
 
         ends = (
@@ -103,10 +119,13 @@ class ChangeOrder:
             if holds:
                 by_vhost.setdefault(record.vhost, []).append(record)
 
-        def done(_: bool = True) -> None:
+        def answer_all() -> None:
             self._removing = False
             for resume, holds in answers:
-                resume(holds)
+                self._answer(resume, holds)
+
+        def done(_: bool) -> None:
+            answer_all()
             self._advance()
 
         changes: list[Change] = []
@@ -118,4 +137,4 @@ class ChangeOrder:
             self._removing = True
             self._submit(changes, done, ())
         else:
-            done()
+            answer_all()

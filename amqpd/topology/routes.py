@@ -9,49 +9,108 @@ Not here: what one exchange matches (`amqpd/exchanges/`), what exists (`state.py
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from amqpd.exchanges import Message, Reads
+from amqpd.exchanges.matcher import Destination
 
 if TYPE_CHECKING:
     from amqpd.topology.state import VhostTopology
 
 
+# What the walk takes, in the unit of `limiting/turns.py`: an exchange, and how many destinations or keys make one.
+EXCHANGE_WORK = 4
+DESTINATIONS_A_WORK = 4
+# So much is done before somebody else may be served.
+STEP_WORK = 500
+# Of the destinations that match, so many are taken at a time.
+PART_MAX = 2_000
+
+Walk = Generator[int, None, tuple[str, ...]]
+"""yields now and then what it has done since it last did; the result are names of queues"""
+
+
 def route(vhost: VhostTopology, exchange_name: str, message: Message) -> tuple[str, ...]:
-    """The names of the queues that the message goes to, each once, all of them existing.
+    """As `walk`, at once."""
+    steps = walk(vhost, exchange_name, message)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: tuple[str, ...] = end.value
+            return found
+
+
+def match_alone(vhost: VhostTopology, exchange_name: str, message: Message) -> tuple[tuple[str, ...], int]:
+    """As `walk`, at once and for less, from an exchange that leads to no other one (`VhostTopology.leads_on`): the
+    queues, and what it took in the unit of `limiting/turns.py`."""
+    matcher = vhost.exchanges[exchange_name].matcher
+    work = EXCHANGE_WORK - matcher.work
+    found = matcher.match_message(message)
+    queues = vhost.queues
+    names: list[str] = []
+    for kind, name in found:
+        if kind == "queue" and name in queues:
+            names.append(name)
+    return tuple(names), work + matcher.work + len(found) // DESTINATIONS_A_WORK
+
+
+def walk(vhost: VhostTopology, exchange_name: str, message: Message) -> Walk:
+    """The names of the queues that the message goes to, each once, all of them existing. Of what is changed between
+    two steps, some may count already.
 
     The default exchange has no alternate and is nobody's: as an alternate '' is a missing exchange, also in RabbitMQ
     (seen with 3.10.8)."""
     if exchange_name == "":
+        yield len(message.routing_keys) // DESTINATIONS_A_WORK
         return tuple(key for key in dict.fromkeys(message.routing_keys) if key in vhost.queues)
     reached: dict[str, None] = {}
     walked = [exchange_name]
     seen = {exchange_name}
+    work = 0
     for name in walked:
         exchange = vhost.exchanges.get(name)
         if exchange is None:
             continue
         matched = False
-        for destination_type, destination in exchange.matcher.match_message(message):
-            if destination_type == "queue":
-                if destination in vhost.queues:
-                    matched = True
-                    reached[destination] = None
-            elif destination in vhost.exchanges:
-                matched = True
-                if destination not in seen:
-                    seen.add(destination)
-                    walked.append(destination)
+        matcher = exchange.matcher
+        work += EXCHANGE_WORK - matcher.work
+        for found in matcher.match_in_steps(message):
+            for part in (found,) if len(found) <= PART_MAX else _parts(tuple(found)):
+                for destination_type, destination in part:
+                    if destination_type == "queue":
+                        if destination in vhost.queues:
+                            matched = True
+                            reached[destination] = None
+                    elif destination in vhost.exchanges:
+                        matched = True
+                        if destination not in seen:
+                            seen.add(destination)
+                            walked.append(destination)
+                work += len(part) // DESTINATIONS_A_WORK
+                if work + matcher.work > STEP_WORK:
+                    yield work + matcher.work
+                    work = -matcher.work
+        work += matcher.work
         alternate = exchange.alternate
         if not matched and alternate is not None and alternate not in seen:
             seen.add(alternate)
             walked.append(alternate)
+    yield work
     return tuple(reached)
 
 
-def reached_reads(vhost: VhostTopology, exchange_name: str) -> Reads:
-    """What of a message the exchanges look at that it may come to. Those reached by alternates count, used or not."""
+def _parts(found: tuple[Destination, ...]) -> Iterator[tuple[Destination, ...]]:
+    for at in range(0, len(found), PART_MAX):
+        yield found[at : at + PART_MAX]
+
+
+def reached_reads(vhost: VhostTopology, exchange_name: str) -> tuple[Reads, int]:
+    """What of a message the exchanges look at that it may come to, and how much they may have to look at: bindings,
+    nodes of tries and exchanges. Those reached by alternates count, used or not."""
     reads = Reads.NOTHING if exchange_name else Reads.ROUTING_KEY
+    weight = 0
     walked = [exchange_name]
     seen = {exchange_name}
     for name in walked:
@@ -59,6 +118,7 @@ def reached_reads(vhost: VhostTopology, exchange_name: str) -> Reads:
         if exchange is None:
             continue
         reads |= exchange.matcher.reads
+        weight += 1 + len(vhost.bindings_from(name)) + exchange.matcher.nodes
         following = list(vhost.next_exchanges(name))
         if exchange.alternate is not None:
             following.append(exchange.alternate)
@@ -66,4 +126,4 @@ def reached_reads(vhost: VhostTopology, exchange_name: str) -> Reads:
             if other not in seen:
                 seen.add(other)
                 walked.append(other)
-    return reads
+    return reads, weight

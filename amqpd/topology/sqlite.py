@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +35,7 @@ from amqpd.topology.store import (
     Outcome,
     PutKey,
     Snapshot,
+    StoreBusy,
     StoreClosed,
     StoreFull,
     Transaction,
@@ -139,15 +141,16 @@ class SqliteStore:
             if call in self._gathered:
                 self._gathered.remove(call)
         if call.outcomes is None:
-            raise StoreFull(f"there is no room on the disk for {self._file.path}")
+            assert call.failure is not None
+            raise call.failure
         return call.outcomes
 
     async def _commit(self, calls: list[Call]) -> None:
         try:
             outcomes = deque(await self._run(lambda: self._file.commit(calls)))
-        except StoreFull:
+        except (StoreFull, StoreBusy) as failure:
             for each in calls:
-                each.done = True
+                each.done, each.failure = True, failure
             return
         for each in calls:
             each.outcomes = [outcomes.popleft() for _ in each.transactions]
@@ -156,7 +159,8 @@ class SqliteStore:
     async def _poll(self) -> None:
         # Should a commit be running, it looks for others' changes itself.
         if not self._turn.locked():
-            await self.refresh()
+            with suppress(StoreBusy):  # the next look comes soon
+                await self.refresh()
 
     async def _call(self, work: Callable[[], T]) -> T:
         async with self._turn:
@@ -169,7 +173,7 @@ class SqliteStore:
         """Work on the file in a thread, then publish the events that it saw or made."""
         try:
             result = await trio.to_thread.run_sync(work, limiter=self.threads)
-        except (Compacted, StoreFull):
+        except (Compacted, StoreFull, StoreBusy):
             raise
         except MetadataStoreError as error:
             self._fail(error)

@@ -14,6 +14,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -27,15 +28,20 @@ from amqpd.topology.store import (
     DeleteKey,
     Entry,
     Event,
+    MetadataStoreError,
     Outcome,
     PutKey,
     Snapshot,
     Transaction,
+    bytes_of,
     prefix_end,
 )
 
 # A process that missed more transactions than this reads everything anew.
 HISTORY_REVISIONS_MAX = 10_000
+# And more bytes are not kept either: large arguments would make the file many times as large as what exists. Half of
+# them stay when it is cut, so that it is not cut in each commit.
+HISTORY_BYTES_MAX = 16 * 1024 * 1024
 # The history is cut once in so many revisions, so that it is not paid in each commit.
 HISTORY_CUT_EVERY = 1_000
 # Leased transactions between two of the file: 2**48 last nine years at a million a second.
@@ -66,6 +72,12 @@ _PUT_ENTRIES = _text(
     )
 )
 _DELETE_ENTRIES = _text(sa.delete(entries).where(entries.c.key == sa.bindparam("gone")))
+_CHARS = sa.func.length(history.c.key) + sa.func.coalesce(sa.func.length(history.c.value), sa.literal_column("0"))
+_MEASURE_HISTORY = _text(
+    sa.select(history.c.revision, sa.func.sum(_CHARS))
+    .group_by(history.c.revision)
+    .order_by(history.c.revision.desc())
+)
 _ADD_HISTORY = _text(sa.insert(history))
 _CUT_HISTORY = _text(sa.delete(history).where(history.c.revision <= sa.bindparam("cut")))
 _WRITE_STATE = _text(
@@ -81,14 +93,15 @@ def _read_entries(count: int) -> str:
 
 
 class Call:
-    """Transactions of one caller, and a lease to end after them. When `done`, no `outcomes` means: the disk
-    is full."""
+    """Transactions of one caller, and a lease to end after them. When `done`, no `outcomes` means: it had
+    no effect, for `failure`."""
 
     def __init__(self, transactions: list[Transaction], ended_lease: int = 0) -> None:
         self.transactions = transactions
         self.ended_lease = ended_lease
         self.done = False
         self.outcomes: list[Outcome] | None = None
+        self.failure: MetadataStoreError | None = None
 
 
 class SqliteFile:
@@ -106,6 +119,7 @@ class SqliteFile:
         self._driver = driver_of(self._connection)
         with explained(path):
             self._seen, self._compacted = self._driver.execute(_READ_STATE).fetchone()
+            self._history_bytes = sum(nbytes for _, nbytes in self._driver.execute(_MEASURE_HISTORY))
 
     @property
     def revision(self) -> int:
@@ -179,10 +193,27 @@ class SqliteFile:
         execute_many(_ADD_HISTORY, batch.past)
         compacted = self._compacted
         cut = batch.seen - self._history_revisions_max
-        if cut >= compacted + min(HISTORY_CUT_EVERY, self._history_revisions_max):
+        if cut < compacted + min(HISTORY_CUT_EVERY, self._history_revisions_max):
+            cut = compacted
+        # What a rollback takes back stays counted: then the history is cut a little earlier.
+        self._history_bytes += sum(len(row["key"]) + len(row["value"] or "") for row in batch.past)
+        if self._history_bytes > HISTORY_BYTES_MAX:
+            cut = max(cut, self._oversized())
+        if cut > compacted:
             execute(_CUT_HISTORY, {"cut": cut})
             compacted = cut
         execute(_WRITE_STATE, {"new_revision": batch.seen, "new_compacted": compacted})
+
+    def _oversized(self) -> int:
+        """The last revision that must go for the history to have half of its bytes; 0: none."""
+        kept, cut = 0, 0
+        for revision, nbytes in self._driver.execute(_MEASURE_HISTORY).fetchall():
+            if kept + nbytes > HISTORY_BYTES_MAX // 2:
+                cut = revision
+                break
+            kept += nbytes
+        self._history_bytes = kept
+        return cut
 
     def _catch_up(self) -> None:
         """Take note of what other processes committed since the last look."""
@@ -197,6 +228,7 @@ class SqliteFile:
             self.missed_until = revision << LEASED_BITS
         else:
             foreign = self._events_between(self._seen, revision)
+            self._history_bytes += sum(bytes_of(event.operations) for event in foreign)
             for event in foreign:
                 for operation in event.operations:
                     self._leased.pop(operation.key, None)
@@ -238,7 +270,7 @@ class _Batch:
         self.leased_steps = leased_steps
         self.view = view
         self.rows: dict[str, dict[str, object]] = {}
-        self.past: list[dict[str, object]] = []
+        self.past: list[dict[str, Any]] = []
         self.touched: set[str] = set()
         self.events: list[Event] = []
 

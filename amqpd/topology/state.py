@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from amqpd.cache_memory import CacheMemory
 from amqpd.exchanges import Message, Reads, check_types, new_matcher
 from amqpd.topology.exchange_state import ExchangeState
 from amqpd.topology.policies import EffectivePolicy, Kind, VhostPolicies
@@ -37,15 +38,24 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.routes import reached_reads, route
+from amqpd.topology.routes import Walk, reached_reads, route, walk
+from amqpd.topology.sizes import record_bytes
+
+# What all exchanges together remember of the messages that they matched: some hundred thousand results. A single
+# topic exchange keeps 2 MiB, a hash exchange half of one.
+MATCH_CACHES_BYTES_MAX = 32 * 1024 * 1024
 
 
 class VhostTopology:
     """What one virtual host holds. Read by everybody, changed by `Topology.apply` only. `version` moves with
     every change of an exchange (its alternate by policy too), queue or binding in it, and with nothing else."""
 
-    def __init__(self, name: str, versions: Iterator[int] | None = None) -> None:
+    def __init__(self, name: str, versions: Iterator[int] | None = None, memory: CacheMemory | None = None) -> None:
+        """`memory`: where exchanges' caches are charged; None: this virtual host's own."""
         self.name = name
+        self.nbytes = 0
+        """what its exchanges, queues and bindings take in memory (`sizes.py`)"""
+        self._memory = CacheMemory(MATCH_CACHES_BYTES_MAX) if memory is None else memory
         self.exchanges: dict[str, ExchangeState] = {}
         self.queues: dict[str, QueueRecord] = {}
         self.policies = VhostPolicies()
@@ -57,7 +67,7 @@ class VhostTopology:
         self._to: dict[tuple[str, str], dict[Key, BindingRecord]] = {}
         # With the number of such bindings.
         self._next_exchanges: dict[str, dict[str, int]] = {}
-        self._reads: dict[str, Reads] = {}
+        self._reads: dict[str, tuple[Reads, int]] = {}
         self._reads_version = 0
 
     # -- look-ups
@@ -105,6 +115,10 @@ class VhostTopology:
         """The names of the queues that a message goes to, each once, all of them existing; see `routes.py`."""
         return route(self, exchange_name, message)
 
+    def walk(self, exchange_name: str, message: Message) -> Walk:
+        """As `route_message`, step by step."""
+        return walk(self, exchange_name, message)
+
     def routes_on_headers(self, exchange_name: str) -> bool:
         """Whether `route_message` from here may depend on more of a message than its routing key, or keeps it, so
         that its result must not be cached by exchange and routing key alone."""
@@ -113,6 +127,18 @@ class VhostTopology:
     def reads(self, exchange_name: str) -> Reads:
         """What of a message `route_message` from here may depend on. Exchanges reached by alternates count, used or
         not."""
+        return self._reached(exchange_name)[0]
+
+    def leads_on(self, exchange_name: str) -> bool:
+        """Messages may go from this exchange to others."""
+        exchange = self.exchanges[exchange_name]
+        return exchange.alternate is not None or bool(self.next_exchanges(exchange_name))
+
+    def weight(self, exchange_name: str) -> int:
+        """How much `route_message` from here may have to look at."""
+        return self._reached(exchange_name)[1]
+
+    def _reached(self, exchange_name: str) -> tuple[Reads, int]:
         if self._reads_version != self.version:
             self._reads.clear()
             self._reads_version = self.version
@@ -128,13 +154,17 @@ class VhostTopology:
         before = self.exchanges.get(record.name)
         if before is not None and before.record == record:
             return
+        self.nbytes += record_bytes(record) - (record_bytes(before.record) if before is not None else 0)
         if before is not None and (before.record.type, before.record.arguments) == (
             record.type,
             record.arguments,
         ):
             matcher = before.matcher
         else:
+            if before is not None:
+                before.matcher.forget()
             matcher = new_matcher(record)
+            matcher.share_memory(self._memory)
             for binding in self.bindings_from(record.name):
                 matcher.add(binding)
         self.exchanges[record.name] = ExchangeState(record, matcher, self._alternate(record))
@@ -164,17 +194,24 @@ class VhostTopology:
             self._moved()
 
     def delete_exchange(self, name: str) -> None:
-        if self.exchanges.pop(name, None) is not None:
+        gone = self.exchanges.pop(name, None)
+        if gone is not None:
+            gone.matcher.forget()
+            self.nbytes -= record_bytes(gone.record)
             self.policies.forget("exchange", name)
             self._moved()
 
     def put_queue(self, record: QueueRecord) -> None:
-        if self.queues.get(record.name) != record:
+        before = self.queues.get(record.name)
+        if before != record:
+            self.nbytes += record_bytes(record) - (record_bytes(before) if before is not None else 0)
             self.queues[record.name] = record
             self._moved()
 
     def delete_queue(self, name: str) -> None:
-        if self.queues.pop(name, None) is not None:
+        gone = self.queues.pop(name, None)
+        if gone is not None:
+            self.nbytes -= record_bytes(gone)
             self.policies.forget("queue", name)
             self._moved()
 
@@ -184,6 +221,7 @@ class VhostTopology:
         before = leaving.get(key)
         if before == record:
             return
+        self.nbytes += record_bytes(record) - (record_bytes(before) if before is not None else 0)
         exchange = self.exchanges.get(record.source)
         if exchange is not None:
             if before is not None:
@@ -202,6 +240,7 @@ class VhostTopology:
         record = None if leaving is None else leaving.pop(key, None)
         if leaving is None or record is None:
             return
+        self.nbytes -= record_bytes(record)
         if not leaving:
             del self._from[source]
         end = (record.destination_type, record.destination)
@@ -241,6 +280,7 @@ class Topology:
         self.global_parameters: dict[tuple[str, str], ParameterRecord] = {}
         self._waiting: dict[str, VhostTopology] = {}  # contents without a virtual host's record
         self._routing_versions = count(1)
+        self._match_caches = CacheMemory(MATCH_CACHES_BYTES_MAX)
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Takes over what the store has committed; `Put.create` was its affair. Deleting what is absent is no
@@ -342,7 +382,7 @@ class Topology:
         if contents is None:
             contents = self._waiting.get(vhost)
         if contents is None:
-            contents = self._waiting[vhost] = VhostTopology(vhost, self._routing_versions)
+            contents = self._waiting[vhost] = VhostTopology(vhost, self._routing_versions, self._match_caches)
         return contents
 
     def _let_go(self, vhost: str) -> None:

@@ -7,7 +7,7 @@ grow; every transaction that changed something has its own; nothing else may be 
 `Committed` means that keys without a lease are on stable storage. 4. A key with a lease lives as long as
 the lease: until it is revoked, its store is closed, or its process is gone. A store must show it to the
 process that put it, and may show it to others (etcd does, the embedded store does not). 5. Any error but
-`StoreFull`, `Compacted`, `LeaseGone` and `ValueError` means that the outcome is unknown and the store is
+`StoreFull`, `StoreBusy`, `Compacted`, `LeaseGone` and `ValueError` means that the outcome is unknown and the store is
 done for: the node stops.
 Not here: the two stores (`memory.py`, `sqlite.py`), what the keys and values mean (`codec.py`).
 
@@ -18,7 +18,7 @@ LeaseRevoke.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +41,10 @@ class StoreClosed(MetadataStoreError):
 
 class StoreFull(MetadataStoreError):
     """There is no room for the transaction: it had no effect, and may be tried again when there is."""
+
+
+class StoreBusy(MetadataStoreError):
+    """Another process holds the store for longer than is waited: the call had no effect, and may be tried again."""
 
 
 class Compacted(Exception):
@@ -82,6 +86,11 @@ class DeleteKey:
 
 
 Operation = PutKey | DeleteKey
+
+
+def bytes_of(operations: Iterable[Operation]) -> int:
+    """What keys and values take, in characters."""
+    return sum(len(each.key) + (len(each.value) if isinstance(each, PutKey) else 0) for each in operations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 What comes in: batches of changes with a function to call when they are done; whatever else changes in the
 store. What goes out: `Topology.apply` and `on_applied` for every revision, then the answers.
 Rules: 1. One way in: changes are applied when the store's watch brings them back, in revision order,
-whoever made them. 2. Submissions take effect in the order in which they were submitted. 3. An answer comes
+whoever made them. 2. Submissions take effect in the order that `submissions.py` says. 3. An answer comes
 after its changes (or, when refused, what stood in their way) were applied. 4. Records that are not durable
-hold a lease of this process, and are gone with it. 5. A full disk makes submissions wait; any other failure
-of the store raises out of `run`, and the node stops.
+hold a lease of this process, and are gone with it. 5. A full disk, or another process that holds the store,
+makes submissions wait; any other failure of the store raises out of `run`, and the node stops.
 Not here: what changes a wish needs (`plans.py`), how keys are stored (`store.py`), the first records
 (`bootstrap.py`).
 """
@@ -15,12 +15,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
 
 import structlog
 import trio
-from pamqp.exceptions import AMQPResourceError
 
 from amqpd.topology.codec import PREFIX, RECORDS, decode_key, decode_record, encode_key, encode_record
 from amqpd.topology.records import Change, Delete, Key, Put, Record
@@ -33,17 +30,18 @@ from amqpd.topology.store import (
     Event,
     MetadataStore,
     Operation,
+    Outcome,
     PutKey,
     Snapshot,
+    StoreBusy,
     StoreFull,
     Transaction,
 )
+from amqpd.topology.submissions import Submissions
 
-# Each waiting submission suspends a channel; as many as five clients with all their 2,047 channels in a
-# declare.
-PENDING_MAX = 10_000
-# Bounds what one commit holds in memory and how long the next ones wait for it.
-TRANSACTIONS_A_COMMIT = 1_000
+# Bounds what one commit holds in memory, and how long the next ones wait for it: some ten milliseconds, of which an
+# fsync is a few. Ten times as many were no faster.
+TRANSACTIONS_A_COMMIT = 128
 # A forwarder that the store has not heard from for so long is dead (CLUSTER.md 2).
 LEASE_TTL_S = 15.0
 # A full disk is looked at again after this; declares wait meanwhile.
@@ -55,12 +53,6 @@ OnApplied = Callable[[Sequence[Change]], None]
 log = structlog.get_logger(room="topology")
 
 
-@dataclass(frozen=True, slots=True)
-class _Submission:
-    transaction: Transaction
-    resume: Resume
-
-
 class TopologySync:
     """`start`, then `run` for as long as the broker lives. `revision` is the last one that was applied."""
 
@@ -70,11 +62,13 @@ class TopologySync:
         self._topology = topology
         self._on_applied = on_applied
         self._lease = 0
-        self._pending: deque[_Submission] = deque()
+        self._pending = Submissions()
+        self._committing = False
         self._submitted = trio.Event()
         # (revision, function, answer): committed or refused, and not yet applied; ascending.
         self._unanswered: deque[tuple[int, Resume, bool]] = deque()
         self._applied = trio.Event()
+        self._answered = trio.Event()
 
     async def start(self) -> None:
         """Load everything, as of one moment: one `apply` and one `on_applied` with all of it, virtual hosts
@@ -82,19 +76,19 @@ class TopologySync:
         self._lease = await self._store.grant_lease(LEASE_TTL_S)
         await self._load()
 
-    def submit_nowait(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+    def submit_nowait(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
+    ) -> None:
         """Ask for the changes, all or none. `resume(True)` is called when they are committed and applied;
         `resume(False)` when a `Put` with `create` found its key present, or a key of `requires` was absent:
         then the topology has been brought at least that far, so look again. Neither is called before this
-        returns. Of several changes of one key only the last counts.
+        returns. Of several changes of one key only the last counts. `owner` is the client that asks: clients take
+        turns.
 
-        Raises AMQPResourceError when too many submissions wait (not for deletions: there are no more of
-        them than there are things), and what `codec.encode_record` raises."""
+        Raises what `codec.encode_record` raises."""
         assert self._lease, "submitted before start"
         transaction = transaction_of(changes, self._lease, requires)
-        if len(self._pending) >= PENDING_MAX and not all(isinstance(change, Delete) for change in changes):
-            raise AMQPResourceError(f"more than {PENDING_MAX} changes of the topology are waiting")
-        self._pending.append(_Submission(transaction, resume))
+        self._pending.add(transaction, resume, owner)
         self._submitted.set()
 
     async def run(self) -> None:
@@ -112,28 +106,43 @@ class TopologySync:
         while self.revision < revision:
             await self._applied.wait()
 
+    async def flush(self) -> None:
+        """Returns when everything that was submitted is applied and answered. `run` must be running."""
+        while self._pending or self._committing or self._unanswered:
+            await self._answered.wait()
+
     async def _commit_submissions(self) -> None:
         while True:
             await self._submitted.wait()
-            taken = list(islice(self._pending, TRANSACTIONS_A_COMMIT))
-            try:
-                outcomes = await self._store.transact_all([submission.transaction for submission in taken])
-            except StoreFull as error:
-                log.warning("changes of the topology wait for room on the disk", reason=str(error))
-                await trio.sleep(FULL_RETRY_S)
-                continue
+            while len(self._unanswered) > TRANSACTIONS_A_COMMIT:
+                # What is committed and not applied is ahead of whoever asks next, too.
+                await self._answered.wait()
+            taken = self._pending.take(TRANSACTIONS_A_COMMIT)
+            self._committing = True
+            outcomes = await self._commit([submission.transaction for submission in taken])
+            self._committing = False
             for submission, outcome in zip(taken, outcomes, strict=True):
-                self._pending.popleft()
                 self._unanswered.append((outcome.revision, submission.resume, isinstance(outcome, Committed)))
             if not self._pending:
                 self._submitted = trio.Event()
             self._answer()
+
+    async def _commit(self, transactions: list[Transaction]) -> list[Outcome]:
+        while True:
+            try:
+                return await self._store.transact_all(transactions)
+            except (StoreFull, StoreBusy) as error:
+                log.warning("changes of the topology wait", reason=str(error), retry_s=FULL_RETRY_S)
+                await trio.sleep(FULL_RETRY_S)
 
     async def _apply_events(self) -> None:
         while True:
             try:
                 async for event in self._store.watch(self.revision):
                     self._apply(list(_changes_of(event)), event.revision)
+            except StoreBusy as error:
+                log.warning("changes of other processes wait", reason=str(error), retry_s=FULL_RETRY_S)
+                await trio.sleep(FULL_RETRY_S)
             except Compacted as error:
                 log.warning("too far behind the metadata store, reading everything anew", reason=str(error))
                 await self._load()
@@ -164,6 +173,8 @@ class TopologySync:
         while self._unanswered and self._unanswered[0][0] <= self.revision:
             _, resume, answer = self._unanswered.popleft()
             resume(answer)
+        self._answered.set()
+        self._answered = trio.Event()
 
 
 def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable[Key] = ()) -> Transaction:

@@ -35,6 +35,11 @@ class Moment(click.ParamType[datetime]):
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+def number(name: str, least: int, default: int, unit: str, help: str) -> Callable[[Any], Any]:
+    """An option that takes a whole number."""
+    return click.option(name, type=click.IntRange(least), default=default, show_default=True, metavar=unit, help=help)
+
+
 @dataclass(frozen=True)
 class Options:
     """`input`, `output`: folders, or addresses that Spark knows (hdfs://, s3a://)."""

@@ -18,37 +18,16 @@ from pyspark.sql import functions as F
 
 from amqpd_spark import security_stream, streaming
 from amqpd_spark.findings import SEVERITIES, Limits, acts, tables
-from amqpd_spark.options import Options, job_command
+from amqpd_spark.options import Options, job_command, number
 
 SHOWN_MAX = 20
 """findings in the summary; the table has all"""
 
 
 @job_command("security")
-@click.option(
-    *("--burst",),
-    type=click.IntRange(2),
-    default=Limits.burst,
-    show_default=True,
-    metavar="N",
-    help="So many failed log-ins are a burst.",
-)
-@click.option(
-    *("--within",),
-    type=click.IntRange(1),
-    default=Limits.within_s,
-    show_default=True,
-    metavar="SECONDS",
-    help="... within this time, from one address or of one user.",
-)
-@click.option(
-    *("--learn",),
-    type=click.IntRange(0),
-    default=Limits.learn_days,
-    show_default=True,
-    metavar="DAYS",
-    help="From the log's beginning: whose addresses are taken as known.",
-)
+@number("--burst", 2, Limits.burst, "N", "So many failed log-ins are a burst.")
+@number("--within", 1, Limits.within_s, "SECONDS", "... within this time, from one address or of one user.")
+@number("--learn", 0, Limits.learn_days, "DAYS", "From the log's beginning: whose addresses are taken as known.")
 @click.option("--fail", is_flag=True, help="Exit with 1 when there is a finding of severity high.")
 @streaming.stream_options
 def command(options: Options, burst: int, within: int, learn: int, fail: bool, **given: Any) -> int:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark import objectives, slo_stream, slo_tables, streaming
 from amqpd_spark.objectives import Objective, WrongObjectives
-from amqpd_spark.options import Options, job_command
+from amqpd_spark.options import Options, job_command, number
 
 SHOWN_MAX = 20
 """rows of a kind in the summary; the tables have all"""
@@ -26,13 +26,12 @@ SHOWN_MAX = 20
 @click.option("--objectives", "file", metavar="FILE", help="Objectives in TOML; examples/slo.toml is commented.")
 @click.option("--fail", is_flag=True, help="Exit with 1 when an objective is missed.")
 @streaming.stream_options
-@click.option(
-    *("--lateness",),
-    type=click.IntRange(1),
-    default=slo_stream.LATENESS_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --stream: how long a message is waited for that nothing is heard of.",
+@number(
+    "--lateness",
+    1,
+    slo_stream.LATENESS_S,
+    "SECONDS",
+    "With --stream: how long a message is waited for that nothing is heard of.",
 )
 def command(options: Options, file: str | None, fail: bool, lateness: int, **given: Any) -> int:
     """Latencies, rates and errors, and objectives on them.

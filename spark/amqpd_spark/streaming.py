@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
-from amqpd_spark.options import Options
+from amqpd_spark.options import Options, number
 from amqpd_spark.schema import EVENTS
 
 FILE = "file"
@@ -213,19 +213,6 @@ _OPTIONS = (
     click.option("--stream", is_flag=True, help="Take files as they come, until SIGTERM or Ctrl-C."),
     click.option("--once", is_flag=True, help="With --stream: take what is new since the last time, and end."),
     click.option("--checkpoint", metavar="DIR", help="With --stream: what was taken. [OUTPUT/_checkpoint]"),
-    click.option(
-        *("--max-files",),
-        type=click.IntRange(1),
-        default=FILES_MAX,
-        show_default=True,
-        help="With --stream: files of a batch, at most.",
-    ),
-    click.option(
-        *("--every",),
-        type=click.IntRange(0),
-        default=EVERY_S,
-        show_default=True,
-        metavar="SECONDS",
-        help="With --stream: between the beginnings of batches, at least.",
-    ),
+    number("--max-files", 1, FILES_MAX, "N", "With --stream: files of a batch, at most."),
+    number("--every", 0, EVERY_S, "SECONDS", "With --stream: between the beginnings of batches, at least."),
 )

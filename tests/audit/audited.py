@@ -79,7 +79,7 @@ def entering(queue: Queue, numbers: list[int]) -> Iterator[None]:
 
 class AuditedNode(WatchedNode):
     def make_queue(self, record: QueueRecord) -> Queue:
-        return AuditedQueue(record, self, self._policy_of(record))
+        return AuditedQueue(record, self, self.registry.policy_of(record))
 
 
 class AuditedHarness(WatchedHarness):
@@ -151,7 +151,7 @@ class AuditedMachine(Machine):
         """As a client's publish would: it is recorded, and enters the store of delayed messages."""
         node, audit = self.harness.node, self.harness.recorder
         audit.begin_own("/", *run_names(run), "test", 1, node.properties.read(run.properties))
-        with entering(node._delayed_of("/"), numbers_of(run, 0, 1)):
+        with entering(node.registry.delayed("/"), numbers_of(run, 0, 1)):
             super().put_off(run, delay_ms)
         audit.end(1, run.body_size, True)
 

@@ -122,3 +122,18 @@ def test_a_policy_may_ask_for_figures_where_nothing_else_is_recorded() -> None:
     harness.policy(audit="counts")
     client.publish(b"x", "q")
     assert counted(harness, counts) == {("q", "accepted"): 1}
+
+
+def test_a_queue_that_goes_between_two_steps_is_counted_once(
+    harness: RecordedHarness, client: Client, counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amqpd.audit.counts.AT_ONCE", 1)
+    client.declare("q", durable=True)
+    client.declare("other", durable=True)
+    traffic(client)
+    steps = counts.write_in_steps(harness.node.audited(), list(harness.node.connections.values()))
+    next(steps)
+    client.call(commands.Queue.Delete(queue="q"), commands.Queue.DeleteOk)
+    for _ in steps:
+        pass
+    assert figures(harness)["q", "accepted"] == 2

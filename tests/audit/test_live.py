@@ -12,9 +12,12 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
+from pamqp import commands
 
 from tests.audit.reading import Row, only, rows_below, told
+from tests.clients.address import address_text, client_host
 from tests.clients.broker_process import REPOSITORY, BrokerProcess
+from tests.clients.wire import Wire, publish_bytes
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def publish(channel: pika.adapters.blocking_connection.BlockingChannel, count: i
 def connection_name(connection: pika.BlockingConnection) -> str:
     """As the broker calls it."""
     socket = connection._impl._transport._sock
-    return " -> ".join("{}:{}".format(*end) for end in (socket.getsockname(), socket.getpeername()))
+    return " -> ".join(address_text(end) for end in (socket.getsockname(), socket.getpeername()))
 
 
 def test_after_a_stop_the_files_say_what_happened(broker: BrokerProcess) -> None:
@@ -66,7 +69,7 @@ def test_after_a_stop_the_files_say_what_happened(broker: BrokerProcess) -> None
     assert {(row["node"], row["life"]) for row in found} == {("n", 1)}
     acts = only(found, "connection_opened", "queue_declared", "connection_closed")
     assert told(acts, "event", "user", "connection", "address", "vhost") == [
-        (event, "guest", name, "127.0.0.1", "/")
+        (event, "guest", name, client_host(), "/")
         for event in ("connection_opened", "queue_declared", "connection_closed")
     ]
     events = ("published", "routed", "confirmed")
@@ -162,3 +165,34 @@ def test_what_expired_while_nobody_ran_leaves_its_queue_in_the_books(broker: Bro
     assert broker.terminate() == 0
     expired = only(rows(broker), "expired")
     assert told(expired, "queue", "first", "epoch", "count") == [("orders", 1, 1, 1)]
+
+
+def test_a_stop_in_the_middle_of_things_loses_no_row_and_makes_no_gap(broker: BrokerProcess) -> None:
+    """Messages expire, one every other millisecond, until nothing is recorded any more and while files are made."""
+    count = 5_000
+    broker.environment["AMQPD_DRAIN_TIMEOUT_S"] = "0.5"  # the client does not answer
+    broker.start()
+    with Wire(broker.port) as wire:
+        wire.open()
+        wire.open_channel()
+        wire.call(commands.Queue.Declare(queue="orders", durable=True), channel=1)
+        for number in range(20):
+            wire.call(commands.Queue.Declare(queue=f"mine.{number}", exclusive=True), channel=1)
+        for number in range(count):
+            properties = commands.Basic.Properties(delivery_mode=2, expiration=str(2 * number))
+            wire.send_bytes(publish_bytes(1, "", "orders", b"body", properties))
+        wire.call(commands.Queue.Declare(queue="orders", passive=True), channel=1)
+        assert broker.terminate() == 0
+    assert "cannot be written" not in broker.log
+    found = rows(broker)
+    assert [row["number"] for row in found] == list(range(1, len(found) + 1))
+    assert found[-1]["event"] == "stopped"
+    assert len(only(found, "queue_deleted")) == 20
+    assert sum(row["count"] for row in only(found, "routed")) == count
+    expired = sum(row["count"] for row in only(found, "expired"))
+    last_anchor = max(row["number"] for row in only(found, "standing") if row["reason"] == "stopped")
+    assert expired + sum(row["count"] for row in found[last_anchor:-1]) == count
+    assert list((broker.data_dir / "audit" / "spool").iterdir()) == []
+    broker.start()
+    assert broker.terminate() == 0
+    assert only(rows(broker), "gap") == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
 import trio
 from pamqp import commands
 
+from amqpd.audit.kinds import ROUTED
+from amqpd.audit.spool import BLOCK, RECORD
 from tests.audit.recorded import RecordedHarness
 from tests.core.harness import Client
 from tests.cost.loads import BY_NAME, Load
@@ -93,6 +96,34 @@ def test_a_large_turn_is_written_in_parts(harness: RecordedHarness, client: Clie
     for number in range(300):
         client.publish(bytes(number), queue)
     assert urgent(harness)
+
+
+def test_each_tick_of_a_turn_has_its_own_time(tmp_path: Path) -> None:
+    """Though nothing was written in between."""
+    times: list[list[int]] = []
+
+    async def main() -> None:
+        rig = Rig(tmp_path)
+        load = Load(rig, BY_NAME["stream-full"])
+        recorder, seconds = rig.node.audit, count(1)
+        recorder._clock_us = lambda: next(seconds) * 1_000_000
+
+        def record() -> None:
+            block = recorder.buffer.take()
+            _, size, *_ = BLOCK.unpack_from(block)
+            found = RECORD.iter_unpack(block[BLOCK.size : BLOCK.size + size])
+            times.append([record[0] for record in found if record[9] == ROUTED])
+            recorder.later()
+
+        rig.pump._record = record  # type: ignore[method-assign]
+        await serve(rig, lambda: load.run(2_000))
+        load.close()
+        rig.close()
+
+    trio.run(main, clock=StillClock())
+    assert max(map(len, times)) > 1, "a turn has several ticks"
+    every = [time for turn in times for time in turn]
+    assert len(set(every)) == len(every)
 
 
 def test_the_end_of_a_turn_leaves_nothing(tmp_path: Path) -> None:

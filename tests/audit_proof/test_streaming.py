@@ -16,6 +16,7 @@ import pika
 import pika.exceptions
 import pytest
 
+from tests.clients import address
 from tests.clients.broker_process import BrokerProcess
 from tests.faults.test_audit_kill import FULL, events_of
 
@@ -63,7 +64,7 @@ class Load(threading.Thread):
     def _fail_to_log_in(self) -> None:
         wrong = pika.PlainCredentials("mallory", "guess")
         with contextlib.suppress(pika.exceptions.AMQPConnectionError):
-            pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self._broker.port, credentials=wrong))
+            pika.BlockingConnection(pika.ConnectionParameters(address.HOST, self._broker.port, credentials=wrong))
 
 
 class Stream:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from . import address
 from .broker_process import BrokerProcess, free_port
 
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
@@ -60,7 +61,7 @@ class RabbitMQProcess(BrokerProcess):
             **os.environ,
             "HOME": str(home),
             "RABBITMQ_NODENAME": NODE_NAME,
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_IP_ADDRESS": address.client_host(),
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self._distribution_port),
             "RABBITMQ_MNESIA_BASE": str(base / "mnesia"),

@@ -12,7 +12,7 @@ import pytest
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 from aio_pika.patterns import RPC, Master
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def run(program: Awaitable[None]) -> None:

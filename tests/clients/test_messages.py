@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from amqpd.commands.messages import message
 from amqpd.control import ControlError
 
+from .address import HOST, address_text
 from .broker_process import BrokerProcess
 
 Command = Callable[..., Result]
@@ -112,7 +113,7 @@ def test_messages_are_listed_as_they_are_and_nobody_notices(channel: Any, listed
     [unacked] = listed("look", "--state", "unacked")
     assert (unacked["id"], unacked["position"], unacked["state"]) == (0, None, "unacked")
     assert (unacked["channel"], unacked["consumer_tag"]) == (1, None)
-    assert unacked["connection"].startswith("127.0.0.1:")
+    assert unacked["connection"].startswith(address_text((HOST, 0))[:-1])
     assert "(1) basic.get" in command("list", "look", "--state", "unacked").stdout
     assert [row["state"] for row in listed("look", "--state", "all")] == ["unacked", "ready"]
     assert "there is no queue 'none'" in command("list", "none", code=1).stderr

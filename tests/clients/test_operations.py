@@ -12,6 +12,7 @@ import pika
 import pytest
 from pamqp import commands
 
+from .address import TLS, address_text, connection_name
 from .broker_process import REPOSITORY, BrokerProcess
 from .wire import Wire, described, publish_bytes
 
@@ -87,12 +88,12 @@ def test_connections_are_listed_with_their_client_properties(
         connection.channel()
         connection.channel()
         [row] = [row for row in listed("connection", "list") if row["channels"] == 2]
-        port = connection._impl._transport._sock.getsockname()[1]
+        own = connection._impl._transport._sock.getsockname()
         assert row["client_properties"]["connection_name"] == "shop-7"
         assert row["client_properties"]["nested"] == {"list": [1, "zwei", None]}
         assert row["client_properties"]["product"] == "Pika Python Client Library"
-        assert (row["user"], row["vhost"], row["state"], row["tls"]) == ("guest", "/", "running", False)
-        assert row["peer"] == f"127.0.0.1:{port}"
+        assert (row["user"], row["vhost"], row["state"], row["tls"]) == ("guest", "/", "running", TLS)
+        assert row["peer"] == address_text(own)
         assert row["bytes_in"] > 200
         assert row["bytes_out"] > 200
         assert row["connected_at"].endswith("+00:00")
@@ -105,14 +106,14 @@ def test_connections_are_listed_with_their_client_properties(
 
 def test_a_connection_is_closed_by_id_with_a_reason(broker: BrokerProcess, listed: Listed, command: Command) -> None:
     with connected(broker) as wire, connected(broker) as other:
-        name = f"127.0.0.1:{wire.socket.getsockname()[1]} -> 127.0.0.1:{broker.port}"
+        name = connection_name(wire.socket)
         [row] = [row for row in listed("connection", "list") if row["name"] == name]
         done = command("connection", "close", row["id"], "--reason", "stuck since noon")
         assert done.stdout == "closed 1 connection\n"
         assert forced(wire) == "CONNECTION_FORCED - stuck since noon"
         assert "there is no connection" in command("connection", "close", row["id"], code=1).stderr
         assert isinstance(other.call(Basic.Qos(prefetch_count=1), channel=1), Basic.QosOk)
-        name = f"127.0.0.1:{other.socket.getsockname()[1]} -> 127.0.0.1:{broker.port}"
+        name = connection_name(other.socket)
         command("connection", "close", name)
         assert forced(other) == "CONNECTION_FORCED - closed by an operator"
 
@@ -137,18 +138,41 @@ def test_an_operators_alarm_blocks_publishers_until_it_is_cleared(
         assert "set already" in command("alarm", "set", "maintenance").stdout
         assert [(row["name"], row["source"]) for row in listed("alarm", "list")] == [("maintenance", "operator")]
         wire.send_bytes(publish_bytes(1, "", "q", b"first"))
-        seen = {type(each := wire.read_method()[1]).__name__: each for _ in range(2)}
-        assert seen.keys() == {"Ack", "Blocked"}
-        assert seen["Blocked"].reason == "low on maintenance"
+        blocked = wire.read_method()[1]  # and no ack
+        assert isinstance(blocked, Connection.Blocked), described(blocked)
+        assert blocked.reason == "low on maintenance"
         [row] = listed("connection", "list")
         assert row["state"] == "blocked"
         wire.send_bytes(publish_bytes(1, "", "q", b"second"))
         assert "is cleared" in command("alarm", "clear", "maintenance").stdout
-        answers = {type(wire.read_method()[1]).__name__ for _ in range(2)}
-        assert answers == {"Unblocked", "Ack"}
-        assert "it is off" in command("alarm", "clear", "maintenance", code=1).stderr
+        assert isinstance(wire.read_method()[1], Connection.Unblocked)
+        while wire.expect(Basic.Ack).delivery_tag < 2:
+            pass
+        assert "no operator has set" in command("alarm", "clear", "maintenance").stdout
         assert "an alarm's name" in command("alarm", "set", "not a name", code=1).stderr
         assert listed("alarm", "list") == []
+
+
+def test_a_virtual_host_is_traced_from_the_command_line(
+    broker: BrokerProcess, listed: Listed, command: Command
+) -> None:
+    with connected(broker) as wire:
+        wire.call(Queue.Declare(queue="traces", exclusive=True), channel=1)
+        wire.call(Queue.Declare(queue="traced", exclusive=True), channel=1)
+        wire.call(Queue.Bind(queue="traces", exchange="amq.rabbitmq.trace", routing_key="#"), channel=1)
+        wire.send(Basic.Consume(queue="traces", no_ack=True), channel=1)
+        assert isinstance(wire.read_method()[1], Basic.ConsumeOk)
+        assert "is traced" in command("trace", "on").stdout
+        assert "already" in command("trace", "on", "--vhost", "/").stdout
+        wire.send_bytes(publish_bytes(1, "", "traced", b"x"))
+        copy = wire.read_message()[1]
+        assert (copy.method.routing_key, copy.body) == ("publish.", b"x")
+        assert copy.properties.headers["node"].startswith("amqpd@")
+        assert listed("trace", "list") == [{"vhost": "/", "traced": 1, "dropped": 0}]
+        assert "not traced any more" in command("trace", "off").stdout
+        assert "is not traced" in command("trace", "off").stdout
+        assert listed("trace", "list") == []
+        assert "no virtual host 'none'" in command("trace", "on", "--vhost", "none", code=1).stderr
 
 
 def test_queues_channels_consumers_exchanges_and_bindings_are_listed(

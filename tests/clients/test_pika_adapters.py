@@ -11,7 +11,7 @@ import pytest
 from pika.adapters.asyncio_connection import AsyncioConnection
 
 MESSAGES = 200
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 class Pipeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import socket
 import ssl
 import subprocess
@@ -13,8 +14,13 @@ import pika
 import pika.credentials
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 from pamqp import commands
 
+from . import address
 from .broker_process import REPOSITORY, BrokerProcess, free_port
 from .wire import PROTOCOL_HEADER, Wire, described, publish_bytes
 
@@ -24,9 +30,9 @@ Connection = commands.Connection
 class TlsBroker(BrokerProcess):
     def __init__(self, data_dir: Path, authority: trustme.CA, **options: object) -> None:
         super().__init__(data_dir, **options)  # type: ignore[arg-type]
-        self.tls_port = free_port()
+        self.tls_port, self._plain_port = free_port(), self.port
         files = data_dir.parent
-        server = authority.issue_cert("localhost", "127.0.0.1")
+        server = address.issue(authority)
         server.private_key_and_cert_chain_pem.write_to_path(str(files / "server.pem"))
         authority.cert_pem.write_to_path(str(files / "ca.pem"))
         self.environment |= {
@@ -72,8 +78,8 @@ def client_context(authority: trustme.CA, name: str | None = None, files: Path |
 
 
 class TlsWire(Wire):
-    def __init__(self, port: int, context: ssl.SSLContext) -> None:
-        super().__init__(port)
+    def __init__(self, port: int, context: ssl.SSLContext, host: str = "") -> None:
+        super().__init__(port, host=host, tls=False)
         # Without it a stream that ends without close_notify looks like one that ends with it.
         self.socket = context.wrap_socket(self.socket, server_hostname="localhost", suppress_ragged_eofs=False)
 
@@ -127,8 +133,9 @@ def test_the_broker_ends_tls_before_the_stream(broker: TlsBroker, authority: tru
     """close_notify (RFC 8446 6.1): without it the client cannot tell the end from an attack."""
     with TlsWire(broker.tls_port, client_context(authority)) as wire:
         wire.open()
-        wire.send(Connection.Close(200, "", 0, 0))
-        assert isinstance(wire.read_method()[1], Connection.CloseOk)
+        wire.send(commands.Channel.Open())
+        assert isinstance(wire.read_method()[1], Connection.Close)
+        wire.send(Connection.CloseOk())
         assert wire.socket.recv(1) == b"", "an error when the stream just ends"
 
 
@@ -143,7 +150,7 @@ def test_a_client_that_ends_tls_but_not_the_stream_is_gone(broker: TlsBroker, au
         wire.send_bytes(publish_bytes(1, "", "tls.end", b"x"))
         # Both in one segment as often as not; the broker answers in kind, and closes.
         tls.unwrap()
-    with Wire(broker.port) as plain:
+    with Wire(broker.port, tls=False) as plain:
         plain.open()
         plain.open_channel()
         answer = plain.call(commands.Queue.Declare(queue="tls.end", passive=True, durable=True), channel=1)
@@ -151,12 +158,12 @@ def test_a_client_that_ends_tls_but_not_the_stream_is_gone(broker: TlsBroker, au
 
 
 def test_plain_amqp_on_the_tls_port_and_the_reverse(broker: TlsBroker, authority: trustme.CA) -> None:
-    with Wire(broker.tls_port) as wire:
+    with Wire(broker.tls_port, tls=False) as wire:
         wire.send_bytes(PROTOCOL_HEADER + bytes(100))
         assert wire.at_end()
     with (
         pytest.raises((ssl.SSLError, ConnectionError)),
-        socket.create_connection(("127.0.0.1", broker.port)) as plain,
+        socket.create_connection((address.HOST, broker.port)) as plain,
     ):
         client_context(authority).wrap_socket(plain, server_hostname="localhost")
 
@@ -168,3 +175,62 @@ def test_a_stranger_is_refused(broker: TlsBroker, authority: trustme.CA, tmp_pat
     context.load_cert_chain(tmp_path / "stranger.pem")
     with pytest.raises((ssl.SSLError, ConnectionError)), TlsWire(broker.tls_port, context) as wire:
         wire.open()
+
+
+def unreadable_certificate(authority: trustme.CA, files: Path) -> Path:
+    """Of the authority; its alternative name is no UTF-8, which OpenSSL lets through and Python cannot decode."""
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    issuer_key = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
+    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+    name = b"\xff\xfe.example"
+    alternative = bytes((0x30, 2 + len(name), 0x82, len(name))) + name
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "app")]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, alternative), critical=False)
+        .sign(issuer_key, hashes.SHA256())
+    )
+    path = files / "unreadable.pem"
+    encoded = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(encoded + certificate.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_a_certificate_that_cannot_be_read_names_nobody_and_hurts_nobody(
+    broker: TlsBroker, authority: trustme.CA, tmp_path: Path
+) -> None:
+    context = client_context(authority)
+    context.load_cert_chain(unreadable_certificate(authority, tmp_path))
+    with Wire(broker.port, tls=False) as other:
+        other.open()
+        with TlsWire(broker.tls_port, context) as wire:
+            wire.send_bytes(PROTOCOL_HEADER)
+            assert "EXTERNAL" not in wire.read_method()[1].mechanisms.split()
+        with TlsWire(broker.tls_port, context) as wire:
+            wire.open()  # with a password
+            wire.close()
+        other.open_channel()
+
+
+def test_a_flood_of_tiny_records_is_all_there_in_order(broker: TlsBroker, authority: trustme.CA) -> None:
+    """More than one call of the stream decrypts, and a close behind it."""
+    with TlsWire(broker.tls_port, client_context(authority)) as wire:
+        wire.open()
+        wire.open_channel()
+        queue = wire.call(commands.Queue.Declare(exclusive=True), channel=1).queue
+        wire.send(commands.Basic.Consume(queue=queue, no_ack=True), channel=1)
+        wire.expect(commands.Basic.ConsumeOk)
+        said = b"".join(publish_bytes(1, "", queue, b"%d" % n) for n in range(50))
+        for at in range(len(said)):
+            wire.send_bytes(said[at : at + 1])
+        assert [wire.read_message()[1].body for _ in range(50)] == [b"%d" % n for n in range(50)]
+        wire.close()

@@ -19,6 +19,8 @@ from typing import Any
 
 from pamqp import base, body, commands, frame, header
 
+from . import address
+
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 FRAME_END = 0xCE
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
@@ -44,8 +46,9 @@ class ClosedByBroker(ConnectionError):
 
 
 class Wire:
-    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 20.0) -> None:
-        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+    def __init__(self, port: int, *, host: str = "", timeout_s: float = 120.0, tls: bool = address.TLS) -> None:
+        """`host`, `tls`: others than those of the run (`address.py`)."""
+        self.socket = address.connect(port, timeout_s, host, tls)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = bytearray()
         self.tune: commands.Connection.Tune | None = None

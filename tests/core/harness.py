@@ -25,6 +25,7 @@ from amqpd.topology.state import Topology
 from amqpd.world import Resume
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
+CATCH_UP_TICKS_MAX = 100_000
 
 
 class OpenAccess:
@@ -52,6 +53,8 @@ class Harness:
     def __init__(self, limits: Limits | None = None, automatic: bool = True) -> None:
         self.limits = limits or Limits()
         self.automatic = automatic
+        self.catches_up = False
+        """what was begun is done in one step, also where the test moves store and journal by hand"""
         self.access = OpenAccess()
         self.rows: dict[int, dict[int, Row]] = {}
         self.settled: list[tuple[int, int, int]] = []
@@ -86,7 +89,9 @@ class Harness:
 
     # Services
 
-    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
+    ) -> None:
         self._submitted.append((changes, resume, list(requires)))
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
@@ -139,7 +144,7 @@ class Harness:
                 else:
                     self._apply(changes)
                     resume(True)
-        self.reads += self.node.tick()
+        self.tick()
 
     def commit(self) -> None:
         """One transaction of the journal reaches the disk."""
@@ -164,7 +169,7 @@ class Harness:
             self.delivered.pop(queue_id, None)
         self.node.journal.committed(transaction.index)
         self.node.durable(transaction.index)
-        self.reads += self.node.tick()
+        self.tick()
 
     def read(self) -> None:
         """What the queues want to have read is read."""
@@ -173,20 +178,30 @@ class Harness:
             rows = self.rows.get(lane.queue_id, {})
             found = [row for f, row in sorted(rows.items()) if f <= last and row.last_seq >= first]
             self.node.loaded(queue, lane, first, found[:2])
-            self.reads += self.node.tick()
+            self.tick()
 
     def step(self) -> None:
         """A tick, and as many more as those need who sent more than their turn had room for."""
-        self.reads += self.node.tick()
-        while self.automatic and self.node.turns.waiting:
-            self.node.turns.next()
-            self.reads += self.node.tick()
+        self.tick()
         if self.automatic:
             self.answer()
             while self.node.journal.pending:
                 self.commit()
             self.read()
             self.answer()
+
+    def tick(self) -> None:
+        """One tick, and as many more as what was begun needs."""
+        self.reads += self.node.tick()
+        if not (self.automatic or self.catches_up):
+            return
+        for _ in range(CATCH_UP_TICKS_MAX):
+            if not (self.node.turns.waiting or self.node.behind):
+                return
+            self.node.turns.begin(0)
+            self.node.turns.next()
+            self.reads += self.node.tick()
+        raise AssertionError("the node is behind, however many ticks it gets")
 
     def restart(self) -> None:
         """The node dies; a new one recovers from what is on disk. Transient things are gone."""
@@ -359,7 +374,7 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        return self.connection.state is State.CLOSED
+        return self.connection.state in (State.LINGERING, State.CLOSED)
 
 
 class Message:

@@ -19,11 +19,11 @@ def check_node(node: Node) -> None:
     unacked: Counter[Queue] = Counter()
     consumers: set[object] = set()
     for connection in node.connections.values():
-        assert connection.state is not State.CLOSED, f"{connection.name} is closed and still known"
+        assert connection.state not in (State.LINGERING, State.CLOSED), f"{connection.name} is closed and still known"
         check_connection(connection)
         for channel in connection.channels.values():
             by_consumer: Counter[object] = Counter()
-            entries = channel.unacked._entries[channel.unacked._start :]
+            entries = list(channel.unacked)
             assert [entry.tag for entry in entries] == sorted({entry.tag for entry in entries}), "tags out of order"
             assert channel.unacked.count == sum(entry.size for entry in entries)
             if channel.tx is not None:

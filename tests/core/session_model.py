@@ -20,7 +20,6 @@ from pamqp import commands, frame
 @dataclass
 class ChannelModel:
     mode: str = ""
-    flow: bool = True
     consumers: dict[str, tuple[str, bool]] = field(default_factory=dict)
     """consumer tag -> (queue, no_ack)"""
     gets: list[bool] = field(default_factory=list)

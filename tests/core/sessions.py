@@ -165,9 +165,7 @@ class Session(PublishingSession):
         model.settled_in_tx = []
 
     def _flow(self, channel: int) -> None:
-        model = self.channels[channel]
-        model.flow = not model.flow
-        self._send(commands.Channel.Flow(model.flow), channel)
+        self._send(commands.Channel.Flow(True), channel)
 
     def _heartbeat(self, _: int) -> None:
         self.made["heartbeat"] += 1

@@ -8,9 +8,10 @@ from pamqp import commands, frame
 from amqpd.limits import Limits
 from tests.core.harness import Client, Harness, Message, publish_bytes
 
-Basic, Channel, Exchange, Queue, Confirm, Tx = (
+Basic, Channel, Connection, Exchange, Queue, Confirm, Tx = (
     commands.Basic,
     commands.Channel,
+    commands.Connection,
     commands.Exchange,
     commands.Queue,
     commands.Confirm,
@@ -202,15 +203,18 @@ def test_a_persistent_message_is_confirmed_when_it_is_on_disk_and_not_before() -
     client.raw(b"".join(publish_bytes(b"%d" % i, delivery_mode=2) for i in range(3)))
     assert not client.inbox
     harness.commit()
-    ack = client.expect(Basic.Ack)
-    assert (ack.delivery_tag, ack.multiple) == (3, True)
+    assert [(ack.delivery_tag, ack.multiple) for ack in client.take(Basic.Ack)] == [
+        (1, False),
+        (2, False),
+        (3, False),
+    ]
     client.publish(b"transient")
     assert client.expect(Basic.Ack).delivery_tag == 4
     client.publish(b"next", delivery_mode=2)
     client.publish(b"transient again: confirms keep their order")
     assert not client.take(Basic.Ack)
     harness.commit()
-    assert client.expect(Basic.Ack).delivery_tag == 6
+    assert [ack.delivery_tag for ack in client.take(Basic.Ack)] == [5, 6]
 
 
 def test_what_is_settled_before_it_is_written_is_never_written() -> None:
@@ -364,20 +368,49 @@ def test_an_alarm_blocks_who_publishes_and_nobody_else(harness: Harness, client:
     assert client.expect(commands.Connection.Blocked).reason == "low on memory"
     assert client.connection.reading_paused
     assert not consumer.connection.reading_paused
-    assert consumer.expect(Message).body == b"x"
     harness.node.set_alarm("memory", False)
+    harness.step()
     client.expect(commands.Connection.Unblocked)
+    assert consumer.expect(Message).body == b"x"
     assert not client.connection.reading_paused
 
 
-def test_flow_stops_and_starts_deliveries(client: Client) -> None:
+def test_a_client_cannot_stop_its_deliveries_by_channel_flow(client: Client) -> None:
+    assert client.call(Channel.Flow(True), Channel.FlowOk).active
+    client.send(Channel.Flow(False))
+    close = client.expect(Connection.Close)
+    assert (close.reply_code, close.reply_text) == (540, "NOT_IMPLEMENTED - active=false")
+
+
+def test_the_cancel_of_a_clients_own_consumer_comes_behind_delete_ok(client: Client) -> None:
     client.declare("q")
-    client.call(Channel.Flow(False), Channel.FlowOk)
     client.consume("q")
-    client.publish(b"held")
-    assert client.bodies() == []
-    client.call(Channel.Flow(True), Channel.FlowOk)
-    assert client.bodies() == [b"held"]
+    client.send(Queue.Delete(queue="q"))
+    client.expect(Queue.DeleteOk)
+    assert client.expect(Basic.Cancel).consumer_tag == "t"
+
+
+def test_the_cancel_of_other_channels_does_not_wait_for_delete_ok(client: Client) -> None:
+    client.channel(2)
+    client.declare("q")
+    client.consume("q", "one", channel=1)
+    client.consume("q", "two", channel=2)
+    client.send(Queue.Delete(queue="q"), 1)
+    told = [(channel, type(method).__name__) for channel, method in client.inbox]
+    assert told == [(2, "Cancel"), (1, "DeleteOk"), (1, "Cancel")]
+
+
+def test_what_acks_made_room_for_is_delivered_before_the_cancel_behind_them(client: Client) -> None:
+    client.declare("q")
+    for body in (b"1", b"2", b"3"):
+        client.publish(body)
+    client.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
+    client.consume("q")
+    assert client.expect(Message).body == b"1"
+    client.raw(frame.marshal(Basic.Ack(1), 1) + frame.marshal(Basic.Cancel(consumer_tag="t"), 1))
+    assert client.expect(Message).body == b"2"
+    client.expect(Basic.CancelOk)
+    assert not client.inbox
 
 
 def test_recover_brings_back_what_is_unacked(client: Client) -> None:

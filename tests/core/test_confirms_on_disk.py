@@ -74,7 +74,7 @@ def test_what_is_published_during_a_commit_waits_for_the_next(node: Node) -> Non
     assert node.acks() == [1], "the third is safe, but keeps its place behind the second"
     second = node.take()
     node.committed(second)
-    assert node.acks() == [3]
+    assert node.acks() == [2, 3]
     assert [row.first_seq for row in first.rows + second.rows] == [0, 1]
 
 
@@ -158,7 +158,7 @@ def test_through_alternates_and_exchanges_it_is_the_queue_that_counts(node: Node
     publisher.publish(b"2", "nobody", "h", mandatory=True, delivery_mode=2, headers={"a": 1})
     assert node.acks() == []
     node.committed(node.take())
-    assert node.acks() == [2]
+    assert node.acks() == [1, 2]
     publisher.publish(b"3", "nobody", "h", mandatory=True, delivery_mode=2, headers={"a": 2})
     assert isinstance(publisher.expect(Message).method, Basic.Return)
     assert node.acks() == [3], "nothing to wait for"
@@ -223,6 +223,5 @@ def test_a_transaction_without_anything_to_write_is_answered_after_a_commit_all_
 
 def test_confirms_go_out_before_the_close_that_follows_them(node: Node) -> None:
     node.publisher.raw(publish_bytes(b"x", "transient") * 3 + publish_bytes(b"x", "k", "nowhere"))
-    ack = node.publisher.expect(Basic.Ack)
-    assert (ack.delivery_tag, ack.multiple) == (3, True)
+    assert [node.publisher.expect(Basic.Ack).delivery_tag for _ in range(3)] == [1, 2, 3]
     assert node.publisher.expect(Channel.Close).reply_code == 404

@@ -211,6 +211,7 @@ def test_while_the_broker_does_not_read_nobody_can_acknowledge(harness: Harness,
     look(client, 40.0)
     assert not client.take(Channel.Close)
     harness.node.set_alarm("memory", False)
+    harness.step()
     look(client, 41.0)
     assert client.take(Channel.Close)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from pamqp import commands
 
 from amqpd.delays import DELAY_MS_MAX, delay_ms_of, delayed_header
+from amqpd.dispatching import QUEUES_WORK_MAX
 from amqpd.fieldtypes import Short, SignedInt, UnsignedInt
 from amqpd.fieldwriter import write_value
 from amqpd.kernel import Run
-from amqpd.node import LETTERS_MAX, Node
+from amqpd.node import Node
 from amqpd.properties import Properties
+from amqpd.queues.delayed import RELEASE_WORK
 from amqpd.routing import release
 from amqpd.topology.records import PolicyRecord, Put
 from amqpd.unroutable import Outcome
@@ -290,11 +293,17 @@ def test_what_is_unroutable_then_takes_the_way_of_the_policy(client: Client) -> 
 
 def test_many_that_fall_due_at_once_come_in_portions(client: Client) -> None:
     harness = client.harness
-    for number in range(LETTERS_MAX + 10):
+    for number in range(QUEUES_WORK_MAX):
         client.connection.receive(publish_bytes(b"", headers={"x-delay": 100}, message_id=str(number)))
+        harness.node.turns.next()
     harness.step()
     harness.node.now_ms += 101
-    ready = [harness.node.queues["/", "q"].backlog.ready for _ in range(3) if harness.node.tick() is not None]
-    assert ready == [LETTERS_MAX, LETTERS_MAX + 10, LETTERS_MAX + 10]
+    queue = harness.node.queues["/", "q"]
+    ready = []
+    while harness.node.tick() is not None and queue.backlog.ready < QUEUES_WORK_MAX:
+        ready.append(queue.backlog.ready)
+    portions = [after - before for before, after in pairwise([0, *ready])]
+    assert len(set(portions)) == 1
+    assert RELEASE_WORK * portions[0] <= QUEUES_WORK_MAX
     ids = [message.properties.message_id for message in consumed(client)]
-    assert ids == [str(number) for number in range(LETTERS_MAX + 10)]
+    assert ids == [str(number) for number in range(QUEUES_WORK_MAX)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from typing import Any
 
 import pytest
@@ -11,6 +13,12 @@ from amqpd.limits import Limits
 from tests.core.harness import Client, Harness, publish_bytes
 
 REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+def declare(client: Client, name: str, flags: int) -> None:
+    """queue.declare, as clients without pamqp send it, which refuses the name's `=`."""
+    payload = b"\x00\x32\x00\x0a\x00\x00" + bytes([len(name)]) + name.encode() + bytes([flags]) + bytes(4)
+    client.raw(struct.pack(">BHI", 1, 1, len(payload)) + payload + b"\xce")
 
 
 def closed(client: Client) -> str:
@@ -42,7 +50,7 @@ def pair() -> tuple[Client, Client, str]:
 
 def test_a_reply_goes_straight_to_the_requester(pair: tuple[Client, Client, str]) -> None:
     client, server, name = pair
-    assert name.startswith(REPLY_TO + ".")
+    assert re.fullmatch(r"amq\.rabbitmq\.reply-to\.[A-Za-z0-9+/=_-]+\.[A-Za-z0-9+/_-]{22}==", name)
     server.publish(b"answer", name, correlation_id="7", mandatory=True)
     client.collect()
     (reply,) = client.messages()
@@ -80,11 +88,12 @@ def test_replies_are_confirmed_at_once_and_need_no_queue(pair: tuple[Client, Cli
 
 def test_a_declaration_of_the_name_tells_whether_the_requester_lives(pair: tuple[Client, Client, str]) -> None:
     client, server, name = pair
-    for passive in (True, False):
-        answer = server.declare(name, passive=passive)
+    for passive in (1, 0):
+        declare(server, name, passive)
+        answer = server.expect(commands.Queue.DeclareOk)
         assert (answer.queue, answer.message_count, answer.consumer_count) == (name, 0, 1)
     client.call(commands.Basic.Cancel(consumer_tag="replies"), commands.Basic.CancelOk)
-    server.send(commands.Queue.Declare(queue=name, passive=True))
+    declare(server, name, 1)
     assert closed(server) == f"NOT_FOUND - no queue '{name}' in vhost '/'"
 
 
@@ -229,3 +238,31 @@ def test_who_does_not_read_loses_replies_and_nothing_else() -> None:
     server.publish(b"again", name)
     client.collect()
     assert client.bodies() == [b"again"]
+
+
+@pytest.mark.parametrize("mandatory", [False, True])
+@pytest.mark.parametrize("how", ["channel.close", "basic.cancel", "reopened"])
+def test_a_reply_that_a_transaction_held_goes_to_nobody_when_the_requester_has_gone(
+    how: str, mandatory: bool
+) -> None:
+    harness = Harness()
+    client, server = harness.client(), harness.client()
+    client.consume(REPLY_TO, tag="replies", no_ack=True)
+    name = asks(client, server)
+    server.call(commands.Tx.Select(), commands.Tx.SelectOk)
+    server.publish(b"answer", name, mandatory=mandatory)
+    if how == "basic.cancel":
+        client.call(commands.Basic.Cancel(consumer_tag="replies"), commands.Basic.CancelOk)
+    else:
+        client.call(commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
+        if how == "reopened":
+            client.channel(1)
+            client.consume(REPLY_TO, tag="replies", no_ack=True)
+    server.send(commands.Tx.Commit())
+    if mandatory:
+        (returned,) = server.messages()
+        assert (returned.method.reply_code, returned.body) == (312, b"answer")
+    server.expect(commands.Tx.CommitOk)
+    client.collect()
+    assert client.messages() == []
+    assert harness.bugs == []

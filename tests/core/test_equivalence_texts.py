@@ -94,3 +94,20 @@ def test_a_queue_without_a_type_is_a_classic_one() -> None:
     client = Harness().client()
     assert declare(client, b"") is None
     assert declare(client, b"\x0cx-queue-typeS\0\0\0\x07classic") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(b"d" + struct.pack(">d", 10.0), "10.0"), (b"f" + struct.pack(">f", 10.0), "10.0"), (b"t\x01", "true")],
+)
+def test_a_float_is_not_the_integer_that_it_equals(value: bytes, shown: str) -> None:
+    client = Harness().client()
+    assert declare(client, ttl(b"I\0\0\0\x0a")) is None
+    assert declare(client, ttl(value)) == f"{BEFORE}'{shown}' but current is '10'"
+
+
+@pytest.mark.parametrize("value", [b"b\x0a", b"s\0\x0a", b"l\0\0\0\0\0\0\0\x0a", b"T\0\0\0\0\0\0\0\x0a"])
+def test_integers_of_all_widths_are_equal(value: bytes) -> None:
+    client = Harness().client()
+    assert declare(client, ttl(b"I\0\0\0\x0a")) is None
+    assert declare(client, ttl(value)) is None

@@ -54,10 +54,12 @@ class FuzzHarness(Harness):
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits, automatic=False)
 
-    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
+    ) -> None:
         """What the real store is asked to write must be writable, or refused as the real one refuses."""
         transaction_of(changes, 1, requires)
-        super().submit(changes, resume, requires)
+        super().submit(changes, resume, requires, owner)
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         assert parse_response(mechanism, response) is not None

@@ -8,13 +8,13 @@ from itertools import islice
 import pytest
 from pamqp import body, commands, frame, header
 
-from amqpd import KERNEL, publishing
+from amqpd import KERNEL, transaction
 from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX
 from amqpd.intake import HELD_BYTES_MAX
 from amqpd.limits import Limits
 from amqpd.methods import basic
-from amqpd.publishing import TX_BYTES_MAX
 from amqpd.states import State
+from amqpd.transaction import TX_BYTES_MAX
 from tests.core.harness import PROTOCOL_HEADER, Client, Harness, publish_bytes
 from tests.core.resident import MIB, ROOMY, queue_of, traced
 
@@ -32,6 +32,8 @@ def test_a_body_in_many_frames_takes_no_more_than_its_size() -> None:
         client.connection.receive(start)
         for _ in range(size // 5_000 - 1):
             client.connection.receive(piece)
+            while harness.node.turns.waiting:
+                harness.node.turns.next()
     assert resident[0] < 2 * size, f"{resident[0]} bytes for {size} of a body"
     client.raw(piece)
     assert queue_of(harness).backlog.ready == 1
@@ -112,7 +114,7 @@ def test_a_transaction_is_bounded() -> None:
 
 def test_a_transaction_counts_the_queues_that_each_publish_goes_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exchange that looks at headers is asked each time, and each answer is a list of its own."""
-    monkeypatch.setattr(publishing, "TX_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(transaction, "TX_BYTES_MAX", 1_000_000)
     harness = Harness(Limits(message_bytes_max=1000))
     client = harness.client()
     for number in range(200):
@@ -172,3 +174,24 @@ def test_channels_are_bounded() -> None:
         client.channel(number)
     client.send(commands.Channel.Open(), 21)
     assert client.expect(commands.Connection.Close).reply_code == 530
+
+
+def test_what_a_client_says_of_itself_before_its_log_in_is_bounded() -> None:
+    """Decoded, empty tables take many times the octets of their frame."""
+    harness = Harness()
+    clients = [Client(harness) for _ in range(50)]
+    large = {
+        "capabilities": {"connection.blocked": True, "unknown": [{}] * 700},
+        "product": "P",
+        "tables": [{}] * 700,
+    }
+    with traced() as resident:
+        for client in clients:
+            client.raw(PROTOCOL_HEADER)
+            start = commands.Connection.StartOk(client_properties=large, response="\0guest\0wrong", mechanism="PLAIN")
+            harness.automatic = False
+            client.connection.receive(frame.marshal(start, 0))
+    assert resident[0] / 50 < 20_000, f"{resident[0] / 50:.0f} bytes for each connection"
+    connection = clients[0].connection
+    assert connection.client_properties == {"product": "P", "capabilities": {"connection.blocked": True}}
+    assert connection.capabilities == {"connection.blocked": True}

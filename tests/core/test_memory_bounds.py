@@ -17,8 +17,9 @@ from amqpd import KERNEL
 from amqpd.exchanges.sublist import CACHE_ENTRIES_MAX as SUBLIST_ENTRIES_MAX
 from amqpd.histories import EXCHANGE_BYTES_MAX
 from amqpd.properties import CACHE_ENTRIES_MAX, PropertiesReader
-from amqpd.publishing import ROUTE_BYTES, ROUTES_BYTES_MAX
+from amqpd.publishing import ROUTES_BYTES_MAX
 from amqpd.queues.segment import RUN_BYTES
+from amqpd.routing import ROUTE_BYTES
 from tests.core.harness import Client, Harness, publish_bytes
 from tests.core.invariants import check_node
 from tests.core.resident import MIB, RECEIVE_BYTES, ROOMY, queue_of, traced

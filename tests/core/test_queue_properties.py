@@ -16,7 +16,6 @@ from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.levels import LEVEL_BITS, Levels
 from amqpd.queues.returned import Returned
 from amqpd.queues.segment import Segment
-from amqpd.queues.turns import Turns
 from tests.core.harness import publish_bytes
 
 ROOM = 1 << 20
@@ -151,63 +150,6 @@ def test_levels_give_the_highest_first_and_each_in_order(steps: list[Any]) -> No
         assert (levels.ready, levels.unacked) == (len(ready), len(taken))
         assert levels.ready_bytes == sum(size for _, size in ready)
         assert levels.unacked_bytes == sum(message[1] for _, message in taken)
-
-
-class Waiting:
-    """A subscriber; `unacked` is what the test says."""
-
-    no_ack = exclusive = False
-
-    def __init__(self, number: int, priority: int) -> None:
-        self.number = number
-        self.priority = priority
-        self.unacked = 0
-
-    def credit(self) -> int:
-        return 1
-
-    def deliver(self, *args: Any) -> None: ...
-
-    def cancelled(self) -> None: ...
-
-
-@settings(max_examples=200)
-@given(
-    st.booleans(),
-    st.booleans(),
-    st.lists(st.tuples(st.sampled_from(["add", "add", "remove", "busy", "idle"]), st.integers(0, 5)), max_size=30),
-)
-def test_turns_are_by_priority_and_one_is_active(single: bool, gives_way: bool, steps: list[tuple[str, int]]) -> None:
-    turns = Turns(single, gives_way)
-    here: list[Waiting] = []
-    for number, (step, value) in enumerate(steps):
-        if step == "add":
-            here.append(Waiting(number, value % 3))
-            turns.add(here[-1])
-        elif step == "remove" and here:
-            gone = here.pop(value % len(here))
-            assert turns.remove(gone)
-            assert not turns.remove(gone)
-        elif here:
-            here[value % len(here)].unacked = int(step == "busy")
-        before = turns.active
-        turns.hand_over()
-        assert len(turns) == len(here)
-        assert [each.priority for each in turns] == sorted((each.priority for each in here), reverse=True)
-        served = [each for group in turns.served for each in group]
-        if not single:
-            assert {id(each) for each in served} == {id(each) for each in here}
-            continue
-        best = max((each.priority for each in here), default=0)
-        assert (turns.active is not None) == bool(here)
-        assert served == [turns.active] or not served
-        if not gives_way:
-            assert turns.active is before
-            assert bool(served) == bool(here)
-        elif turns.active is not None:
-            waits = turns.active.priority < best
-            assert not (waits and not turns.active.unacked), "who has nothing hands over"
-            assert bool(served) != waits
 
 
 @settings(max_examples=200)

@@ -133,4 +133,22 @@ def test_a_close_behind_answers_that_are_not_read_comes_in_its_turn() -> None:
         harness.step()
     assert got.count(b"\x00\x3c\x00\x47") == 100
     assert got.endswith(frame.marshal(commands.Connection.CloseOk(), 0))
-    assert client.connection.state is State.CLOSED
+    assert client.connection.state is State.LINGERING
+
+
+def test_a_client_that_does_not_read_what_tls_answers_is_not_read_any_more() -> None:
+    """Of those answers only the pump knows: no method was sent."""
+    harness = Harness(SMALL_OUTBOX)
+    client = harness.client()
+    client.connection.sent(2 * SMALL_OUTBOX.outbox_bytes_max)
+    assert not client.connection.reading_paused
+    client.connection.sent(2 * SMALL_OUTBOX.outbox_bytes_max + 1)
+    assert client.connection.reading_paused
+    client.connection.receive(frame.marshal(commands.Channel.Flow(True), 1))
+    harness.step()
+    assert not client.take(commands.Channel.FlowOk)
+    client.connection.sent(0)
+    harness.step()
+    assert not client.connection.reading_paused
+    client.expect(commands.Channel.FlowOk)
+    check_node(harness.node)

@@ -54,7 +54,7 @@ def test_without_a_policy_it_is_dropped_and_confirmed(client: Client) -> None:
 
 def test_what_is_mandatory_is_returned_and_confirmed(client: Client) -> None:
     client.raw(publish_bytes(b"x", "k", "x", mandatory=True) * 3)
-    assert answers(client) == ["Message", "Message", "Message", "Ack"]
+    assert answers(client) == ["Message", "Message", "Message", "Ack", "Ack", "Ack"]
     assert counts(client) == {"returned": 3}
 
 

@@ -252,7 +252,7 @@ def test_no_hash_and_no_control_character_stands_on_the_screen() -> None:
     topology = topology_of(UserRecord("u", "$argon2id$secret"))
     lines = describe(compared(topology, users=[hashed, {"name": "\x1b[2J", "tags": "a"}]))
     assert lines == [
-        "+ user '\N{REPLACEMENT CHARACTER}[2J': tags a",
+        "+ user '\\u001b[2J': tags a",
         "~ user 'u': password set -> another",
         "would create 1 user; would change 1 user; 0 things are as the file says",
     ]

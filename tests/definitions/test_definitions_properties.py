@@ -9,13 +9,15 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqpd.definitions.difference import difference
 from amqpd.definitions.document import read_definitions
 from amqpd.definitions.export import export_text
-from amqpd.definitions.values import from_json, json_text, to_json
+from amqpd.definitions.values import BadValue, from_json, json_text, to_json
+from amqpd.escapes import UNSAFE
 from amqpd.exchanges.values import arguments_key
 from amqpd.security.rabbitmq_hashes import ALGORITHMS, stored_hash
 from amqpd.topology.plans import create_vhost
@@ -53,7 +55,8 @@ SIMPLE = (
 VALUES = st.recursive(
     SIMPLE, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2), max_leaves=4
 )
-ARGUMENTS = st.dictionaries(st.sampled_from(["x", "y", "durable"]), VALUES, max_size=2)
+# Names are octets: \udcff stands for 0xff, which is not UTF-8.
+ARGUMENTS = st.dictionaries(st.sampled_from(["x", "y", "durable", "\x9b2J", "\udcff\N{SNOWMAN}"]), VALUES, max_size=2)
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -186,6 +189,7 @@ ids = itertools.count(1000)
 @settings(max_examples=25)
 def test_an_export_imports_into_an_empty_broker_and_exports_again_byte_for_byte(topology: Topology) -> None:
     text = export_text(topology, "1")
+    assert not UNSAFE.search(text.replace("\n", ""))
     assert export_text(topology, "1") == text
     empty = Topology()
     found = difference(empty, read_definitions(text), lambda: next(ids))
@@ -235,3 +239,9 @@ def test_one_virtual_host_goes_into_another(topology: Topology) -> None:
 def test_a_value_that_went_through_json_stays_what_it_is(value: Any) -> None:
     written = to_json(value)
     assert json_text(to_json(from_json(written))) == json_text(written)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "x" * 256, "\udc80" * 256])
+def test_a_name_that_no_octets_make_is_refused(name: str) -> None:
+    with pytest.raises(BadValue, match="a name in it"):
+        from_json({name: 1})

@@ -289,8 +289,8 @@ def test_the_cache_is_bounded_in_entries() -> None:
     assert sublist.visits == visits, "the newest entries are kept"
 
 
-def test_the_cache_is_bounded_in_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sublist_module, "CACHE_VALUES_MAX", 1000)
+def test_the_cache_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sublist_module, "CACHE_BYTES_MAX", 8_000)
     sublist: Sublist[int] = Sublist()
     for value in range(300):
         sublist.insert("a.*", value)
@@ -393,3 +393,36 @@ def test_the_large_set_as_wildcards_matches_as_the_definition_says() -> None:
     for _ in range(40):
         key = ".".join(sample.choice(TOKENS) for _ in range(sample.randint(1, 6)))
         assert set(sublist.match(key)) == {pattern for pattern in wild if naive(pattern, key)}
+
+
+def wild(patterns: int) -> Sublist[int]:
+    """Patterns with so many wildcards that a match takes many steps."""
+    sublist: Sublist[int] = Sublist()
+    draw = random.Random(3)
+    for value in range(patterns):
+        sublist.insert("#." + ".#.".join(draw.choice("ab") for _ in range(20)) + ".#", value)
+    return sublist
+
+
+LONG_KEY = ".".join("ab" * 30)
+
+
+def test_a_match_in_steps_finds_what_a_match_finds() -> None:
+    sublist, other = wild(400), wild(400)
+    *steps, found = sublist.match_in_steps(LONG_KEY)
+    assert len(steps) > 5
+    assert set(steps) == {()}
+    assert found == other.match(LONG_KEY)
+    assert found
+    assert [*sublist.match_in_steps(LONG_KEY)] == [found], "it is remembered"
+
+
+def test_a_pattern_that_comes_between_two_steps_is_found_the_next_time() -> None:
+    for pattern in (LONG_KEY, "a.#"):
+        sublist = wild(400)
+        steps = sublist.match_in_steps(LONG_KEY)
+        next(steps)
+        sublist.insert(pattern, -1)
+        for _ in steps:
+            pass
+        assert -1 in sublist.match(LONG_KEY)

@@ -16,7 +16,7 @@ from types import TracebackType
 
 import pytest
 
-ATTACH_DEADLINE_S = 20.0
+ATTACH_DEADLINE_S = 90.0
 
 
 def strace_prefix(calls: str, error: str) -> list[str]:

@@ -53,7 +53,7 @@ def test_a_batch_whose_fsync_fails_is_not_confirmed(make_broker: MakeBroker, cal
         publisher = OneBatch(broker.port, progress, history.publishers["to-durable0"], "", "durable0")
         publisher.start()
         assert_it_stopped_and_said_why(broker)
-        publisher.join(30)
+        publisher.join(120)
         assert failing.injected, "no call failed: this was not tested"
     outcomes = history.publishers["to-durable0"].outcomes[:BATCH_MESSAGES]
     confirmed = [sequence for sequence, outcome in enumerate(outcomes) if outcome == CONFIRMED]
@@ -80,7 +80,7 @@ def test_at_full_speed_nothing_confirmed_is_lost(make_broker: MakeBroker) -> Non
         assert_it_stopped_and_said_why(broker)
         assert failing.injected, "no call failed: this was not tested"
     for worker in workers:
-        worker.join(30)
+        worker.join(120)
     history.life += 1
     broker.start()
     drain(broker.port, history)

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
+from ..clients import address
 from ..clients.broker_process import REPOSITORY, BrokerProcess
 from ..clients.wire import PROTOCOL_HEADER, ClosedByBroker, Wire, publish_bytes
 
 MakeBroker = Callable[..., BrokerProcess]
-DEADLINE_S = 40.0
+DEADLINE_S = 120.0
 MIB = 1 << 20
 Beside = Callable[[BrokerProcess], "Neighbour"]
 Sockets = Callable[[BrokerProcess, int], list[socket.socket]]
@@ -76,7 +77,7 @@ def sockets() -> Iterator[Sockets]:
     opened: list[socket.socket] = []
 
     def connect(broker: BrokerProcess, count: int) -> list[socket.socket]:
-        made = [socket.create_connection(("127.0.0.1", broker.port), timeout=DEADLINE_S) for _ in range(count)]
+        made = [address.connect(broker.port, DEADLINE_S) for _ in range(count)]
         opened.extend(made)
         return made
 
@@ -202,7 +203,7 @@ def test_out_of_descriptors_it_waits_without_a_busy_loop_and_recovers(
         one.close()
 
     def accepts() -> bool:
-        wire = Wire(broker.port, timeout_s=2)
+        wire = Wire(broker.port, timeout_s=15)
         try:
             wire.open()
         except (ClosedByBroker, TimeoutError, ConnectionError):
@@ -300,6 +301,7 @@ def test_a_stopped_consumer_costs_no_memory_and_goes_on_when_it_wakes(
         "AMQPD_QUEUE_MEMORY_BYTES": "4MiB",
         "AMQPD_BACKLOG_MEMORY_BYTES": "8MiB",
         "AMQPD_OUTBOX_BYTES_MAX": "1MiB",
+        "AMQPD_SEND_TIMEOUT_S": "3600",
     }
     broker = make_broker(environment=limits)
     broker.start()
@@ -350,6 +352,39 @@ def test_a_stopped_consumer_with_heartbeats_is_given_up_and_its_messages_go_to_o
         broker.wait_log("heartbeat_missed")
     neighbour.wire.send(commands.Basic.Get(queue="stopped", no_ack=True), channel=1)
     assert neighbour.wire.read_message()[1].method.redelivered
+
+
+@pytest.mark.usefixtures("only_amqpd")
+@pytest.mark.parametrize("what", ["deliveries", "answers"])
+def test_a_client_that_stops_reading_for_good_is_dropped_and_its_messages_go_to_others(
+    make_broker: MakeBroker, beside: Beside, what: str
+) -> None:
+    """Without heartbeats: its kernel goes on to say that it is there, and has no room."""
+    broker = make_broker(environment={"AMQPD_SEND_TIMEOUT_S": "1", "AMQPD_OUTBOX_BYTES_MAX": "1MiB"})
+    broker.start()
+    neighbour = beside(broker)
+    neighbour.wire.call(commands.Queue.Declare(queue="unread"), channel=1)
+    if what == "deliveries":
+        neighbour.wire.send_bytes(publish_bytes(1, "", "unread", bytes(100_000)) * 200)
+
+    def depth() -> int:
+        answer = neighbour.wire.call(commands.Queue.Declare(queue="unread", passive=True), channel=1)
+        return int(answer.message_count)
+
+    with Wire(broker.port) as silent:
+        silent.open()
+        silent.open_channel()
+        if what == "deliveries":
+            silent.send(commands.Basic.Consume(queue="unread"), channel=1)
+        else:
+            asked = frame.marshal(commands.Queue.Declare(queue="unread", passive=True), 1) * 1000
+            silent.socket.settimeout(5)
+            with contextlib.suppress(TimeoutError, ConnectionError):  # until the broker reads no more
+                while True:
+                    silent.socket.sendall(asked)
+        broker.wait_log("send_timeout")
+    if what == "deliveries":
+        neighbour.goes_on_until(lambda: depth() == 200, "its messages are ready again")
 
 
 # Wrong

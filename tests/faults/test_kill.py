@@ -79,7 +79,7 @@ def publish_and_kill(broker: BrokerProcess, history: History, confirms: int, fat
         progress.killed = True
         broker.kill()
         for worker in workers:
-            worker.join(30)
+            worker.join(120)
             assert not worker.is_alive(), worker.name
     history.events.append(f"life {history.life}: SIGKILL after {confirms} confirms")
     history.life += 1

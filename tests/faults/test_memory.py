@@ -171,7 +171,7 @@ def test_one_kept_message_does_not_pin_its_buffer(make_broker: MakeBroker, durab
         publisher = threading.Thread(target=publish, daemon=True)
         publisher.start()
         consume(wire, count, lambda tag: b"" if tag % keep_every == 0 else ack(tag))
-        publisher.join(60)
+        publisher.join(180)
         assert not failures, failures
         wire.call(commands.Basic.Qos(0, 0, False), channel=1)  # all acks before it were taken
         resting = broker.resident_bytes()

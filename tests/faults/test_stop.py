@@ -11,6 +11,7 @@ import pika
 import pytest
 from pamqp import commands, frame
 
+from ..clients import address
 from ..clients.broker_process import BrokerProcess, wait_until_refused
 from ..clients.wire import PROTOCOL_HEADER, Wire, publish_bytes
 from .conftest import opened, settings
@@ -137,8 +138,8 @@ def test_a_handshake_that_never_ends_is_cut_off_and_nobody_else_notices(make_bro
     broker.start()
     start_ok = commands.Connection.StartOk({"long": "x" * 5000}, "PLAIN", "\0guest\0guest")
     handshake = PROTOCOL_HEADER + frame.marshal(start_ok, 0)
-    silent = [socket.create_connection(("127.0.0.1", broker.port), timeout=15) for _ in range(20)]
-    dripping = socket.create_connection(("127.0.0.1", broker.port), timeout=0.05)
+    silent = [address.connect(broker.port, 15) for _ in range(20)]
+    dripping = address.connect(broker.port, 0.05)
     try:
         with Wire(broker.port) as busy:
             busy.open()

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 import pika
 from pika.exceptions import AMQPError
 
+from tests.clients import address
+
 QUEUES = {"unpromised.acked": False, "unpromised.auto": True}
 """-> its consumer acknowledges nothing"""
 # A publisher looks at what comes in from its socket so often: the connection's end, mostly.
@@ -24,7 +26,7 @@ PUBLISHED_AT_ONCE = 200
 @contextlib.contextmanager
 def unpromised(port: int) -> Iterator[None]:
     """They flow. Leave it after the kill: the connection's end is the end of a flow."""
-    url = f"amqp://guest:guest@127.0.0.1:{port}/%2F?heartbeat=0"
+    url = f"{address.url(port)}?heartbeat=0"
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         for queue in QUEUES:
             connection.channel().queue_declare(queue, durable=True)
@@ -36,11 +38,11 @@ def unpromised(port: int) -> Iterator[None]:
         thread.start()
     try:
         for queue, event in begun.items():
-            assert event.wait(30), f"nothing came from {queue}"
+            assert event.wait(120), f"nothing came from {queue}"
         yield
     finally:
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
             assert not thread.is_alive(), thread.name
 
 

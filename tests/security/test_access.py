@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from pamqp.exceptions import AMQPAccessRefused
 
@@ -105,7 +107,7 @@ def test_an_answer_lives_as_long_as_the_topology_s_version() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_module, "ANSWERS_MAX", 10)
+    monkeypatch.setattr(access_module, "ANSWERS_BYTES_MAX", 3_000)
     monkeypatch.setattr(access_module, "PATTERNS_MAX", 3)
     topology = topology_of(*(PermissionRecord(f"u{n}", "/", read=f"^{n}$") for n in range(20)))
     access = Access(topology)
@@ -113,6 +115,25 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert refusal(access, f"u{n}", "/", "read", "queue", str(n)) is None
         assert refusal(access, f"u{n}", "/", "read", "queue", f"{n}x")
         assert len(access._answers) <= 10
+
+
+def test_answers_about_long_names_take_as_much_as_is_allowed() -> None:
+    """A user may ask about any name, of 255 bytes, whatever the answer."""
+    access = Access(topology_of(PermissionRecord("u", "/", read="^$")))
+    tracemalloc.start()
+    for n in range(30_000):
+        assert refusal(access, "u", "/", "read", "queue", f"{n:06d}" + "x" * 240)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken < 1.1 * access_module.ANSWERS_BYTES_MAX, f"{taken} bytes"
+
+
+def test_patterns_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_module, "PATTERNS_MAX", 3)
+    topology = topology_of(*(PermissionRecord(f"u{n}", "/", read=f"^{n}$") for n in range(20)))
+    access = Access(topology)
+    for n in range(20):
+        assert refusal(access, f"u{n}", "/", "read", "queue", str(n)) is None
         assert len(access._patterns) <= 3
 
 

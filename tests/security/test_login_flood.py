@@ -17,16 +17,16 @@ from pamqp import commands
 
 from amqpd.connection import Connection
 from amqpd.security import logins as logins_module
-from amqpd.security.logins import VERIFICATIONS_AT_ONCE, WAITING_A_USER_MAX, Logins
+from amqpd.security.logins import VERIFICATIONS_AT_ONCE, WAITING_AN_ADDRESS_MAX, Logins
 from amqpd.services import BrokerServices
-from amqpd.states import State
+from amqpd.states import Peer, State
 from amqpd.topology.records import Put, UserRecord
 from tests.core.harness import PROTOCOL_HEADER, Client, Harness
 
 pytestmark = pytest.mark.trio
 
-FLOOD = WAITING_A_USER_MAX + 100
-"""connections under each of the two names; unknown users share one"""
+FLOOD = WAITING_AN_ADDRESS_MAX + 100
+"""connections from each of two addresses, one with one name and one with many"""
 
 
 class HeldHashes:
@@ -70,9 +70,10 @@ class Guarded(Harness):
                 await self._answered.wait()
 
 
-def knock(harness: Harness, user: str, password: str) -> Client:
+def knock(harness: Harness, user: str, password: str, host: str = "192.0.2.1") -> Client:
     """Begin to log in."""
     client = Client(harness, authentication_failure_close=True)
+    client.connection.peer = Peer(f"{host}:4711 -> 192.0.2.9:5672", True)
     client.raw(PROTOCOL_HEADER)
     client.expect(commands.Connection.Start)
     properties: dict[str, Any] = {"capabilities": client.capabilities}
@@ -102,11 +103,11 @@ async def test_a_flood_of_wrong_log_ins_stalls_neither_users_nor_messages(
         publisher.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
 
         flood = [knock(harness, "victim", f"wrong {number}") for number in range(FLOOD)]
-        flood += [knock(harness, f"made up {number}", "wrong") for number in range(FLOOD)]
+        flood += [knock(harness, f"made up {number}", "wrong", "192.0.2.2") for number in range(FLOOD)]
         await trio.testing.wait_all_tasks_blocked()
-        # Few hashes at once, a bounded number waits under each name, and the rest has its answer already.
+        # Few hashes at once, a bounded number waits from each address, and the rest has its answer already.
         answered = sum(map(refused, flood))
-        assert answered == 2 * FLOOD - 2 * WAITING_A_USER_MAX - VERIFICATIONS_AT_ONCE
+        assert answered == 2 * FLOOD - 2 * WAITING_AN_ADDRESS_MAX - VERIFICATIONS_AT_ONCE
 
         # No hash ends now, and nothing here lets another task run: what was verified before needs neither.
         known = harness.client()
@@ -115,8 +116,8 @@ async def test_a_flood_of_wrong_log_ins_stalls_neither_users_nor_messages(
         publisher.expect(commands.Basic.Ack)
         assert consumer.bodies() == [b"from who came meanwhile", b"from who was there"]
 
-        # A right one that was never seen waits behind what runs and one of each name, not behind the flood.
-        new = knock(harness, "other", "other")
+        # A right one that was never seen waits behind what runs and one of each address, not behind the flood.
+        new = knock(harness, "other", "other", "192.0.2.3")
         await trio.testing.wait_all_tasks_blocked()
         assert not new.connection.user
         hashes.go_on.set()

@@ -14,6 +14,7 @@ from amqpd.security.logins import PASSWORD_BYTES_MAX, Accepted, Logins, Refused
 from amqpd.security.passwords import hash_password, verify_password
 from amqpd.security.rabbitmq_hashes import stored_hash
 from amqpd.security.turns import TooManyWaiting, Turns
+from amqpd.services import address_of
 from amqpd.topology.records import Delete, Put, UserRecord
 from amqpd.topology.state import Topology
 
@@ -39,7 +40,7 @@ class CountedHashes:
             self.order.append(stored)
             self.at_once += 1
             self.at_once_max = max(self.at_once_max, self.at_once)
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(120)
         with self._lock:
             self.at_once -= 1
         return stored == "hash of " + password.decode()
@@ -185,7 +186,7 @@ async def test_who_shares_a_log_in_survives_the_other_s_cancellation(hashes: Cou
 async def test_a_flood_stalls_neither_others_nor_the_machine(
     hashes: CountedHashes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logins_module, "WAITING_A_USER_MAX", 20)
+    monkeypatch.setattr(logins_module, "WAITING_AN_ADDRESS_MAX", 20)
     # One, so that threads cannot overtake each other.
     monkeypatch.setattr(logins_module, "VERIFICATIONS_AT_ONCE", 1)
     logins = Logins(topology_of("victim", "known", "other"))
@@ -195,13 +196,13 @@ async def test_a_flood_stalls_neither_others_nor_the_machine(
     done: list[str] = []
 
     async def flood(user: str, number: int) -> None:
-        refused = await logins.verify(user, b"wrong %d" % number, True)
+        refused = await logins.verify(user, b"wrong %d" % number, True, "a" if user == "victim" else "b")
         assert isinstance(refused, Refused)
         reasons[refused.reason.split(" - ")[1]] += 1
         done.append("flood")
 
     async def other() -> None:
-        assert isinstance(await logins.verify("other", b"other!", True), Accepted)
+        assert isinstance(await logins.verify("other", b"other!", True, "c"), Accepted)
         done.append("other")
 
     async with trio.open_nursery() as nursery:
@@ -215,12 +216,52 @@ async def test_a_flood_stalls_neither_others_nor_the_machine(
         await trio.testing.wait_all_tasks_blocked()
         refused_at_once = len(done)
         hashes.go_on.set()
-    # One runs, twenty of each of the two names wait, the rest were refused at once.
+    # One runs, twenty from each of the two addresses wait, the rest were refused at once.
     assert refused_at_once == 200 - 1 - 40
     assert reasons == {"too many log-ins are waiting": 159, "invalid credentials": 41}
-    # "known" was before the flood, one more ran when "other" came; then three names take turns.
+    # "known" was before the flood, one more ran when "other" came; then three addresses take turns.
     assert hashes.order.index("hash of other!") <= 4
     assert hashes.at_once_max == 1
+
+
+@pytest.mark.parametrize("known_first", [True, False])
+async def test_under_load_an_unknown_user_waits_as_long_as_a_known_one(
+    hashes: CountedHashes, monkeypatch: pytest.MonkeyPatch, known_first: bool
+) -> None:
+    """Counted in log-ins that come before it, with others under way for both sorts of names, at the same address."""
+    monkeypatch.setattr(logins_module, "VERIFICATIONS_AT_ONCE", 1)
+    names = [f"known {number}" for number in range(5)] + ["probed"]
+    logins = Logins(topology_of(*names))
+    hashes.go_on.clear()
+    answered: list[str] = []
+
+    async def log_in(user: str, number: int) -> None:
+        assert isinstance(await logins.verify(user, b"wrong %d" % number, True, "a"), Refused)
+        answered.append(user)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(3):
+            for user in (*names[:5], *(f"unknown {each}" for each in range(5))):
+                nursery.start_soon(log_in, user, number)
+                await trio.testing.wait_all_tasks_blocked()
+        for user in ("probed", "made up") if known_first else ("made up", "probed"):
+            nursery.start_soon(log_in, user, 0)
+            await trio.testing.wait_all_tasks_blocked()
+        hashes.go_on.set()
+    assert abs(answered.index("probed") - answered.index("made up")) == 1
+    assert (answered.index("probed") < answered.index("made up")) == known_first
+
+
+async def test_the_first_log_in_costs_the_same_whoever_it_is(
+    hashes: CountedHashes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bytes] = []
+    monkeypatch.setattr(logins_module, "hash_password", lambda password: made.append(password) or "hash of nothing")
+    for user in ("u", "unknown"):
+        made.clear()
+        hashes.verified.clear()
+        assert isinstance(await Logins(topology_of("u")).verify(user, b"wrong", True), Refused)
+        assert (len(made), hashes.verified.total()) == (1, 1)
 
 
 async def test_turns_go_round_among_names() -> None:
@@ -236,6 +277,35 @@ async def test_turns_go_round_among_names() -> None:
             nursery.start_soon(work, name)
             await trio.testing.wait_all_tasks_blocked()
     assert "".join(order) == "abcaba"
+
+
+async def test_turns_go_round_among_addresses_whatever_names_they_use() -> None:
+    turns = Turns(1, 10)
+    order: list[str] = []
+
+    async def work(name: str, address: str) -> None:
+        async with turns.take(name, address):
+            order.append(address + name)
+
+    async with trio.open_nursery() as nursery, turns.take("holder"):
+        for each in ("1a", "1b", "1c", "1a", "2z", "3z"):
+            nursery.start_soon(work, each[1], each[0])
+            await trio.testing.wait_all_tasks_blocked()
+    assert order == ["1a", "2z", "3z", "1b", "1c", "1a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("192.0.2.7:4711 -> 192.0.2.1:5672", "192.0.2.7"),
+        ("[2001:db8:1:2:3:4:5:6]:4711 -> [::1]:5672", "2001:db8:1:2::/64"),
+        ("[2001:db8:1:2:ffff::1]:4712 -> [::1]:5672", "2001:db8:1:2::/64"),
+        ("[::ffff:192.0.2.7]:4711 -> [::1]:5672", "::ffff:192.0.2.7"),
+        ("test", ""),
+    ],
+)
+async def test_who_shares_an_address(name: str, address: str) -> None:
+    assert address_of(name) == address
 
 
 async def test_a_turn_is_not_lost_by_cancellation() -> None:
@@ -255,6 +325,6 @@ async def test_a_turn_is_not_lost_by_cancellation() -> None:
                     raise AssertionError("there was no room")
             nursery.cancel_scope.cancel()
         # The turn was handed to one that is being cancelled.
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with turns.take("b"):
             pass

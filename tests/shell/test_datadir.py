@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
 from amqpd.datadir import LOCK_NAME, open_data_directory
 from amqpd.errors import StartupError
@@ -68,6 +69,26 @@ def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match=f"^cannot use data directory {path}: File exists; make it a directory"):
         open_data_directory(path)
     assert path.read_text() == "mine"
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    """What it leads to would be emptied."""
+    other = tmp_path / "other"
+    other.write_text("precious")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / LOCK_NAME).symlink_to(other)
+    with pytest.raises(StartupError, match="cannot use data directory"):
+        open_data_directory(tmp_path / "data")
+    assert other.read_text() == "precious"
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o700, False), (0o755, False), (0o770, True), (0o777, True)])
+def test_that_others_may_write_the_directory_is_told(tmp_path: Path, mode: int, told: bool) -> None:
+    path = tmp_path / "data"
+    path.mkdir()
+    path.chmod(mode)
+    with structlog.testing.capture_logs() as logs, open_data_directory(path):
+        assert [entry["event"] for entry in logs] == ["others may write the data directory"] * told
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from amqpd.garbage import ENDED_MAX, LOOK_S, THRESHOLDS, collect_garbage
+from amqpd import garbage
+from amqpd.garbage import ENDED_MANY_MAX, ENDED_MAX, LOOK_S, THRESHOLDS, collect_garbage
 from tests.core.harness import Harness
 
 
@@ -34,6 +35,46 @@ async def test_a_collection_comes_when_enough_has_ended(nursery: trio.Nursery, a
     node.ended += 1
     await trio.sleep(LOOK_S)
     assert gc.get_stats()[2]["collections"] == before + 1
+
+
+@pytest.mark.trio
+@pytest.mark.usefixtures("settings_of_python")
+async def test_it_waits_while_very_much_lives(
+    nursery: trio.Nursery, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "OBJECTS_MAX", -1)
+    node = Harness().node
+    nursery.start_soon(collect_garbage, node)
+    await trio.sleep(LOOK_S / 2)
+    before = gc.get_stats()[2]["collections"]
+    node.ended += ENDED_MANY_MAX - 1
+    await trio.sleep(LOOK_S)
+    assert gc.get_stats()[2]["collections"] == before
+    node.ended += 1
+    await trio.sleep(LOOK_S)
+    assert gc.get_stats()[2]["collections"] == before + 1
+
+
+@pytest.mark.usefixtures("settings_of_python")
+def test_growth_alone_causes_no_long_collection() -> None:
+    """A million objects of clients that live, as consumers and deliveries do: the young are looked at, never all."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    walked: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            walked.append(sum(len(gc.get_objects(each)) for each in range(info["generation"] + 1)))
+
+    gc.callbacks.append(note)
+    try:
+        kept = [[number] for number in range(1_000_000)]
+    finally:
+        gc.callbacks.remove(note)
+    assert len(kept) == 1_000_000
+    assert len(walked) > 10
+    assert max(walked) < 150_000
 
 
 def test_connections_and_queues_are_counted_when_they_end() -> None:

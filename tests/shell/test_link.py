@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from amqpd.limits import Limits
-from amqpd.link import PENDING_JOINED_BYTES, PIECES_AT_ONCE, RECEIVE_BYTES, RECEIVE_BYTES_MAX, Link
+from amqpd.link import (
+    PENDING_JOINED_BYTES,
+    PIECES_AT_ONCE,
+    RECEIVE_BYTES,
+    RECEIVE_BYTES_MAX,
+    Link,
+    connection_name,
+    is_loopback,
+)
 from tests.core.harness import Harness, publish_bytes
 
 KIB, MIB = 1024, 1024 * 1024
@@ -182,3 +190,34 @@ def test_large_buffers_are_not_for_small_messages() -> None:
     link.socket.nbytes = 100  # type: ignore[attr-defined]
     assert len(link.receive_large()) == 100
     assert link.connection.stride == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("192.0.2.1", False),
+        ("::ffff:192.0.2.1", False),
+        ("fe80::1%eth0", False),
+        ("::", False),
+        ("::ffff:7f00", False),
+    ],
+)
+def test_loopback_is_127_and_1_and_127_in_an_ipv6_address(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "name"),
+    [
+        (("127.0.0.1", 4711), ("127.0.0.1", 5672), "127.0.0.1:4711 -> 127.0.0.1:5672"),
+        (("::1", 4711, 0, 0), ("::1", 5672, 0, 0), "[::1]:4711 -> [::1]:5672"),
+        (("::ffff:10.0.0.1", 4711, 0, 0), ("::ffff:10.0.0.2", 5672, 0, 0), "10.0.0.1:4711 -> 10.0.0.2:5672"),
+        (("fe80::1%eth0", 4711, 0, 2), ("fe80::2%eth0", 1, 0, 2), "[fe80::1%eth0]:4711 -> [fe80::2%eth0]:1"),
+    ],
+)
+def test_a_connection_has_rabbitmqs_name(client: tuple[Any, ...], server: tuple[Any, ...], name: str) -> None:
+    assert connection_name(client, server) == name

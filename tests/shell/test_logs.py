@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import re
@@ -16,6 +17,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqpd.escapes import UNSAFE
 from amqpd.logs import Lines, configure_logs
 from amqpd.notify import notify_ready, notify_stopping
 
@@ -41,20 +43,32 @@ def test_a_line_is_logfmt_with_time_level_event_room_first() -> None:
     )
 
 
+NAMES = st.sampled_from(["room", "event", "level", "b", "a", "connection"])
+SAFE = st.text().filter(lambda text: not UNSAFE.search(text))
 VALUES = st.one_of(
-    *(st.text(), st.sampled_from(["", " ", "=", '"', "\\", "\n", "\\n", "a\\b c", 'say "no\n"'])),
+    *(SAFE, st.sampled_from(["", " ", "=", '"', "\\", "\\n", "a\\b c", 'say "no"'])),
     *(st.none(), st.booleans(), st.integers(), st.floats(), st.binary()),
 )
 
 
-@given(st.dictionaries(st.sampled_from(["room", "event", "level", "b", "a", "connection"]), VALUES))
-def test_a_line_is_what_structlog_would_write(fields: dict[str, object]) -> None:
+@given(st.dictionaries(NAMES, VALUES))
+def test_a_line_of_safe_text_is_what_structlog_would_write(fields: dict[str, object]) -> None:
     rendered = structlog.processors.LogfmtRenderer(
         key_order=["time", "level", "event", "room"], drop_missing=True, bool_as_flag=False
     )(None, "", {"time": "2026-11-21T09:51:24.015625Z", **fields})
     lines = Lines(lambda: 1_795_254_684.015625)
     for _ in range(2):
         assert lines(None, "", dict(fields)) == rendered
+
+
+@given(st.dictionaries(NAMES, st.one_of(st.text(), st.text('\r\n\t\x1b\x7f\x9b\u2028\u202e\udc80 "=\\'))))
+def test_whatever_a_client_chose_a_line_is_one_line_that_does_nothing_to_a_terminal(fields: dict[str, str]) -> None:
+    line = Lines(lambda: 0.0)(None, "", dict(fields))
+    assert not UNSAFE.search(line)
+    found = {}
+    for name, quoted, bare in re.findall(r'(\w+)=(?:("(?:[^"\\]|\\.)*")|(\S*))', line):
+        found[name] = json.loads(quoted) if quoted else bare
+    assert {name: found[name] for name in fields} == fields  # and nothing of it is lost
 
 
 def test_each_line_has_its_own_time() -> None:

@@ -1,10 +1,12 @@
 """`python -m tests.suites SUITE CHECKOUT`: one suite against both brokers, and what differs.
 
-What comes in: the arguments; `--python` names the interpreter of the suite's own environment.
+What comes in: the arguments; `--python` names the interpreter of the suite's own environment, `--host` the address
+that `localhost` is for the suite.
 What goes out: the table, each test that passes on one broker only, the folder with logs and results; exit code
 0 when amqpd passes all that RabbitMQ passes, 1 when not, 2 when the suite could not be run.
 Rules: 1. RabbitMQ first, then amqpd, one after the other, each in a network of its own. 2. What amqpd logs as an
-error is shown: a test may pass although the broker stumbled.
+error is shown: a test may pass although the broker stumbled. 3. Both brokers listen on 127.0.0.1 and on ::1, and
+their logs say over which of them the suite came.
 Not here: the suites (`catalogue.py`), reading and comparing results (`verdicts.py`).
 """
 
@@ -20,19 +22,28 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.clients.broker_process import REPOSITORY, BrokerProcess
-from tests.clients.rabbitmq_process import SCRIPTS, RabbitMQProcess
+from tests.clients.rabbitmq_process import NODE_NAME, SCRIPTS, RabbitMQProcess
 
 from .catalogue import DOCKER_PORT, PORT, SUITES, TLS_PORT, Certificates, Suite
 from .docker_stand_in import docker_stand_in
-from .network import isolated
+from .network import IPV4, IPV6, isolated, with_hosts_of, with_localhost
 from .verdicts import FAILED, MISSING, Outcomes, only_on, outcomes, reasons, table
 
 BROKERS: dict[str, type[BrokerProcess]] = {"RabbitMQ": RabbitMQProcess, "amqpd": BrokerProcess}
 LOGGED_ERROR = re.compile(r"level=(error|critical)|Traceback")
 ERRORS_SHOWN_MAX = 20
+LOGS = ("broker.log", "broker-file.log")
+# What each broker logs of a connection that logged in, with its two ends.
+LOGGED_IN = re.compile(
+    r'event=connection_open .*connection="(\S+):\d+ -> |connection <\S+> \((\S+):\d+ -> .*authenticated'
+)
+# What the tests of a suite leave running when their time is over is ended with them.
+END_DEADLINE_S = 10.0
 
 
 def main() -> int:
@@ -53,7 +64,10 @@ def main() -> int:
             runs[broker] = outcomes(folder)
         except ValueError as error:
             print(f"{options.suite} on {broker}: {error}; its output is in {folder}", file=sys.stderr)
-            return 2
+            if broker == "RabbitMQ":
+                return 2
+            # A broker on which the suite does not get as far as a report has failed all of it.
+            runs[broker] = {}
     return report(options, runs)
 
 
@@ -63,6 +77,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("checkout", type=Path, help="folder of the suite's repository")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the environment the suite runs in")
     parser.add_argument("--results", type=Path, help="where results and logs go (default: a temporary folder)")
+    parser.add_argument("--host", choices=(IPV4, IPV6), default=IPV4, help="what localhost is (default: %(default)s)")
     parser.add_argument("--broker", action="append", choices=BROKERS, help="this broker only")
     parser.add_argument("--with", dest="more", action="append", default=[], help="one more argument of the suite")
     parser.add_argument("--inside", choices=BROKERS, help=argparse.SUPPRESS)
@@ -83,14 +98,23 @@ def run_inside(options: argparse.Namespace) -> int:
         broker = make_broker(options.inside, scratch, certificates)
         if options.inside != "RabbitMQ":
             broker.environment |= suite.settings
-        stack.callback(lambda: (folder / "broker.log").write_text(broker.log))
+        stack.callback(keep_logs, broker, folder)
         stack.callback(broker.close)
         broker.start()
         if suite.docker:
             stack.enter_context(docker_stand_in(DOCKER_PORT))
-        run_suite(suite, options, folder, rabbitmqctl(broker, scratch))
+        control = rabbitmqctl(broker, scratch)
+        for words in suite.setup:
+            subprocess.run([str(control), *words], check=True, stdout=subprocess.DEVNULL)
+        run_suite(suite, options, folder, control, scratch)
         broker.terminate()
     return 0
+
+
+def keep_logs(broker: BrokerProcess, folder: Path) -> None:
+    (folder / LOGS[0]).write_text(broker.log)
+    for file in (broker.data_dir / "rabbitmq" / "log").glob(f"{NODE_NAME}.log"):
+        shutil.copy(file, folder / LOGS[1])
 
 
 def rabbitmqctl(broker: BrokerProcess, scratch: Path) -> Path:
@@ -101,42 +125,56 @@ def rabbitmqctl(broker: BrokerProcess, scratch: Path) -> Path:
         variables = {**broker.child_environment(), "AMQPD_DATA_DIR": str(broker.data_dir)}
         command = f"{shlex.quote(sys.executable)} -m tests.suites.rabbitmqctl"
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items() if name.isidentifier()]
+    outside = shlex.join(with_hosts_of(os.getpid(), REPOSITORY, []))
     script = scratch / "rabbitmqctl"
-    script.write_text("\n".join(["#!/bin/sh", f"cd {REPOSITORY}", *lines, f'exec {command} "$@"', ""]))
+    script.write_text("\n".join(["#!/bin/sh", *lines, f'exec {outside} {command} "$@"', ""]))
     script.chmod(0o755)
     return script
 
 
-def run_suite(suite: Suite, options: argparse.Namespace, folder: Path, control: Path) -> None:
+def run_suite(suite: Suite, options: argparse.Namespace, folder: Path, control: Path, scratch: Path) -> None:
     """Output goes to a file; a suite that does not end is ended, and its tests are missing then."""
     places = {"python": options.python, "checkout": str(options.checkout), "results": str(folder)}
-    places["rabbitmqctl"] = str(control)
+    places |= {"rabbitmqctl": str(control), "host": options.host}
+    places["url_host"] = f"[{options.host}]" if options.host == IPV6 else options.host
+    places |= {"authority": str(scratch / "ca.pem")}
     reports = options.checkout / suite.reports
     if suite.reports:
         shutil.rmtree(reports, ignore_errors=True)
-    command = [word.format(**places) for word in suite.command]
+    command = [filled(word, places) for word in suite.command]
     if "pytest" in command:
         command += [f"--deselect={test}" for test in suite.left_out]
     command += options.more
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AMQPD_", "PYTHON"))}
-    environment = {**kept, **{name: value.format(**places) for name, value in suite.environment.items()}}
+    environment = {**kept, **{name: filled(value, places) for name, value in suite.environment.items()}}
     with (folder / suite.output).open("w") as output:
+        process = subprocess.Popen(
+            with_localhost(options.host, command, scratch),
+            cwd=options.checkout / suite.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            subprocess.run(
-                command,
-                cwd=options.checkout,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=suite.time_limit_s,
-                check=False,
-            )
+            process.wait(suite.time_limit_s)
         except subprocess.TimeoutExpired:
             print(f"{options.suite} on {options.inside}: ended after {suite.time_limit_s:.0f} s", file=sys.stderr)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(END_DEADLINE_S)
     if suite.reports and reports.is_dir():
         for file in reports.glob("*.xml"):
             shutil.copy(file, folder)
+
+
+def filled(text: str, places: Mapping[str, str]) -> str:
+    """Braces with another word between them belong to the suite's command."""
+    for name, value in places.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
 
 
 def made_up(scratch: Path) -> Certificates:
@@ -144,7 +182,7 @@ def made_up(scratch: Path) -> Certificates:
 
     files = Certificates(scratch / "ca.pem", scratch / "server.pem", scratch / "server.key")
     authority = trustme.CA()
-    server = authority.issue_cert("localhost", "127.0.0.1")
+    server = authority.issue_cert("localhost", IPV4, IPV6)
     authority.cert_pem.write_to_path(str(files.authority))
     server.cert_chain_pems[0].write_to_path(str(files.certificate))
     server.private_key_pem.write_to_path(str(files.key))
@@ -154,14 +192,20 @@ def made_up(scratch: Path) -> Certificates:
 def make_broker(name: str, scratch: Path, files: Certificates) -> BrokerProcess:
     if name == "RabbitMQ":
         lines = {
-            "listeners.ssl.1": f"127.0.0.1:{TLS_PORT}",
+            "listeners.tcp.1": f"{IPV4}:{PORT}",
+            "listeners.tcp.2": f"{IPV6}:{PORT}",
+            "listeners.ssl.1": f"{IPV4}:{TLS_PORT}",
+            "listeners.ssl.2": f"{IPV6}:{TLS_PORT}",
             "ssl_options.cacertfile": files.authority,
             "ssl_options.certfile": files.certificate,
             "ssl_options.keyfile": files.key,
             "ssl_options.verify": "verify_peer",
             "ssl_options.fail_if_no_peer_cert": "false",
         }
-        return RabbitMQProcess(scratch / "data", port=PORT, arguments=[f"{key} = {it}" for key, it in lines.items()])
+        # An address in the environment would take the place of the listeners.
+        nowhere = {"RABBITMQ_NODE_IP_ADDRESS": "", "RABBITMQ_NODE_PORT": ""}
+        arguments = [f"{key} = {it}" for key, it in lines.items()]
+        return RabbitMQProcess(scratch / "data", port=PORT, arguments=arguments, environment=nowhere)
     settings = {
         "AMQPD_TLS_PORT": str(TLS_PORT),
         "AMQPD_TLS_CA": str(files.authority),
@@ -178,7 +222,9 @@ def report(options: argparse.Namespace, runs: dict[str, Outcomes]) -> int:
         print(f"left out on both: {test}: {why}")
     for name, value in SUITES[options.suite].settings.items():
         print(f"amqpd ran with {name}={value}")
-    log = (options.results / "amqpd" / "broker.log").read_text() if "amqpd" in runs else ""
+    for broker in runs:
+        print(f"connections that logged in to {broker}: {connections(options.results / broker)}")
+    log = (options.results / "amqpd" / LOGS[0]).read_text() if "amqpd" in runs else ""
     for line in [line for line in log.splitlines() if LOGGED_ERROR.search(line)][:ERRORS_SHOWN_MAX]:
         print(f"amqpd logged: {line}")
     if len(runs) < len(BROKERS):
@@ -190,6 +236,15 @@ def report(options: argparse.Namespace, runs: dict[str, Outcomes]) -> int:
     for name in missed:
         print(f"PASSES ON RABBITMQ ONLY: {name} ({runs['amqpd'].get(name, MISSING)})\n    {said.get(name, '')!r}")
     return 1 if missed else 0
+
+
+def connections(folder: Path) -> str:
+    """How many came from each address, by the broker's log."""
+    texts = [file.read_text() for file in map(folder.joinpath, LOGS) if file.exists()]
+    counted = Counter(
+        next(filter(None, match.groups())).strip("[]") for match in LOGGED_IN.finditer("\n".join(texts))
+    )
+    return ", ".join(f"{number} from {address}" for address, number in counted.most_common()) or "none"
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ COMMANDS: dict[str, Callable[[Words, Options], Words]] = {
         "set" if float(words[0]) < 0.01 else "clear",
         "memory",
     ],
+    "trace_on": lambda _, options: ["trace", "on", "--vhost", options["-p"]],
+    "trace_off": lambda _, options: ["trace", "off", "--vhost", options["-p"]],
     "eval": lambda words, _: alarm(words[0]),
 }
 

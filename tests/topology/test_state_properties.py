@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from amqpd.exchanges import Message
 from amqpd.topology.records import (
     BindingRecord,
     Delete,
@@ -18,6 +19,7 @@ from amqpd.topology.records import (
     QueueRecord,
     Record,
 )
+from amqpd.topology.routes import match_alone
 from tests.topology.samples import alternate_policy, exchange, queue, to_exchange, to_queue, topology_of
 
 EXCHANGES = ("a", "b", "c", "d")
@@ -148,6 +150,8 @@ class AppliedInAnyOrder(RuleBasedStateMachine):
                     assert set(route) == self.model.route(name, key, headers)
                     assert self.cached.setdefault((name, key, repr(headers)), route) == route
                 assert len(routes) == 1 or self.vhost.routes_on_headers(name)
+                if name in self.vhost.exchanges and not self.vhost.leads_on(name) and len(routes) == 1:
+                    assert match_alone(self.vhost, name, Message((key,)))[0] in routes
 
     @rule()
     def indexes_are_equal(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from pamqp.exceptions import AMQPPreconditionFailed, AMQPResourceError
+from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.security.passwords import verify_password
 from amqpd.topology import sync as sync_module
@@ -209,24 +209,68 @@ async def test_refresh_brings_what_another_process_changed(store: MetadataStore,
             await other.aclose()
 
 
-async def test_too_many_submissions_are_refused_but_never_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_module, "PENDING_MAX", 2)
-    node = Node(MemoryStore())
+class CountingStore(MemoryStore):
+    """Knows how many transactions each commit had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[int] = []
+
+    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        self.commits.append(len(transactions))
+        return await super().transact_all(transactions)
+
+
+async def test_thousands_of_submissions_of_some_clients_delay_another_by_two_commits() -> None:
+    store = CountingStore()
+    await write(store, HOST)
+    node = Node(store)
     await node.sync.start()
-    node.submit("one", HOST)
-    node.submit("two", Put(QUEUE))
-    with pytest.raises(AMQPResourceError):
-        node.submit("three", Put(QUEUE))
-    node.submit("four", Delete(QUEUE.key))
+    greedy, before = [f"c{number}" for number in range(6)], len(store.commits)
+    answered: dict[str, int] = {}
+
+    def submit(owner: str, name: str) -> None:
+        def resume(done: bool) -> None:
+            assert done
+            answered[name] = len(store.commits) - before
+
+        node.sync.submit_nowait([Put(QueueRecord("/", name, len(answered)), create=True)], resume, (), owner)
+
+    for number in range(2_047):
+        for owner in greedy:
+            submit(owner, f"{owner}.{number}")
+    submit("victim", "v")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.sync.run)
-        await trio.testing.wait_all_tasks_blocked()
+        await node.sync.flush()
         nursery.cancel_scope.cancel()
-    assert [answer for answer in node.said if isinstance(answer, tuple)] == [
-        ("one", True),
-        ("two", True),
-        ("four", True),
-    ]
+    assert answered["v"] <= 2
+    assert len(answered) == 6 * 2_047 + 1
+    # And the others share what is left, in order, in full commits.
+    for owner in greedy:
+        turns = [answered[f"{owner}.{number}"] for number in range(2_047)]
+        assert turns == sorted(turns)
+    assert max(store.commits[before:-1]) == min(store.commits[before:-1]) == sync_module.TRANSACTIONS_A_COMMIT
+
+
+async def test_deletions_go_first_but_not_before_what_they_delete() -> None:
+    node = Node(MemoryStore())
+    await node.sync.start()
+    node.sync.submit_nowait([HOST], lambda _: None, (), "a")
+    for number in range(200):
+        node.sync.submit_nowait([Put(QueueRecord("/", f"q{number}", number))], lambda _: None, (), "a")
+    node.submit("unknown", Delete(QueueRecord("/", "other", 1).key))
+    node.submit("known", Delete(QueueRecord("/", "q150", 1).key))
+    node.sync.submit_nowait([Put(QueueRecord("/", "q150", 7))], lambda _: None, (), "b")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.sync.run)
+        await node.sync.flush()
+        nursery.cancel_scope.cancel()
+    assert ("unknown", True) in node.said
+    assert len(node.topology.vhosts["/"].queues) == 200
+    found = node.queue("q150")
+    assert found is not None
+    assert found.id == 7
 
 
 async def test_what_cannot_be_stored_is_refused_at_once() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import amqpd.methods.basic
+from amqpd import unacked
 from amqpd.connection import Connection
 from amqpd.consumers import Consumer
 from amqpd.journal import buffer
@@ -23,7 +24,7 @@ from amqpd.kernel import Run
 from amqpd.limits import Limits
 from amqpd.node import Node
 from amqpd.properties import Properties
-from amqpd.queues import deadlines, expiry, mortality, returned, segment, segments, timetable
+from amqpd.queues import deadlines, expiry, mortality, segment, segments, sorted_keys, timetable
 from amqpd.queues.backlog import Piece
 from amqpd.queues.queue import Queue
 from amqpd.topology.records import QueueRecord
@@ -39,7 +40,7 @@ class WatchedNode(Node):
     harness: WatchedHarness
 
     def make_queue(self, record: QueueRecord) -> Queue:
-        return WatchedQueue(record, self, self._policy_of(record))
+        return WatchedQueue(record, self, self.registry.policy_of(record))
 
     def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
         numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
@@ -65,12 +66,17 @@ class WatchedHarness(Harness):
         self.deleting = ""
         """the queue that a client deletes now"""
         super().__init__(limits, automatic=False)
+        self.catches_up = True
 
     def _start(self, journal: JournalBuffer) -> None:
         super()._start(journal)
         self.node.harness = self  # type: ignore[attr-defined]
 
     def step(self) -> None:
+        turns = self.node.turns
+        while turns.waiting:
+            turns.begin(0)
+            turns.next()
         self.model.refuse_rest(by_client=True)
         super().step()
 
@@ -189,8 +195,10 @@ class WatchedConsumer(Consumer):
 BOUNDS: tuple[tuple[ModuleType, str, int], ...] = (
     (segment, "COMPACT_BYTES_MIN", 100),
     (segments, "SEGMENT_BYTES_MAX", 500),
-    (mortality, "PIECES_MAX", 3),
-    (returned, "SERVED_MAX", 2),
+    (mortality, "MESSAGES_MAX", 3),
+    (sorted_keys, "BLOCK_KEYS_MAX", 2),
+    (unacked, "BLOCK_ENTRIES_MAX", 2),
+    (unacked, "SETTLED_MAX", 1),
     (deadlines, "WALKED_MAX", 2),
     (buffer, "PAGED_BYTES_MAX", 200),
 )

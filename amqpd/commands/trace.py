@@ -1,0 +1,74 @@
+"""`amqpd trace`: RabbitMQ's firehose, copies of all messages that clients publish and get in a virtual host.
+
+What comes in: a virtual host. What goes out: tracing turned on and off in the running broker; a list.
+Rules: it is not kept over a restart, as in RabbitMQ.
+Not here: the copies (`amqpd/firehose.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.running import ask, ask_rows
+
+vhost_option = click.option("--vhost", default="/", show_default=True, help="The virtual host.")
+
+
+@click.group()
+def trace() -> None:
+    """Copy all messages of a virtual host to an exchange, to see them.
+
+    While it is on, everything that clients publish in the virtual host goes to the exchange amq.rabbitmq.trace too,
+    with the routing key publish.EXCHANGE, and everything that is delivered to them with deliver.QUEUE; headers say
+    whose it was. It costs as much as the messages themselves; copies that cannot be made in time are dropped.
+
+    \b
+    Example: bind a queue to amq.rabbitmq.trace with the key '#', then
+      amqpd trace on --vhost orders
+      amqpd trace list
+      amqpd trace off --vhost orders
+    """
+
+
+@trace.command()
+@vhost_option
+@data_dir_option
+def on(vhost: str, data_dir: Path) -> None:
+    """Copy messages from now on.
+
+    \b
+    Example:
+      amqpd trace on
+    """
+    new = ask(data_dir, "trace on", {"vhost": vhost})["new"]
+    click.echo(f"the virtual host {vhost} is traced" + ("" if new else " already"))
+
+
+@trace.command()
+@vhost_option
+@data_dir_option
+def off(vhost: str, data_dir: Path) -> None:
+    """Copy no messages any more.
+
+    \b
+    Example:
+      amqpd trace off
+    """
+    was_on = ask(data_dir, "trace off", {"vhost": vhost})["was_on"]
+    click.echo(f"the virtual host {vhost} is not traced" + (" any more" if was_on else ""))
+
+
+@trace.command("list")
+@json_option
+@data_dir_option
+def list_traces(as_json: bool, data_dir: Path) -> None:
+    """List the virtual hosts that are traced, and how many messages were copied and dropped.
+
+    \b
+    Example:
+      amqpd trace list --json
+    """
+    show(ask_rows(data_dir, "trace list", {}, ("vhost",)), ("vhost", "traced", "dropped"), as_json)
