@@ -33,7 +33,7 @@ from amqpd.config import Settings
 from amqpd.connection import Connection
 from amqpd.control import ControlError, ControlServer
 from amqpd.datadir import open_data_directory
-from amqpd.errors import NodeFailure, StartupError
+from amqpd.errors import NodeFailure, StartupError, leaves
 from amqpd.free_memory import return_free_memory
 from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer
@@ -92,7 +92,8 @@ async def serve(settings: Settings, stop: trio.Event) -> None:
                 await _opened(broker.recover())
                 await broker.run(listeners, tls, stop)
     except* (DiskFailure, JournalDamaged, MetadataStoreError) as group:
-        raise NodeFailure(str(group.exceptions[0])) from group
+        # Nurseries within nurseries: the disk's own words are in the innermost.
+        raise NodeFailure(str(next(leaves(group)))) from group
     finally:
         close_listeners(listeners)
 

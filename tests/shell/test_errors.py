@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+import trio
+
+from amqpd import broker
+from amqpd.config import Settings
 from amqpd.errors import Failure, NodeFailure, SettingsError, StartupError, find_failure
+from amqpd.journal.errors import DiskFailure
 
 
 def test_a_failure_is_found_in_nested_groups() -> None:
@@ -27,3 +33,20 @@ def test_a_bug_is_no_failure() -> None:
 def test_exit_codes(kind: type[Failure], code: int) -> None:
     assert kind("s").exit_code == code
     assert str(kind("a sentence")) == "a sentence"
+
+
+def test_a_failing_disk_is_named_however_deep_the_nurseries_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks saw the disk fail, in a nursery of a nursery: the log said "Exceptions from Trio nursery"."""
+
+    async def run(*_: object) -> None:
+        raise ExceptionGroup(
+            "outer", [ExceptionGroup("inner", [DiskFailure("fsync: I/O error"), DiskFailure("later")])]
+        )
+
+    monkeypatch.setattr(broker.Broker, "run", run)
+    settings = Settings(data_dir=tmp_path, bind=["127.0.0.1"], port=0)
+    with pytest.raises(NodeFailure) as caught:
+        trio.run(broker.serve, settings, trio.Event())
+    assert caught.value.sentence == "fsync: I/O error"
