@@ -45,6 +45,7 @@ _ARGUMENTS_OF: dict[type[base.Frame], tuple[tuple[str, str], ...]] = {}
 _LENGTH = Struct(">I")
 _DECIMAL = Struct(">Bi")
 _TIMESTAMP = Struct(">Q")
+_LONG_STRING = ord("S")
 
 
 def read_arguments(method: base.Frame, payload: bytes) -> None:
@@ -179,7 +180,10 @@ def _read_entries(data: bytes, at: int, end: int, depth: int) -> dict[str, Any]:
         if name_end >= end:
             raise ValueError("a name without a value")
         name = data[at + 1 : name_end].decode("utf-8", "surrogateescape")  # RabbitMQ takes any bytes
-        table[name], at = _read_value(data, name_end, end, depth)
+        if data[name_end] == _LONG_STRING:
+            table[name], at = _read_text(data, name_end, end)
+        else:
+            table[name], at = _read_value(data, name_end, end, depth)
     if at != end:
         raise ValueError("a value that is longer than its table")
     return table
@@ -190,11 +194,24 @@ def _read_array(data: bytes, at: int, end: int, depth: int) -> list[Any]:
         raise ValueError(f"nested deeper than {DEPTH_MAX} levels")
     values: list[Any] = []
     while at < end:
-        value, at = _read_value(data, at, end, depth)
+        value, at = _read_text(data, at, end) if data[at] == _LONG_STRING else _read_value(data, at, end, depth)
         values.append(value)
     if at != end:
         raise ValueError("a value that is longer than its array")
     return values
+
+
+def _read_text(data: bytes, at: int, end: int) -> _Value:
+    """As `_read_value`, where a long string stands: most values are, and a frame has up to twenty thousand."""
+    start = at + 5
+    stop = start + _LENGTH.unpack_from(data, at + 1)[0]
+    if stop > end:
+        raise ValueError("a length that is more than what is left")
+    raw = data[start:stop]
+    try:
+        return raw.decode(), stop
+    except UnicodeDecodeError:
+        return raw, stop
 
 
 def _text(data: bytes, at: int, end: int, _: int) -> str | bytes:

@@ -125,11 +125,15 @@ class Properties:
 class PropertiesReader:
     def __init__(self) -> None:
         self._known: dict[bytes, Properties] = {}
+        self._large: tuple[bytes, Properties] | None = None
+        """the last one that is too large to be remembered: a message's are read as it comes, and when it dies"""
 
     def read(self, raw: bytes) -> Properties:
         """Raises AMQPSyntaxError when the list does not fit the flags."""
         known = self._known.get(raw)
         if known is None:
+            if self._large is not None and self._large[0] == raw:
+                return self._large[1]
             try:
                 known = _read(raw)
             except (ValueError, IndexError) as error:
@@ -138,6 +142,8 @@ class PropertiesReader:
                 if len(self._known) >= CACHE_ENTRIES_MAX:
                     self._known.clear()
                 self._known[raw] = known
+            else:
+                self._large = raw, known
         return known
 
 
