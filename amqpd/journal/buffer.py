@@ -175,7 +175,9 @@ class JournalBuffer:
 
 
 def _row(queue_id: int, segment: Segment) -> Row:
+    """Without joining the runs: who writes it does that."""
+    assert segment.runs is not None
     return Row(
-        *(queue_id, segment.first, segment.last, segment.raw(), segment.persistent),
-        *(segment.body_bytes_written, segment.published_ms, segment.packed_deadlines()),
+        *(queue_id, segment.first, segment.last, b"", segment.persistent),
+        *(0, segment.published_ms, segment.packed_deadlines(), segment.runs),
     )

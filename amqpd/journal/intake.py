@@ -68,6 +68,7 @@ def chunks(rows: list[Row]) -> Iterator[Chunk]:
     pieces: list[bytes] = []
     at = 1
     for row in rows:
+        row.join()
         nbytes, deadline_bytes = len(row.data), len(row.deadlines)
         if numbers and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
             yield Chunk(len(numbers), b"".join(numbers), timed, b"".join(pieces))

@@ -13,8 +13,12 @@ Not here: when a transaction is cut (`buffer.py`), SQL (`sqlite.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from amqpd.kernel import Run
 
 
 @dataclass(slots=True)
@@ -24,16 +28,28 @@ class Row:
 
     `body_bytes` is the sum of the bodies without framing, `published_ms` when the first message came, in milliseconds
     since the epoch (0: not known). `deadlines` is empty unless messages expire one by one, which nearly none do:
-    then it is little-endian int64 triples (deadline_ms, first_seq, last_seq), ascending by deadline."""
+    then it is little-endian int64 triples (deadline_ms, first_seq, last_seq).
+
+    What the queues hand in has `runs` in place of `data` and `body_bytes`: whoever writes it joins them, in a thread
+    of its own. A segment may have ten thousand runs, and a transaction a hundred segments."""
 
     queue_id: int
     first_seq: int
     last_seq: int
-    data: bytes
+    data: bytes = b""
     persistent: bool = True
     body_bytes: int = 0
     published_ms: int = 0
     deadlines: bytes = b""
+    runs: Sequence[Run] | None = None
+
+    def join(self) -> None:
+        """Set `data` and `body_bytes`, if there are runs instead."""
+        runs = self.runs
+        if runs is not None:
+            self.data = runs[0].raw() if len(runs) == 1 else b"".join([run.raw() for run in runs])
+            self.body_bytes = sum([run.body_size * run.count for run in runs])
+            self.runs = None
 
 
 @dataclass(slots=True, frozen=True)

@@ -98,9 +98,8 @@ class Deadlines:
         return found
 
     def pack(self) -> bytes:
-        """Little-endian int64 triples (deadline, first, last), ascending by deadline. What is overdue or doomed has a
-        deadline in the past, whichever."""
-        self._sort()
+        """Little-endian int64 triples (deadline, first, last), in no order. What is overdue or doomed has a deadline
+        in the past, whichever."""
         packed = array("q")
         for first, last in self.overdue + self.doomed:
             packed.extend((0, first, last))

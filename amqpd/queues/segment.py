@@ -277,11 +277,6 @@ class Segment:
                 return low, (min(low + limit, end) if high < 0 else high)
         return index, max(index, min(index + limit, end))
 
-    @property
-    def body_bytes_written(self) -> int:
-        """Bytes of all bodies, settled or not; while it is whole in memory."""
-        return sum(run.body_size * run.count for run in self.runs or ())
-
     def packed_deadlines(self) -> bytes:
         return self.deadlines.pack() if self.deadlines is not None else b""
 
@@ -368,10 +363,3 @@ class Segment:
             and self.batch is None
             and behind.batch is None
         )
-
-    def raw(self) -> bytes:
-        """All the frames, in order. Only before anything was compacted away."""
-        assert self.runs is not None
-        if len(self.runs) == 1:
-            return self.runs[0].raw()
-        return b"".join([run.raw() for run in self.runs])

@@ -149,6 +149,8 @@ class Harness:
     def commit(self) -> None:
         """One transaction of the journal reaches the disk."""
         transaction = self.node.journal.take()
+        for row in transaction.rows:
+            row.join()
         self.transactions.append(transaction)
         for row in transaction.rows:
             self.rows.setdefault(row.queue_id, {})[row.first_seq] = row

@@ -96,7 +96,7 @@ def test_a_segment_knows_what_is_left_and_how_large_it_is(
     for size, count in runs:
         sizes |= {100 + len(sizes) + i: size for i in range(count)}
         segment.add(run_of(size, count), 0)
-    raw, mixed = segment.raw(), len(set(sizes.values())) > 1
+    raw, mixed = b"".join(run.raw() for run in segment.runs or ()), len(set(sizes.values())) > 1
     for low, count, what in steps:
         if what == "evict":
             segment.evict()

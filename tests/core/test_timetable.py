@@ -51,6 +51,7 @@ class World:
     def commit(self) -> None:
         transaction = self.journal.take()
         for row in transaction.rows:
+            row.join()
             self.rows[row.queue_id, row.first_seq] = row
         for gone in transaction.deletes:
             for key in [key for key in self.rows if key[0] == gone.queue_id]:

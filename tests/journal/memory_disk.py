@@ -96,6 +96,8 @@ class MemoryDisk:
     def commit(self, transaction: Transaction) -> None:
         if not self._recovered or transaction.index != self.platter.index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {self.platter.index}")
+        for row in transaction.rows:
+            row.join()
         if self._failure is not None:
             raise DiskFailure(str(self._failure))
         self.before_commit(transaction)

@@ -41,6 +41,7 @@ def test_a_row_says_size_age_and_deadlines_of_its_segment(buffer):
     buffer.append(1, segment)
     segment.add(Written(), now_ms=99)
     (row,) = buffer.take().rows
+    row.join()
     assert (row.first_seq, row.last_seq, row.data) == (5, 7, b"datadatadata")
     assert (row.body_bytes, row.published_ms, row.deadlines) == (9, 34, segment.deadlines.pack())
 
