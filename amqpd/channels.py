@@ -172,7 +172,8 @@ class Channel:
             publishing.publish(self, content.run())
 
     def _set_plain(self) -> None:
-        self.plain = not (self.closing or self.suspended or self.closed or self.content is not None)
+        stops = self.closing or self.suspended or self.closed or self.content is not None
+        self.plain = not stops and self.connection.state is State.RUNNING
 
     def suspend(self, continuation: Callable[..., None]) -> Callable[..., None]:
         """Hold later frames until the returned function is called: it runs the continuation, then the held frames.

@@ -394,7 +394,9 @@ class Connection:
     def reading_paused(self) -> bool:
         """The pump must not read this connection now."""
         if self.state in (State.CLOSING, State.LINGERING):
-            return False  # for its close-ok, or the end; all else is thrown away
+            # For its close-ok, or the end. All else is thrown away, in turns too: what waits for the next one is not
+            # to grow with each read.
+            return self.intake.throttled and len(self._rest) > self.frame_max
         if self.intake.paused:
             return True
         return len(self._rest) > self.frame_max if self.suspended else self.choked
@@ -415,6 +417,8 @@ class Connection:
     def close_with(self, code: int, text: str, method_id: bytes = b"\x00\x00\x00\x00") -> None:
         for channel in list(self.channels.values()):
             self.finish(partial(self.node.flush_confirms, channel))
+            channel.plain = False  # what comes from now on is thrown away, however long it takes to leave
+        self.node.quotas.waiting.pop(self, None)
         self.intake.begin_apart(leaving(self))
         if self.state in (State.HEADER, State.HANDSHAKE) and not self._handshake.started:
             self._leave(State.CLOSED)

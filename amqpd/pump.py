@@ -251,7 +251,7 @@ class Pump:
         if not data:
             self._lost(link, "closed by the client")
             return
-        if link.ended:
+        if link.ended or connection.state is State.CLOSED:
             return  # what still comes is thrown away
         connection.liveness.received_at = now
         connection.bytes_in += len(data)

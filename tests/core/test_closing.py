@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 from pamqp import commands, frame
 
+from amqpd.limits import Limits
 from amqpd.liveness import CLOSE_TIMEOUT_S
+from amqpd.pump import RECEIVE_BYTES_MAX
 from amqpd.states import State
-from tests.core.harness import Client, Harness, publish_bytes
+from amqpd.topology import plans
+from amqpd.topology.records import Delete
+from amqpd.wire import HEARTBEAT
+from tests.core.harness import PROTOCOL_HEADER, Client, Harness, publish_bytes
 
 Connection, Queue = commands.Connection, commands.Queue
 CLOSE = frame.marshal(Connection.Close(200, "bye", 0, 0), 0)
@@ -71,14 +76,16 @@ def test_a_close_that_crossed_ours_is_answered_and_only_close_ok_ends_the_connec
 
 
 @pytest.mark.parametrize("ours", [False, True])
-def test_who_closes_again_and_again_and_reads_nothing_does_not_fill_the_memory(harness: Harness, ours: bool) -> None:
+def test_who_closes_again_and_again_and_reads_nothing_does_not_fill_the_memory(ours: bool) -> None:
+    harness = Harness(Limits(outbox_bytes_max=64 * 1024))
     connection = harness.client().connection
     if ours:
         connection.force_close("enough")
     limit = harness.limits.outbox_bytes_max
-    for _ in range(2 * limit // len(CLOSE_OK) // 1000):
+    for _ in range(1 + 2 * limit // len(CLOSE_OK) // 1000):
         connection.receive(CLOSE * 1000)
-    assert sum(map(len, connection.outbox)) <= limit + 100
+        harness.step()
+    assert limit / 2 < sum(map(len, connection.outbox)) <= limit + 100
     assert not connection.reading_paused
 
 
@@ -137,3 +144,61 @@ def test_the_wait_for_close_ok_is_no_longer_than_the_heartbeats_interval(
     assert client.connection.state is State.CLOSED
     assert client.connection.aborted
     assert client.connection.liveness.close_timeout_s == timeout_s
+
+
+@pytest.mark.parametrize("how", ["failed", "closed", "refused"])
+def test_who_sends_on_and_on_behind_the_end_is_read_no_faster_than_it_is_thrown_away(
+    harness: Harness, how: str
+) -> None:
+    """What a turn has no room for waits, so the socket has to wait too: what is kept is copied for each read."""
+    client = Client(harness) if how == "refused" else harness.client()
+    if how == "refused":  # before any log-in
+        client.raw(PROTOCOL_HEADER)
+    client.raw(CLOSE if how == "closed" else b"\x09\x00\x00\x00\x00\x00\x00\xce")
+    connection, turns = client.connection, harness.node.turns
+    assert connection.state is (State.LINGERING if how == "closed" else State.CLOSING)
+    read = HEARTBEAT * (RECEIVE_BYTES_MAX // len(HEARTBEAT))
+    reads = 0
+    for _ in range(50):
+        turns.begin(1)
+        if not connection.reading_paused:
+            connection.receive(read)
+            reads += 1
+        turns.next()
+        harness.node.tick()
+        assert len(connection._rest) <= RECEIVE_BYTES_MAX + connection.frame_max
+    assert reads > 1
+    while connection.reading_paused:
+        turns.begin(0)
+        turns.next()
+    connection.receive(CLOSE_OK)
+    while turns.waiting:
+        turns.begin(0)
+        turns.next()
+    assert connection.state is State.CLOSED, "its close-ok is read in the end"
+
+
+def test_what_comes_while_a_closed_connection_still_leaves_is_thrown_away(harness: Harness) -> None:
+    """Also where the kernel would take it; its virtual host may be gone."""
+    harness._apply(plans.create_vhost("other"))
+    client = Client(harness)
+    client.open("other")
+    client.declare("q")
+    client.publish(b"1")
+    for number in range(2, 200):
+        client.channel(number)
+        client.send(commands.Basic.Consume(queue="q", consumer_tag=f"t{number}"), number)
+        client.inbox.clear()
+    harness.automatic = False
+    harness.node.turns.turn_work = 250
+    harness._apply([Delete(("vhost", "other"))])
+    assert client.connection.intake.unfinished
+    assert client.connection.channels
+    client.connection.receive(publish_bytes(b"2", "new", "amq.fanout", channel=199))
+    client.expect(Connection.Close)
+    assert client.connection.state is State.CLOSING
+    assert not harness.bugs
+    harness.automatic = True
+    client.raw(CLOSE_OK)
+    assert client.connection.state is State.CLOSED
+    assert not harness.bugs
