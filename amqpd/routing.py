@@ -53,6 +53,8 @@ ALONE_BINDINGS_MAX = 2_000
 ALONE_VISITS_MAX = 50_000
 # Of what the node itself publishes, in one step: routing keys, messages that are routed one by one, and copies.
 KEYS_AT_ONCE, PARTS_AT_ONCE, COPIES_A_STEP = 16, 50, 500
+# Queues that are looked up in one step, and so many of them are one unit of work.
+NAMES_AT_ONCE, NAMES_A_WORK = 2_000, 8
 
 Steps = Generator[int, None, "tuple[Queue, ...]"]
 """yields what was done since it last did, in the unit of `limiting/turns.py`"""
@@ -128,7 +130,7 @@ class Route:
         if not self.by_key or vhost not in node.topology.vhosts:
             return ()
         names = yield from node.topology.vhosts[vhost].walk(self.exchange, Message((self.routing_key,)))
-        queues = queues_named(node, vhost, names)
+        queues = yield from _named_in_steps(node, vhost, names)
         if queues or self.reroutes_to is None:
             self.queues = queues
         return queues
@@ -207,10 +209,10 @@ def queue_steps(
         return ()
     message = Message(keys, properties.headers, run.properties, node.chance)
     names = yield from contents.walk(route.exchange, message)
-    queues = queues_named(node, vhost, names)
+    queues = yield from _named_in_steps(node, vhost, names)
     if not queues and route.reroutes_to is not None:
         names = yield from contents.walk(route.reroutes_to, message)
-        queues = queues_named(node, vhost, names)
+        queues = yield from _named_in_steps(node, vhost, names)
         if queues and count:
             count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
     for exchange, length in message.kept_by.items():
@@ -253,6 +255,17 @@ def route_again(
     if route.queues is not None and keys == (routing_key,):
         return route.queues
     return queues_of(node, vhost, route, keys, run, properties, False)
+
+
+def _named_in_steps(node: Node, vhost: str, names: tuple[str, ...]) -> Steps:
+    """As `queues_named`."""
+    if len(names) <= NAMES_AT_ONCE:
+        return queues_named(node, vhost, names)
+    found: list[Queue] = []
+    for at in range(0, len(names), NAMES_AT_ONCE):
+        found += queues_named(node, vhost, names[at : at + NAMES_AT_ONCE])
+        yield NAMES_AT_ONCE // NAMES_A_WORK
+    return tuple(found)
 
 
 def release(node: Node, vhost: str, run: Run) -> bool:
