@@ -50,7 +50,7 @@ from amqpd.queues.queue import Queue
 from amqpd.queues.timetable import Timetable
 from amqpd.replies import Replies
 from amqpd.security.access import Access
-from amqpd.topology.order import ChangeOrder, Removable
+from amqpd.topology.order import ChangeOrder, Removable, Wish
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
@@ -127,7 +127,7 @@ class Node:
         self.census = Census(self)
         self.quotas = Quotas(topology)
         self.shares = MemoryShares(limits, self.queues)
-        self._order = ChangeOrder(topology, self.submit, services.bug)
+        self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
         self.turns = Turns()
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
@@ -162,20 +162,40 @@ class Node:
 
     def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
         """See `Services.submit`. What is put into a virtual host requires that it still exists."""
-        vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
-        owner = ""
-        if self.acting is not None:
-            owner = self.acting.id
-            resume = self.acts.expect(changes, self.acting, resume)
-        self.census.submit(changes, resume, [*requires, *(("vhost", name) for name in vhosts)], owner)
+        self._submit(changes, resume, requires, {self.acting: changes})
 
     def bind(self, binding: BindingRecord, resume: Resume) -> None:
         """See `ChangeOrder.bind`."""
-        self._order.bind(binding, resume)
+        self._order.bind(binding, resume, self.acting)
 
     def remove(self, record: Removable, resume: Resume, condition: Callable[[], bool] = lambda: True) -> None:
         """See `ChangeOrder.remove`."""
-        self._order.remove(record, resume, condition)
+        self._order.remove(record, resume, condition, self.acting)
+
+    def _submit_wishes(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key], wishes: Sequence[Wish]
+    ) -> None:
+        """What goes along with one of several wishes is nobody's."""
+        asked: dict[Connection | None, list[Change]] = {}
+        for wish in wishes:
+            asked.setdefault(wish.owner, []).append(Delete(wish.record.key))
+        only = next(iter(asked)) if len(asked) == 1 else None
+        self._submit(changes, resume, requires, {only: changes} if len(asked) == 1 else asked)
+
+    def _submit(
+        self,
+        changes: Sequence[Change],
+        resume: Resume,
+        requires: Iterable[Key],
+        asked: Mapping[Connection | None, Sequence[Change]],
+    ) -> None:
+        vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
+        owner = ""
+        for connection, theirs in asked.items():
+            if connection is not None:
+                owner = connection.id
+                resume = self.acts.expect(theirs, connection, resume)
+        self.census.submit(changes, resume, [*requires, *(("vhost", name) for name in vhosts)], owner)
 
     def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""

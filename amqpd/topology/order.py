@@ -3,17 +3,19 @@
 What comes in: bindings to make and records to remove, each with what to call when it is done. What goes out: changes,
 submitted; the calls, after the changes were applied.
 Rules: 1. A removal is planned while no binding and no other removal is on its way: what goes along with it depends on
-both, and a binding that it does not know of would outlive its queue. 2. Removals that wait together are planned
-together and make one transaction, so the end of a connection with a thousand queues is one commit. 3. Nothing
-overtakes a removal that waits. 4. Declarations need no order: what is not there yet has no bindings.
+both, and a binding that it does not know of would outlive its queue. 2. Removals that wait are planned together and
+make one transaction, so the end of a connection with a thousand queues is one commit. 3. When both wait, bindings and
+removals take turns, and in each turn all who wait have the same share: who has thousands of them waiting delays
+another's by two turns. 4. Of one connection they stay in their order. 5. Declarations need no order: what is not
+there yet has no bindings.
 Not here: what goes along with what (`plans.py`), the store (`sync.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pamqp.exceptions import AMQPError
 
@@ -21,20 +23,28 @@ from amqpd.topology import plans
 from amqpd.topology.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
 
-# Removals in one transaction: it holds the store for some milliseconds, and others wait behind it.
-REMOVALS_MAX = 1_000
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+
+# Removals in one transaction: it holds the store for some milliseconds, and others wait behind it. And bindings on
+# their way at a time, which a removal has to wait for.
+REMOVALS_MAX, BINDINGS_MAX = 1_000, 500
 
 Resume = Callable[[bool], None]
-Submit = Callable[[Sequence[Change], Resume, Iterable[Key]], None]
 Removable = QueueRecord | ExchangeRecord | BindingRecord
 
 
-class _Wish(NamedTuple):
-    """A removal on a condition; or, without one, a binding to make."""
+class Wish(NamedTuple):
+    """A removal on a condition; or, without one, a binding to make. `owner` asks for it; None: the node itself."""
 
     record: Removable
     resume: Resume
     condition: Callable[[], bool] | None
+    owner: Connection | None
+
+
+Submit = Callable[[Sequence[Change], Resume, Iterable[Key], Sequence[Wish]], None]
+"""as `Services.submit`, and whose wishes the changes fulfil"""
 
 
 class ChangeOrder:
@@ -43,23 +53,33 @@ class ChangeOrder:
         self._topology = topology
         self._submit = submit
         self._bug = bug
-        self._waiting: deque[_Wish] = deque()
+        self._waiting: OrderedDict[Connection | None, deque[Wish]] = OrderedDict()
+        """by owner; who is to have the next share first"""
         self._binding = 0
         """bindings on their way"""
         self._removing = False
+        self._removals_next = False
+        """removals wait for the bindings that are on their way, and other bindings for the removals"""
 
-    def bind(self, binding: BindingRecord, resume: Resume) -> None:
+    def bind(self, binding: BindingRecord, resume: Resume, owner: Connection | None = None) -> None:
         """Make the binding: resume(True) when it is there, resume(False) when an end of it had gone, or when it could
         not be asked for: then look again. Raises what `submit` raises."""
-        if self._waiting:
-            self._waiting.append(_Wish(binding, resume, None))
+        wish = Wish(binding, resume, None, owner)
+        if self._waiting or self._binding >= BINDINGS_MAX:
+            self._waiting.setdefault(owner, deque()).append(wish)
         else:
-            self._bind(binding, resume)
+            self._bind(wish)
 
-    def remove(self, record: Removable, resume: Resume, condition: Callable[[], bool] = lambda: True) -> None:
+    def remove(
+        self,
+        record: Removable,
+        resume: Resume,
+        condition: Callable[[], bool] = lambda: True,
+        owner: Connection | None = None,
+    ) -> None:
         """Remove the record and what goes along with it; resume(True) when it is gone, maybe at once; resume(False)
         when its turn came and the condition did not hold."""
-        self._waiting.append(_Wish(record, resume, condition))
+        self._waiting.setdefault(owner, deque()).append(Wish(record, resume, condition, owner))
         self._advance()
 
     def _advance(self) -> None:
@@ -71,21 +91,43 @@ class ChangeOrder:
             self._answer(resume, False)
 
     def _take_waiting(self, refused: list[Resume]) -> None:
-        """Submit what waits, in order, as far as it may go now. `refused` gets the bindings that cannot be asked for
-        now."""
-        waiting = self._waiting
-        while waiting:
-            if waiting[0].condition is not None:
-                if self._binding or self._removing:
+        """Submit what waits, as far as it may go now. `refused` gets the bindings that cannot be asked for now."""
+        while self._waiting and not self._removing:
+            if not self._removals_next:
+                for wish in self._take(False, BINDINGS_MAX - self._binding):
+                    try:
+                        self._bind(wish)
+                    except AMQPError:
+                        refused.append(wish.resume)
+                self._removals_next = any(wishes[0].condition is not None for wishes in self._waiting.values())
+                if not self._removals_next and self._binding:
                     return
-                self._remove()
-                continue
-            binding, resume, _ = waiting.popleft()
-            assert isinstance(binding, BindingRecord)
-            try:
-                self._bind(binding, resume)
-            except AMQPError:
-                refused.append(resume)
+            elif self._binding:
+                return
+            else:
+                self._removals_next = False
+                self._remove(self._take(True, REMOVALS_MAX))
+
+    def _take(self, removals: bool, most: int) -> list[Wish]:
+        """So many of the wishes that nothing of the other kind stands before: of each owner the same share, and more
+        if there is room."""
+        taken: list[Wish] = []
+        before = -1
+        while len(taken) < most and len(taken) > before:
+            before = len(taken)
+            share = max(1, (most - before) // max(1, len(self._waiting)))
+            for owner in list(self._waiting):
+                wishes = self._waiting[owner]
+                stop = min(most, len(taken) + share)
+                while wishes and len(taken) < stop and (wishes[0].condition is not None) == removals:
+                    taken.append(wishes.popleft())
+                if not wishes:
+                    del self._waiting[owner]
+                else:
+                    self._waiting.move_to_end(owner)
+                if len(taken) >= most:
+                    break
+        return taken
 
     def _answer(self, resume: Resume, answer: bool) -> None:
         try:
@@ -93,31 +135,30 @@ class ChangeOrder:
         except Exception as error:  # noqa: BLE001 - what waits behind it must go on; services.bug reports it
             self._bug(error)
 
-    def _bind(self, binding: BindingRecord, resume: Resume) -> None:
+    def _bind(self, wish: Wish) -> None:
+        binding = wish.record
+        assert isinstance(binding, BindingRecord)
+
         def done(made: bool) -> None:
             self._binding -= 1
-            self._answer(resume, made)
+            self._answer(wish.resume, made)
             self._advance()
 
         ends = (
             ("exchange", binding.vhost, binding.source),
             (binding.destination_type, binding.vhost, binding.destination),
         )
-        self._submit([Put(binding)], done, ends)
+        self._submit([Put(binding)], done, ends, [wish])
         self._binding += 1
 
-    def _remove(self) -> None:
+    def _remove(self, wishes: list[Wish]) -> None:
         answers: list[tuple[Resume, bool]] = []
         by_vhost: dict[str, list[Removable]] = {}
-        while self._waiting and len(answers) < REMOVALS_MAX:
-            record, resume, condition = self._waiting[0]
-            if condition is None:
-                break
-            self._waiting.popleft()
-            holds = condition()
-            answers.append((resume, holds))
+        for wish in wishes:
+            holds = wish.condition is not None and wish.condition()
+            answers.append((wish.resume, holds))
             if holds:
-                by_vhost.setdefault(record.vhost, []).append(record)
+                by_vhost.setdefault(wish.record.vhost, []).append(wish.record)
 
         def answer_all() -> None:
             self._removing = False
@@ -135,6 +176,6 @@ class ChangeOrder:
                 changes += plans.remove(vhost, records)
         if changes:
             self._removing = True
-            self._submit(changes, done, ())
+            self._submit(changes, done, (), wishes)
         else:
             answer_all()

@@ -498,7 +498,7 @@ def test_an_answer_of_the_store_that_fails_does_not_keep_the_next_ones_waiting()
     topology.apply([Put(record)])
     submitted: list[Resume] = []
     bugs: list[Exception] = []
-    order = ChangeOrder(topology, lambda changes, resume, requires: submitted.append(resume), bugs.append)
+    order = ChangeOrder(topology, lambda changes, resume, *_: submitted.append(resume), bugs.append)
     answers: list[bool] = []
 
     def fails(_: bool) -> None:

@@ -73,7 +73,7 @@ class FullStore:
         self.room = room
         self.submitted: list[Any] = []
 
-    def submit(self, changes: Any, resume: Any, requires: Any = ()) -> None:
+    def submit(self, changes: Any, resume: Any, *_: Any) -> None:
         if self.room <= 0 and not all(type(change).__name__ == "Delete" for change in changes):
             raise AMQPResourceError("too many changes are waiting")
         self.room -= 1
@@ -110,8 +110,9 @@ def test_bindings_that_cannot_be_submitted_are_refused_once_and_not_for_ever() -
     for number in range(3):
         order.bind(binding(number), ask_again(number))
     store.submitted.pop(0)[1](True)
-    assert len(errors) == 3
     assert [type(changes[0]) for changes, _ in store.submitted] == [Delete]
+    store.submitted[0][1](True)
+    assert len(errors) == 3
     assert not bugs
 
 

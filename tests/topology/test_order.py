@@ -1,0 +1,111 @@
+"""Whose binding or removal has its turn, when many wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from amqpd.topology import plans
+from amqpd.topology.order import BINDINGS_MAX, ChangeOrder, Resume, Wish
+from amqpd.topology.records import BindingRecord, Change, Delete, ExchangeRecord, Key, Put, QueueRecord
+from amqpd.topology.state import Topology
+
+
+class World:
+    """A topology whose changes take effect when `commit` is called. Owners are only compared: numbers will do."""
+
+    def __init__(self) -> None:
+        self.topology = Topology()
+        self.topology.apply(plans.create_vhost("/"))
+        self.queue = QueueRecord("/", "q", 1)
+        self.topology.apply([Put(self.queue), Put(ExchangeRecord("/", "x", "direct"))])
+        self.submitted: list[tuple[Sequence[Change], Resume]] = []
+        self.bugs: list[Exception] = []
+        self.order = ChangeOrder(self.topology, self.submit, self.bugs.append)
+        self.done: list[str] = []
+
+    def submit(self, changes: Sequence[Change], resume: Resume, _: Iterable[Key], wishes: Sequence[Wish]) -> None:
+        assert wishes
+        if any(isinstance(change, Delete) for change in changes):
+            assert not self.submitted, "a removal beside others"
+        self.submitted.append((changes, resume))
+
+    def commit(self) -> None:
+        """Everything that was submitted until now."""
+        submitted, self.submitted = self.submitted, []
+        for changes, _ in submitted:
+            self.topology.apply(changes)
+        for _, resume in submitted:
+            resume(True)
+
+    def bind(self, key: str, owner: Any) -> None:
+        self.order.bind(BindingRecord("/", "x", "queue", "q", key), lambda _: self.done.append(key), owner)
+
+    def unbind(self, key: str, owner: Any) -> None:
+        record = BindingRecord("/", "x", "queue", "q", key)
+        self.order.remove(record, lambda _: self.done.append("-" + key), owner=owner)
+
+    def commits_until(self, done: str) -> int:
+        for commits in range(10_000):
+            if done in self.done:
+                return commits
+            self.commit()
+        raise AssertionError(f"{done} never comes")
+
+
+def flooded(world: World) -> None:
+    """Six who bind and unbind by turns on two thousand channels each."""
+    for owner in range(6):
+        for number in range(1_000):
+            world.bind(f"{owner}.{number}", owner)
+            world.unbind(f"{owner}.{number}", owner)
+
+
+def test_who_has_thousands_waiting_delays_another_binding_by_four_commits() -> None:
+    world = World()
+    flooded(world)
+    world.bind("mine", 7)
+    assert world.commits_until("mine") <= 4
+
+
+def test_who_has_thousands_waiting_delays_another_removal_by_four_commits() -> None:
+    world = World()
+    flooded(world)
+    world.order.remove(world.queue, lambda _: world.done.append("gone"), owner=7)
+    assert world.commits_until("gone") <= 4
+    assert "q" not in world.topology.vhosts["/"].queues
+
+
+def test_bindings_that_come_again_and_again_do_not_keep_a_removal_waiting() -> None:
+    world = World()
+    for number in range(3 * BINDINGS_MAX):
+        world.bind(str(number), 1)
+    assert len(world.submitted) == BINDINGS_MAX
+    world.unbind("0", 2)
+    for number in range(4):
+        world.commit()
+        world.bind(f"more {number}", 3)
+    assert "-0" in world.done
+
+
+def test_of_one_connection_they_stay_in_their_order_and_all_are_done() -> None:
+    world = World()
+    flooded(world)
+    while world.submitted:
+        world.commit()
+    for owner in range(6):
+        mine = [each for each in world.done if each.lstrip("-").startswith(f"{owner}.")]
+        assert mine == [sign + f"{owner}.{number}" for number in range(1_000) for sign in ("", "-")]
+    assert not world.bugs
+    assert not world.topology.vhosts["/"].bindings_from("x")
+
+
+def test_removals_of_one_connection_are_one_commit() -> None:
+    world = World()
+    for number in range(100):
+        world.bind(str(number), 1)
+    world.commit()
+    for number in range(100):
+        world.unbind(str(number), 1)
+    # The first one goes at once, and the others when it is done.
+    assert world.commits_until("-99") == 2
