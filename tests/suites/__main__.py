@@ -32,12 +32,14 @@ from tests.clients.rabbitmq_process import NODE_NAME, SCRIPTS, RabbitMQProcess
 from .catalogue import DOCKER_PORT, PORT, SUITES, TLS_PORT, Certificates, Suite
 from .docker_stand_in import docker_stand_in
 from .network import IPV4, IPV6, isolated, with_hosts_of, with_localhost
+from .node import operated
 from .verdicts import FAILED, MISSING, Outcomes, only_on, outcomes, reasons, table
 
 BROKERS: dict[str, type[BrokerProcess]] = {"RabbitMQ": RabbitMQProcess, "amqpd": BrokerProcess}
 LOGGED_ERROR = re.compile(r"level=(error|critical)|Traceback")
 ERRORS_SHOWN_MAX = 20
 LOGS = ("broker.log", "broker-file.log")
+BROKER_SOCKET = "broker.socket"
 # What each broker logs of a connection that logged in, with its two ends.
 LOGGED_IN = re.compile(
     r'event=connection_open .*connection="(\S+):\d+ -> |connection <\S+> \((\S+):\d+ -> .*authenticated'
@@ -103,11 +105,14 @@ def run_inside(options: argparse.Namespace) -> int:
         broker.start()
         if suite.docker:
             stack.enter_context(docker_stand_in(DOCKER_PORT))
+        stack.enter_context(operated(broker, scratch / BROKER_SOCKET))
         control = rabbitmqctl(broker, scratch)
         for words in suite.setup:
             subprocess.run([str(control), *words], check=True, stdout=subprocess.DEVNULL)
         run_suite(suite, options, folder, control, scratch)
-        broker.terminate()
+        # A suite that was cut short may have stopped it.
+        if broker.running:
+            broker.terminate()
     return 0
 
 
@@ -123,6 +128,7 @@ def rabbitmqctl(broker: BrokerProcess, scratch: Path) -> Path:
         variables, command = broker.child_environment(), f"{SCRIPTS}/rabbitmqctl"
     else:
         variables = {**broker.child_environment(), "AMQPD_DATA_DIR": str(broker.data_dir)}
+        variables["SUITE_BROKER"] = str(scratch / BROKER_SOCKET)
         command = f"{shlex.quote(sys.executable)} -m tests.suites.rabbitmqctl"
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items() if name.isidentifier()]
     outside = shlex.join(with_hosts_of(os.getpid(), REPOSITORY, []))

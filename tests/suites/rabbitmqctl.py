@@ -1,17 +1,25 @@
 """What suites ask of `rabbitmqctl`, said in amqpd's commands: the same operator's step on the other broker.
 
-What comes in: rabbitmqctl's words. AMQPD_DATA_DIR names the broker.
+What comes in: rabbitmqctl's words. AMQPD_DATA_DIR names the broker, SUITE_BROKER the socket of its run.
 What goes out: amqpd's output and exit code; 69 for what is not translated, as nothing in amqpd is like it.
-Rules: 1. One command of ours for one of theirs. 2. Nothing is answered that was not done.
-Not here: the commands (`amqpd/commands/`).
+Rules: 1. One step of ours for one of theirs: a command, or what the run (stop, start, settings) or a client (deleting
+a queue) does. 2. Nothing is answered that was not done.
+Not here: the commands (`amqpd/commands/`), carrying out what the run is asked for (`node.py`).
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
+
+from . import node
+from .catalogue import PORT
+from .network import IPV4
 
 UNAVAILABLE = 69
 FLAGS_WITH_VALUE = ("-n", "-p", "--priority", "--apply-to")
@@ -46,10 +54,21 @@ COMMANDS: dict[str, Callable[[Words, Options], Words]] = {
     "trace_off": lambda _, options: ["trace", "off", "--vhost", options["-p"]],
     "eval": lambda words, _: alarm(words[0]),
 }
+# The Erlang expression by which suites change a setting. {RabbitMQ's name: ours, the value that is the default's}.
+SET_ENV = re.compile(r"application:set_env\(rabbit, (\w+), (\d+)\)\.")
+NUMBERS = {"channel_max": ("AMQPD_CHANNEL_MAX", "0")}
 
 
 def main(arguments: Words) -> int:
     words, options = parsed(arguments)
+    if "--help" not in options and (step := of_the_run(words)) is not None:
+        verb, settings = step
+        why = node.ask(Path(os.environ["SUITE_BROKER"]), verb, settings)
+        if why:
+            print(why, file=sys.stderr)
+        return 1 if why else 0
+    if words[0] == "delete_queue" and "--help" not in options:
+        return delete_queue(words[1], options["-p"])
     try:
         command = COMMANDS[words[0]](words[1:], options)
     except LookupError:
@@ -64,6 +83,27 @@ def main(arguments: Words) -> int:
     else:
         print(done.stdout, end="")
     return done.returncode
+
+
+def of_the_run(words: Words) -> tuple[str, dict[str, str | None]] | None:
+    """What the run that started the broker is asked for, or None: the words are another's."""
+    if words[0] in ("stop_app", "start_app"):
+        return words[0].removesuffix("_app"), {}
+    match = SET_ENV.fullmatch(words[1]) if words[0] == "eval" else None
+    if match and match[1] in NUMBERS:
+        name, default = NUMBERS[match[1]]
+        return "restart", {name: None if match[2] == default else match[2]}
+    return None
+
+
+def delete_queue(queue: str, vhost: str) -> int:
+    """By a client, logged in as guest: amqpd has no command for it."""
+    import pika  # of the development environment
+
+    parameters = pika.ConnectionParameters(IPV4, PORT, vhost)
+    with pika.BlockingConnection(parameters) as connection:
+        connection.channel().queue_delete(queue)
+    return 0
 
 
 def parsed(arguments: Words) -> tuple[Words, Options]:
