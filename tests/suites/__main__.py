@@ -29,6 +29,7 @@ from pathlib import Path
 from tests.clients.broker_process import REPOSITORY, BrokerProcess
 from tests.clients.rabbitmq_process import NODE_NAME, SCRIPTS, RabbitMQProcess
 
+from . import preloaded
 from .catalogue import DOCKER_PORT, PORT, SUITES, TLS_PORT, Certificates, Suite
 from .docker_stand_in import docker_stand_in
 from .network import IPV4, IPV6, isolated, with_hosts_of, with_localhost
@@ -39,7 +40,7 @@ BROKERS: dict[str, type[BrokerProcess]] = {"RabbitMQ": RabbitMQProcess, "amqpd":
 LOGGED_ERROR = re.compile(r"level=(error|critical)|Traceback")
 ERRORS_SHOWN_MAX = 20
 LOGS = ("broker.log", "broker-file.log")
-BROKER_SOCKET = "broker.socket"
+BROKER_SOCKET, CONTROL_SOCKET = "broker.socket", "control.socket"
 # What each broker logs of a connection that logged in, with its two ends.
 LOGGED_IN = re.compile(
     r'event=connection_open .*connection="(\S+):\d+ -> |connection <\S+> \((\S+):\d+ -> .*authenticated'
@@ -106,7 +107,7 @@ def run_inside(options: argparse.Namespace) -> int:
         if suite.docker:
             stack.enter_context(docker_stand_in(DOCKER_PORT))
         stack.enter_context(operated(broker, scratch / BROKER_SOCKET))
-        control = rabbitmqctl(broker, scratch)
+        control = rabbitmqctl(broker, scratch, stack)
         for words in suite.setup:
             subprocess.run([str(control), *words], check=True, stdout=subprocess.DEVNULL)
         run_suite(suite, options, folder, control, scratch)
@@ -122,18 +123,19 @@ def keep_logs(broker: BrokerProcess, folder: Path) -> None:
         shutil.copy(file, folder / LOGS[1])
 
 
-def rabbitmqctl(broker: BrokerProcess, scratch: Path) -> Path:
+def rabbitmqctl(broker: BrokerProcess, scratch: Path, stack: contextlib.ExitStack) -> Path:
     """A command for suites that ask for one: RabbitMQ's for this node, or what translates it for this amqpd."""
-    if isinstance(broker, RabbitMQProcess):
-        variables, command = broker.child_environment(), f"{SCRIPTS}/rabbitmqctl"
-    else:
-        variables = {**broker.child_environment(), "AMQPD_DATA_DIR": str(broker.data_dir)}
-        variables["SUITE_BROKER"] = str(scratch / BROKER_SOCKET)
-        command = f"{shlex.quote(sys.executable)} -m tests.suites.rabbitmqctl"
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items() if name.isidentifier()]
-    outside = shlex.join(with_hosts_of(os.getpid(), REPOSITORY, []))
     script = scratch / "rabbitmqctl"
-    script.write_text("\n".join(["#!/bin/sh", *lines, f'exec {outside} {command} "$@"', ""]))
+    if isinstance(broker, RabbitMQProcess):
+        variables = broker.child_environment()
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items() if name.isidentifier()]
+        words = with_hosts_of(os.getpid(), REPOSITORY, [f"{SCRIPTS}/rabbitmqctl"])
+    else:
+        places = {"AMQPD_DATA_DIR": str(broker.data_dir), "SUITE_BROKER": str(scratch / BROKER_SOCKET)}
+        words = [sys.executable, "-I", "-S", preloaded.__file__, str(scratch / CONTROL_SOCKET)]
+        stack.enter_context(preloaded.preloaded(scratch / CONTROL_SOCKET, broker.child_environment() | places))
+        lines = []
+    script.write_text("\n".join(["#!/bin/sh", *lines, f'exec {shlex.join(words)} "$@"', ""]))
     script.chmod(0o755)
     return script
 
@@ -143,7 +145,7 @@ def run_suite(suite: Suite, options: argparse.Namespace, folder: Path, control: 
     places = {"python": options.python, "checkout": str(options.checkout), "results": str(folder)}
     places |= {"rabbitmqctl": str(control), "host": options.host}
     places["url_host"] = f"[{options.host}]" if options.host == IPV6 else options.host
-    places |= {"authority": str(scratch / "ca.pem")}
+    places |= {"certificates": str(scratch)}
     reports = options.checkout / suite.reports
     if suite.reports:
         shutil.rmtree(reports, ignore_errors=True)
@@ -184,14 +186,18 @@ def filled(text: str, places: Mapping[str, str]) -> str:
 
 
 def made_up(scratch: Path) -> Certificates:
+    """The server's, and a client's beside it, in files with the names that tls-gen gives them."""
     import trustme  # of the development environment; only suites without certificates of their own need it
 
-    files = Certificates(scratch / "ca.pem", scratch / "server.pem", scratch / "server.key")
+    files = Certificates(
+        *(scratch / f"{name}.pem" for name in ("ca_certificate", "server_certificate", "server_key"))
+    )
     authority = trustme.CA()
-    server = authority.issue_cert("localhost", IPV4, IPV6)
     authority.cert_pem.write_to_path(str(files.authority))
-    server.cert_chain_pems[0].write_to_path(str(files.certificate))
-    server.private_key_pem.write_to_path(str(files.key))
+    for end, names in (("server", ("localhost", IPV4, IPV6)), ("client", ("client.localhost",))):
+        issued = authority.issue_cert(*names)
+        issued.cert_chain_pems[0].write_to_path(str(scratch / f"{end}_certificate.pem"))
+        issued.private_key_pem.write_to_path(str(scratch / f"{end}_key.pem"))
     return files
 
 

@@ -9,13 +9,16 @@ Not here: the commands (`amqpd/commands/`), carrying out what the run is asked f
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from amqpd.__main__ import run
 
 from . import node
 from .catalogue import PORT
@@ -76,13 +79,14 @@ def main(arguments: Words) -> int:
         return UNAVAILABLE
     if "--help" in options:
         return 0
-    done = subprocess.run([sys.executable, "-m", "amqpd", *command], check=False, stdout=subprocess.PIPE, text=True)
-    if words[0] == "list_connections" and done.returncode == 0:
-        for row in json.loads(done.stdout):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = run(command)
+    if words[0] == "list_connections" and code == 0:
+        for row in json.loads(said.getvalue()):
             print("\t".join(column(row, name) for name in words[1:]))
     else:
-        print(done.stdout, end="")
-    return done.returncode
+        print(said.getvalue(), end="")
+    return code
 
 
 def of_the_run(words: Words) -> tuple[str, dict[str, str | None]] | None:

@@ -6,6 +6,8 @@ Not here: amqpd's commands, which have tests of their own.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 
 from tests.clients.broker_process import BrokerProcess
 
-from . import rabbitmqctl
+from . import preloaded, rabbitmqctl
 from .node import ask, operated
 
 
@@ -72,3 +74,20 @@ def test_a_queue_is_deleted(broker: BrokerProcess, monkeypatch: pytest.MonkeyPat
 def test_what_is_not_translated_is_not_answered(capsys: pytest.CaptureFixture[str]) -> None:
     assert rabbitmqctl.main(["eval", "application:set_env(rabbit, loopback_users, [])."]) == rabbitmqctl.UNAVAILABLE
     assert "not translated" in capsys.readouterr().err
+
+
+def test_the_preloaded_stand_in_says_what_the_command_says(broker: BrokerProcess, tmp_path: Path) -> None:
+    path = tmp_path / "control"
+    environment = broker.child_environment() | {"AMQPD_DATA_DIR": str(broker.data_dir)}
+    program = [sys.executable, "-I", "-S", preloaded.__file__, str(path)]
+
+    def said(*words: str) -> tuple[int, str, str]:
+        done = subprocess.run([*program, *words], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    with preloaded.preloaded(path, environment):
+        assert said("add_user", "one", "password")[0] == 0
+        assert said("add_user", "one", "password")[0] != 0
+        assert said("join_cluster") == (rabbitmqctl.UNAVAILABLE, "", "not translated for amqpd: join_cluster\n")
+        with pika.BlockingConnection(pika.URLParameters(broker.url)):
+            assert len(said("list_connections", "pid", "peer_port")[1].splitlines()) == 1
