@@ -108,8 +108,9 @@ def dead_letter(
 def _published(known: list[Any]) -> list[dict[str, Any]]:
     """The entries of an x-death that a client wrote, who may have written anything: the first one of each queue and
     reason, and of it what a broker writes. Others may be added: they take no more than half of what there is room
-    for."""
+    for. Early versions of RabbitMQ wrote an entry for each death and no count: then their number is the count."""
     deaths: dict[tuple[str, str], dict[str, Any]] = {}
+    uncounted: set[tuple[str, str]] = set()
     nbytes = 0
     for each in known:
         if not isinstance(each, Mapping):
@@ -120,12 +121,15 @@ def _published(known: list[Any]) -> list[dict[str, Any]]:
             continue
         if keys is not None:
             entry["routing-keys"] = _as_many_as_fit([key for key in keys if isinstance(key, str)])
-        if count is None or isinstance(count, bool) or not 0 < count < COUNT_MAX:
-            entry["count"] = 1
+        where_and_why = entry["queue"], entry["reason"]
+        if where_and_why not in deaths and (count is None or isinstance(count, bool) or not 0 < count < COUNT_MAX):
+            uncounted.add(where_and_why)
         nbytes += _size(entry)
         if nbytes > DEATHS_BYTES_MAX // 2:
             break
-        deaths.setdefault((entry["queue"], entry["reason"]), entry)
+        first = deaths.setdefault(where_and_why, entry)
+        if where_and_why in uncounted:
+            first["count"] = 1 if first is entry else first["count"] + 1
     return list(deaths.values())
 
 

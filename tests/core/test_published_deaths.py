@@ -56,6 +56,16 @@ def test_other_deaths_stay_behind_the_newest_one() -> None:
     ]
 
 
+def test_entries_without_a_count_are_counted() -> None:
+    """Early versions of RabbitMQ added an entry for each death. Where the first of them has a count, it holds."""
+    without = {"queue": "elsewhere", "reason": "expired"}
+    counted = {"queue": "counted", "reason": "expired", "count": 7}
+    mine = {"queue": "q", "reason": "rejected"}
+    before = [without, counted, mine, without, {**counted, "count": 9}, mine, {**without, "count": 5}]
+    deaths = dies(rejecting(True), headers={"x-death": before}).headers["x-death"]
+    assert [(death["queue"], death["count"]) for death in deaths] == [("q", 3), ("elsewhere", 3), ("counted", 7)]
+
+
 @pytest.mark.parametrize(
     "deaths",
     [
