@@ -25,8 +25,10 @@ from amqpd.acceptor import Acceptor
 from amqpd.connection import Connection
 from amqpd.faults import CONNECTION
 from amqpd.kernel import Pieces
+from amqpd.limiting.turns import LOST_WORK, SENT_WORK, TURN_WORK_MAX
 from amqpd.lingering import Lingering
 from amqpd.link import Link, SocketAddress, connection_name, is_loopback
+from amqpd.liveness import LOOK_WORK
 from amqpd.node import Node
 from amqpd.paused import PausedLinks
 from amqpd.readiness import next_events
@@ -45,6 +47,8 @@ TURN_S = 0.004
 WAKE_S_MIN = 0.01
 # Half an interval of the shortest heartbeat there is.
 TIMERS_S = 0.5
+# In the log, why a connection was given up.
+SILENT = "it does not read"
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
@@ -146,14 +150,28 @@ class Pump:
         for half in itertools.count():
             await trio.sleep(TIMERS_S)
             now = trio.current_time()
+            work_left = TURN_WORK_MAX
             for connection in list(self.node.connections.values()):
+                ended = self.node.ended
                 connection.guard(partial(connection.liveness.on_timer, now, heartbeat_only=half % 2 == 0))
-            for link in self._lingering.due(now):
-                link.connection.guard(partial(self._close, link))
-            for link in given_up(self._links.values(), self.node, now):
-                link.connection.guard(partial(self._lost, link, "it does not read"))
+                work_left -= LOOK_WORK + LOST_WORK * (self.node.ended - ended) + SENT_WORK * bool(connection.outbox)
+                if work_left <= 0:
+                    work_left = await self._let_others_go_on()
+            over = [(link, "") for link in self._lingering.due(now)]
+            for link, reason in over + [(link, SILENT) for link in given_up(self._links.values(), self.node, now)]:
+                link.connection.guard(partial(self._lost, link, reason) if reason else partial(self._close, link))
+                work_left -= LOST_WORK
+                if work_left <= 0:
+                    work_left = await self._let_others_go_on()
             self.acceptor.on_timer(now)
             self.settle()
+
+    async def _let_others_go_on(self) -> int:
+        """In the middle of what the timers do: very many connections that came together end together. How much work
+        may be done until the next call."""
+        self.settle()
+        await trio.lowlevel.checkpoint()
+        return TURN_WORK_MAX
 
     def _tick(self, events: Sequence[tuple[int, int]]) -> None:
         now = trio.current_time()
@@ -335,6 +353,7 @@ class Pump:
         connection = link.connection
         if connection.state in (State.HEADER, State.HANDSHAKE, State.RUNNING):
             self.node.log("connection_lost", connection=connection.name, reason=reason)
+        self.node.turns.tick_left -= LOST_WORK
         connection.lost()
         self._close(link)
 

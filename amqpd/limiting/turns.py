@@ -37,6 +37,10 @@ METHOD_WORK = 15
 """a method that is carried out, its answer included"""
 COPY_WORK = 2
 """a run that is put into one of several queues"""
+LOST_WORK = 100
+"""a connection that ends without a word, its socket and the line in the log included"""
+SENT_WORK = 10
+"""a send, for who is told something that it did not ask for"""
 
 
 class Turns:

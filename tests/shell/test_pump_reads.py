@@ -17,10 +17,10 @@ from tests.core.harness import Harness
 RECORD = b"\x17\x03\x03\x00\x12" + bytes(18)
 
 
-def pump_of(harness: Harness) -> Pump:
+def pump_of(harness: Harness, connections_max: int = 10) -> Pump:
     return Pump(
         harness.node,
-        connections_max=10,
+        connections_max=connections_max,
         new_connection_id=harness.token,
         certificate_user=lambda certificate: None,
         want_reads=harness.reads.extend,
