@@ -4,7 +4,9 @@ What comes in: bindings to make and records to remove, each with what to call wh
 submitted; the calls, after the changes were applied.
 Rules: 1. A removal is planned while no binding and no other removal is on its way: what goes along with it depends on
 both, and a binding that it does not know of would outlive its queue. 2. Removals that wait are planned together and
-make one transaction, so the end of a connection with a thousand queues is one commit. 3. When both wait, bindings and
+make one transaction, so the end of a connection with a thousand queues is one commit; what has thousands of bindings
+loses them in several, and goes with the last: a crash before leaves it, with fewer of them, and its deletion not
+answered. 3. When both wait, bindings and
 removals take turns, and in each turn all who wait have the same share: who has thousands of them waiting delays
 another's by two turns. 4. Of one connection they stay in their order. 5. Declarations need no order: what is not
 there yet has no bindings.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pamqp.exceptions import AMQPError
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 # Removals in one transaction: it holds the store for some milliseconds, and others wait behind it. And bindings on
 # their way at a time, which a removal has to wait for.
 REMOVALS_MAX, BINDINGS_MAX = 1_000, 500
+# Changes in a transaction of removals: to plan, write and apply one takes some 20 us of the thread that everybody
+# waits for. More than BINDINGS_MAX, or a queue that is bound again and again would stay.
+CHANGES_MAX = 1_000
 
 Resume = Callable[[bool], None]
 Removable = QueueRecord | ExchangeRecord | BindingRecord
@@ -152,13 +158,27 @@ class ChangeOrder:
         self._binding += 1
 
     def _remove(self, wishes: list[Wish]) -> None:
+        """As many of them as make a transaction; the others wait on, in front of their owner's."""
         answers: list[tuple[Resume, bool]] = []
         by_vhost: dict[str, list[Removable]] = {}
+        room, taken = CHANGES_MAX, 0
         for wish in wishes:
+            vhost = self._topology.vhosts.get(wish.record.vhost)
+            along = [] if vhost is None else plans.bindings_along(vhost, wish.record)
+            room -= 1 + sum(map(len, along))
+            if room < 0 and taken:
+                break
+            taken += 1
             holds = wish.condition is not None and wish.condition()
+            if holds and room < 0:
+                # A part of what goes along with it, and then it is its turn again: what it depended on held.
+                by_vhost[wish.record.vhost] = list(islice(chain.from_iterable(along), CHANGES_MAX))
+                wishes[taken - 1 :] = [wish, wish._replace(condition=_always), *wishes[taken:]]
+                break
             answers.append((wish.resume, holds))
             if holds:
                 by_vhost.setdefault(wish.record.vhost, []).append(wish.record)
+        self._put_back(wishes[taken:])
 
         def answer_all() -> None:
             self._removing = False
@@ -176,6 +196,14 @@ class ChangeOrder:
                 changes += plans.remove(vhost, records)
         if changes:
             self._removing = True
-            self._submit(changes, done, (), wishes)
+            self._submit(changes, done, (), wishes[:taken])
         else:
             answer_all()
+
+    def _put_back(self, wishes: list[Wish]) -> None:
+        for wish in reversed(wishes):
+            self._waiting.setdefault(wish.owner, deque()).appendleft(wish)
+
+
+def _always() -> bool:
+    return True

@@ -14,7 +14,7 @@ ask).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed
@@ -101,6 +101,24 @@ def remove(vhost: VhostTopology, records: Iterable[QueueRecord | ExchangeRecord 
         removal.take(record)
     removal.take_exchanges_let_go()
     return removal.changes
+
+
+def bindings_along(
+    vhost: VhostTopology, record: QueueRecord | ExchangeRecord | BindingRecord
+) -> list[Collection[BindingRecord]]:
+    """The bindings that go along with the record, in the order in which they may go before it does, part by part: an
+    auto-delete exchange goes with the last one that leaves it. Those of exchanges beyond the next one do not
+    count."""
+    if isinstance(record, QueueRecord):
+        found = vhost.queues.get(record.name)
+        replaced = found is not None and found.id != record.id
+        return [] if replaced else [vhost.bindings_to("queue", record.name)]
+    if isinstance(record, ExchangeRecord):
+        return [vhost.bindings_to("exchange", record.name), vhost.bindings_from(record.name)]
+    source = vhost.exchanges.get(record.source)
+    if source is None or not source.record.auto_delete or len(vhost.bindings_from(record.source)) > 1:
+        return []
+    return [vhost.bindings_to("exchange", record.source)]
 
 
 def find_binding(

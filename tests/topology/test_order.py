@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from amqpd.topology import plans
-from amqpd.topology.order import BINDINGS_MAX, ChangeOrder, Resume, Wish
+from amqpd.topology.order import BINDINGS_MAX, CHANGES_MAX, ChangeOrder, Resume, Wish
 from amqpd.topology.records import BindingRecord, Change, Delete, ExchangeRecord, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
 
@@ -23,11 +23,14 @@ class World:
         self.bugs: list[Exception] = []
         self.order = ChangeOrder(self.topology, self.submit, self.bugs.append)
         self.done: list[str] = []
+        self.largest = 0
+        """changes in one transaction"""
 
     def submit(self, changes: Sequence[Change], resume: Resume, _: Iterable[Key], wishes: Sequence[Wish]) -> None:
         assert wishes
         if any(isinstance(change, Delete) for change in changes):
             assert not self.submitted, "a removal beside others"
+        self.largest = max(self.largest, len(changes))
         self.submitted.append((changes, resume))
 
     def commit(self) -> None:
@@ -39,10 +42,10 @@ class World:
             resume(True)
 
     def bind(self, key: str, owner: Any) -> None:
-        self.order.bind(BindingRecord("/", "x", "queue", "q", key), lambda _: self.done.append(key), owner)
+        self.order.bind(BindingRecord("/", "x", "q", "queue", key), lambda _: self.done.append(key), owner)
 
     def unbind(self, key: str, owner: Any) -> None:
-        record = BindingRecord("/", "x", "queue", "q", key)
+        record = BindingRecord("/", "x", "q", "queue", key)
         self.order.remove(record, lambda _: self.done.append("-" + key), owner=owner)
 
     def commits_until(self, done: str) -> int:
@@ -109,3 +112,59 @@ def test_removals_of_one_connection_are_one_commit() -> None:
         world.unbind(str(number), 1)
     # The first one goes at once, and the others when it is done.
     assert world.commits_until("-99") == 2
+
+
+def test_what_has_very_many_bindings_goes_in_several_commits_and_with_the_last() -> None:
+    world = World()
+    keys = [str(number) for number in range(5 * CHANGES_MAX)]
+    world.topology.apply([Put(BindingRecord("/", "x", "q", "queue", key)) for key in keys])
+    world.order.remove(world.queue, lambda _: world.done.append("gone"))
+    for left in range(4, -1, -1):
+        assert "q" in world.topology.vhosts["/"].queues
+        world.commit()
+        assert len(world.topology.vhosts["/"].bindings_from("x")) == left * CHANGES_MAX
+    world.commit()
+    assert world.done == ["gone"]
+    assert "q" not in world.topology.vhosts["/"].queues
+    assert world.largest == CHANGES_MAX
+
+
+def test_an_exchange_that_goes_with_its_last_binding_loses_those_to_it_first() -> None:
+    world = World()
+    world.topology.apply([Put(ExchangeRecord("/", "auto", "fanout", auto_delete=True))])
+    keys = [str(number) for number in range(2 * CHANGES_MAX)]
+    world.topology.apply([Put(BindingRecord("/", "x", "auto", "exchange", key)) for key in keys])
+    last = BindingRecord("/", "auto", "q", "queue", "")
+    world.topology.apply([Put(last)])
+    world.order.remove(last, lambda _: world.done.append("gone"))
+    world.commit()
+    assert "auto" in world.topology.vhosts["/"].exchanges
+    assert world.commits_until("gone") == 2
+    assert "auto" not in world.topology.vhosts["/"].exchanges
+    assert not list(world.topology.vhosts["/"].bindings())
+    assert world.largest == CHANGES_MAX
+
+
+def test_a_condition_counts_once_when_its_turn_comes() -> None:
+    """What was bound is being let go; a message that comes meanwhile does not keep the queue."""
+    world = World()
+    keys = [str(number) for number in range(2 * CHANGES_MAX)]
+    world.topology.apply([Put(BindingRecord("/", "x", "q", "queue", key)) for key in keys])
+    asked: list[bool] = []
+
+    def empty() -> bool:
+        asked.append(True)
+        return len(asked) == 1
+
+    world.order.remove(world.queue, lambda gone: world.done.append(str(gone)), empty)
+    assert world.commits_until("True") == 3
+    assert asked == [True]
+
+
+def test_a_queue_that_has_another_ones_name_keeps_its_bindings() -> None:
+    world = World()
+    keys = [str(number) for number in range(2 * CHANGES_MAX)]
+    world.topology.apply([Put(BindingRecord("/", "x", "q", "queue", key)) for key in keys])
+    world.order.remove(QueueRecord("/", "q", 2), lambda _: world.done.append("gone"))
+    assert world.done == ["gone"]
+    assert not world.submitted
