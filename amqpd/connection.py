@@ -477,6 +477,7 @@ class Connection:
         self.intake.held_bytes -= channel.held_bytes
         channel.held_bytes = 0
         channel.plain = False
+        channel.shared_queue.end()
         self.channels.pop(channel.id, None)
         self.node.confirm_waiters.pop(channel, None)
         self.node.confirms_due.pop(channel, None)
@@ -498,6 +499,7 @@ class Connection:
         self.node.touched[self] = None
         if state is State.CLOSED:
             self._rest = bytearray()
+            self.outbox_queue.end()
             self.node.outboxes.left(self, 0)
         else:
             # Whatever it waited for, its further closes and the end of the stream are read.

@@ -41,6 +41,11 @@ class CreditQueue:
     def remove(self, consumer: Consumer) -> None:
         self._consumers.pop(consumer, None)
 
+    def end(self) -> None:
+        """Nobody is to be served any more. What it asked may go: it owns this, and only a garbage collection, which
+        stops everybody, would free the two."""
+        self._has_space = _never
+
     def wake(self) -> bool:
         """The next one may be served, if there is space. False when there is none, or nobody waits: until then this
         has to be called again after each dispatch."""
@@ -48,6 +53,10 @@ class CreditQueue:
             return False
         self._consumers.popitem(last=False)[0].resume()
         return True
+
+
+def _never() -> bool:
+    return False
 
 
 class Waking:

@@ -1,11 +1,11 @@
 """When Python looks for cycles of dead objects: a little at a time, and through everything only while that is short.
 
-What comes in: how many connections and queues have ended. What goes out: collections.
+What comes in: how many connections have ended. What goes out: collections.
 Rules: 1. A collection walks through the objects that it looks at, some 85 ns each, and nothing else happens
 meanwhile. So young ones are looked at a hundred thousand at a time, and those that have outlived that only when it is
-asked for. 2. Messages, runs and deliveries are in no cycles; connections and queues are, and are counted: when enough
-have ended, a full collection is asked for. 3. While so much lives that everybody would notice, it waits until more
-have ended; what waits to be collected is bounded by that count.
+asked for. 2. Messages, deliveries, queues and channels are in no cycles; connections are, and are counted: when
+enough have ended, a full collection is asked for. 3. While so much lives that everybody would notice, it waits until
+more have ended; what waits to be collected is bounded by that count.
 Not here: what ends them (`node.py`).
 
 Measured with a hundred thousand consumers and half a million entries of ledgers: a full collection of these 600,000
@@ -24,12 +24,12 @@ from amqpd.node import Node
 # Net new objects before the youngest are looked at, and so many of these before the older ones are: 110,000 at most.
 # The last number keeps Python from full collections of its own.
 THRESHOLDS = (10_000, 10, 1_000_000_000)
-# A connection with a few channels is some 20 kB, a queue 5 kB.
+# What is left of a connection is some 4 kB.
 ENDED_MAX = 1_000
 # Old objects that a full collection may walk through as often as that: some 25 ms.
 OBJECTS_MAX = 300_000
 # With more of them it comes when so many have ended: 200 MB at most wait for it.
-ENDED_MANY_MAX = 10_000
+ENDED_MANY_MAX = 50_000
 LOOK_S = 5.0
 
 _OLD = 2

@@ -109,7 +109,7 @@ class Node:
         self.broken: dict[Connection, None] = {}  # see `Connection.contain_later`
         self.alarms: set[str] = set()
         self.draining = False
-        self.ended = 0  # connections and queues that are no more, since the start
+        self.ended = 0  # connections that are no more, since the start
         self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
         self.work_left = QUEUES_WORK_MAX  # see `QueueHost`
         # Sets that keep their order: equal input gives equal output.

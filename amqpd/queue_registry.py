@@ -146,7 +146,6 @@ class QueueRegistry:
                     del self._owned[queue.record.owner or ""]
             node.congestion.forget(queue)
             self.end(queue)
-            node.ended += 1
 
     def end(self, queue: Queue) -> None:
         """It is no queue of the node's any more: its consumers are told, its messages are gone."""

@@ -336,7 +336,7 @@ class Backlog(Expiring):
             # Else the disk knows nothing of it, and need not be told: that would cost a commit.
             self.journal.drop(self.queue_id)
         self.segments, self.fresh, self.wanted, self.due, self.doomed = [], [], None, [], []
-        self.timetable.clear()
+        self.timetable.drop()
         self.returned.clear()
         self.memory_bytes = 0
 

@@ -52,8 +52,10 @@ _DEAD = {EXPIRED: DEAD_EXPIRED, REJECTED: DEAD_REJECTED, DELIVERY_LIMIT: DEAD_DE
 
 
 class Mortality:
+    """Of one queue, which hands itself to each call: if it were kept here, only a garbage collection would free them,
+    and that stops everybody."""
+
     def __init__(self, queue: Queue) -> None:
-        self._queue = queue
         self.dying: deque[tuple[int, int, str]] = deque()
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
         self._dying_count = 0
@@ -70,24 +72,24 @@ class Mortality:
         self._counted_below = 0
         """messages that came back before the last restart have smaller numbers"""
         self.used_ms = queue.host.now_ms
-        self.settings_changed()
+        self.settings_changed(queue)
 
-    def settings_changed(self) -> None:
-        settings = self._queue.settings
+    def settings_changed(self, queue: Queue) -> None:
+        settings = queue.settings
         limited = settings.max_length is not None or settings.max_length_bytes is not None
         drops = settings.overflow == DROP_HEAD or (settings.quorum and settings.overflow == REJECT_PUBLISH_DLX)
         self._drops = limited and drops
-        self._queue.refuses = limited and not drops
+        queue.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
-        self._queue.backlog.buries = settings.dead_letter_exchange is not None
+        queue.backlog.buries = settings.dead_letter_exchange is not None
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
-        self.used_ms = self._queue.host.now_ms
+        self.used_ms = queue.host.now_ms
         if self._expires:
-            self._schedule()
+            self._schedule(queue)
 
-    def recover(self, found: RecoveredQueue) -> None:
-        limit, backlog = self._queue.settings.delivery_limit, self._queue.backlog
+    def recover(self, queue: Queue, found: RecoveredQueue) -> None:
+        limit, backlog = queue.settings.delivery_limit, queue.backlog
         for seq, count in found.counts.items():
             if limit is not None and count > limit and isinstance(backlog, Backlog) and backlog.holds(seq):
                 backlog.doom(seq)
@@ -98,9 +100,9 @@ class Mortality:
 
     # Deadlines
 
-    def deadline(self, properties: Properties, now_ms: int) -> int | None:
+    def deadline(self, queue: Queue, properties: Properties, now_ms: int) -> int | None:
         """When a message published now expires, in ms since the epoch; None for never."""
-        ttl_ms = self._queue.settings.message_ttl_ms
+        ttl_ms = queue.settings.message_ttl_ms
         if properties.expiration is not None:
             own_ms = int(properties.expiration)
             if ttl_ms is None or own_ms < ttl_ms:
@@ -110,43 +112,42 @@ class Mortality:
         # `now_ms` is rounded down: one more, so that nothing expires before its time.
         return now_ms + ttl_ms + 1 if ttl_ms else INSTANT
 
-    def before(self) -> None:
+    def before(self, queue: Queue) -> None:
         """What must go before consumers are served."""
-        now_ms = self._queue.host.now_ms
-        self._expire(now_ms)
+        now_ms = queue.host.now_ms
+        self._expire(queue, now_ms)
         if self.dying:
-            self._bury_dying(now_ms)
+            self._bury_dying(queue, now_ms)
 
-    def after(self) -> None:
+    def after(self, queue: Queue) -> None:
         """What consumers have left."""
-        queue = self._queue
         if self._drops:
-            self._drop()
+            self._drop(queue)
         now_ms = queue.host.now_ms
         if queue.backlog.instants:
             queue.backlog.end_instants(now_ms)
-            self._expire(now_ms)
-            self._bury_dying(now_ms)
+            self._expire(queue, now_ms)
+            self._bury_dying(queue, now_ms)
         if self._expires and not queue.consumers and not queue.getters:
             expires_ms = queue.settings.expires_ms or 0
             if now_ms >= self.used_ms + expires_ms:
                 queue.host.log("queue_expired", queue=queue.record.name, vhost=queue.record.vhost)
                 queue.host.end_queue(queue)
                 return
-        self._schedule()
+        self._schedule(queue)
 
-    def _expire(self, now_ms: int) -> None:
-        due_ms = self._queue.backlog.next_due_ms
+    def _expire(self, queue: Queue, now_ms: int) -> None:
+        due_ms = queue.backlog.next_due_ms
         if due_ms is not None and due_ms <= now_ms and not self._burying:
-            lost = self._queue.settings.dead_letter_exchange is None
-            bury, cause = (None, EXPIRED_ALONE) if lost else (self._bury_expired, DEAD_EXPIRED)
+            lost = queue.settings.dead_letter_exchange is None
+            bury, cause = (None, EXPIRED_ALONE) if lost else (partial(self._bury_expired, queue), DEAD_EXPIRED)
             self._burying = True
             try:
-                gone = self._queue.backlog.expire(now_ms, bury, self._doomed, cause)
+                gone = queue.backlog.expire(now_ms, bury, self._doomed, cause)
             finally:
                 self._burying = False
-            self._queue.facts.expired += gone
-            self.prune()
+            queue.facts.expired += gone
+            self.prune(queue)
 
     def _doomed(self, first: int, last: int) -> None:
         self._die(first, last, EXPIRED)
@@ -160,8 +161,7 @@ class Mortality:
             dying.append((first, last, reason))
         self._dying_count += last - first + 1
 
-    def _schedule(self) -> None:
-        queue = self._queue
+    def _schedule(self, queue: Queue) -> None:
         times = [] if queue.backlog.next_due_ms is None else [queue.backlog.next_due_ms]
         if self._expires and not queue.consumers and not queue.getters:
             times.append(self.used_ms + (queue.settings.expires_ms or 0))
@@ -172,36 +172,35 @@ class Mortality:
 
     # The length limit
 
-    def room(self, run: Run) -> int:
+    def room(self, queue: Queue, run: Run) -> int:
         """How many of the run's messages may come in now: what the limits leave, and what waiting consumers would
         take at once."""
-        queue = self._queue
         if not queue.refuses:
             return run.count
-        if self._left(run.body_size) < run.count and queue.consumers and not self._burying:
+        if self._left(queue, run.body_size) < run.count and queue.consumers and not self._burying:
             queue.dispatch()
-        left = self._left(run.body_size)
+        left = self._left(queue, run.body_size)
         if left < run.count and not queue.backlog.ready and queue.settings.max_length != 0:
             left += queue.consumers.credit(run.count - left)
         return max(0, min(run.count, left))
 
-    def capacity(self, run: Run) -> int:
+    def capacity(self, queue: Queue, run: Run) -> int:
         """As `room`, but the queue is not dispatched: a dead letter or a delayed message comes while another queue
         is, and a chain of queues that dispatch each other has no bound (RecursionError). What consumers could take
         counts as taken."""
-        queue, settings, count = self._queue, self._queue.settings, run.count
+        settings, count = queue.settings, run.count
         if not queue.refuses:
             return count
-        left = self._left(run.body_size)
+        left = self._left(queue, run.body_size)
         if left < count and settings.max_length != 0 and queue.consumers:
             ready = queue.backlog.ready
             credit = queue.consumers.credit(count + ready)
-            left = self._left(run.body_size, min(credit, ready)) + max(0, credit - ready)
+            left = self._left(queue, run.body_size, min(credit, ready)) + max(0, credit - ready)
         return max(0, min(count, left))
 
-    def _left(self, body_size: int, going: int = 0) -> int:
+    def _left(self, queue: Queue, body_size: int, going: int = 0) -> int:
         """What the limits leave for messages of this size; `going` of those that are ready do not count any more."""
-        backlog, settings = self._queue.backlog, self._queue.settings
+        backlog, settings = queue.backlog, queue.settings
         left = 1 << 62
         if settings.max_length is not None:
             left = settings.max_length - backlog.ready + going
@@ -214,15 +213,14 @@ class Mortality:
             left = min(left, (settings.max_length_bytes - ready_bytes) // body_size)
         return left
 
-    def turn_away(self, run: Run) -> None:
-        queue = self._queue
+    def turn_away(self, queue: Queue, run: Run) -> None:
         queue.facts.refused += run.count
         if queue.settings.overflow == REJECT_PUBLISH_DLX and queue.settings.dead_letter_exchange is not None:
             queue.host.bury(queue, run, 0, run.count, MAXLEN)
 
-    def _drop(self) -> None:
+    def _drop(self, queue: Queue) -> None:
         """Drop from the head until the limits hold."""
-        queue, backlog, settings = self._queue, self._queue.backlog, self._queue.settings
+        backlog, settings = queue.backlog, queue.settings
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
         while queue.host.work_left > 0:
             queue.host.work_left -= PIECE_WORK
@@ -245,17 +243,15 @@ class Mortality:
 
     # Rejected and returned
 
-    def reject(self, first: int, last: int) -> None:
-        queue = self._queue
+    def reject(self, queue: Queue, first: int, last: int) -> None:
         self.forget(first, last)
         if queue.settings.dead_letter_exchange is None:
             queue.facts.rejected += queue.backlog.settle(first, last, REJECTED_ALONE)
         else:
             self._die(first, last, REJECTED)
 
-    def come_back(self, first: int, last: int) -> None:
+    def come_back(self, queue: Queue, first: int, last: int) -> None:
         """The unacked messages first..last are ready again; those of a quorum queue that came back too often die."""
-        queue = self._queue
         if not queue.settings.quorum:
             queue.backlog.requeue(first, last)
             return
@@ -281,9 +277,9 @@ class Mortality:
         if back <= last:
             queue.backlog.requeue(back, last)
 
-    def take_counted(self, limit: int) -> Piece | None:
+    def take_counted(self, queue: Queue, limit: int) -> Piece | None:
         """As `Backlog.take`, and messages that have come back say how often they were delivered."""
-        backlog, counts = self._queue.backlog, self.counts
+        backlog, counts = queue.backlog, self.counts
         assert isinstance(backlog, Backlog)
         returned = backlog.returned
         if not returned:
@@ -316,42 +312,41 @@ class Mortality:
         elif counts:
             self.counts = {seq: count for seq, count in counts.items() if not first <= seq <= last}
 
-    def prune(self) -> None:
+    def prune(self, queue: Queue) -> None:
         """Forget the delivery counts of what is not there any more."""
-        backlog = self._queue.backlog
+        backlog = queue.backlog
         if self.counts and isinstance(backlog, Backlog):
             self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
 
-    def _bury_dying(self, now_ms: int) -> None:
+    def _bury_dying(self, queue: Queue, now_ms: int) -> None:
         if self._burying:
             return
         self._burying = True
         try:
-            self._bury_some(now_ms)
+            self._bury_some(queue, now_ms)
         finally:
             self._burying = False
 
-    def _bury_some(self, now_ms: int) -> None:
-        host = self._queue.host
+    def _bury_some(self, queue: Queue, now_ms: int) -> None:
+        host = queue.host
         while self.dying and host.work_left > 0:
             host.work_left -= PIECE_WORK
             self._refused = False
-            if not self._bury_next():
+            if not self._bury_next(queue):
                 # Who was refused waits also when the try used up the budget: it would be tried in each tick.
                 tried = self._refused or host.work_left > 0
-                if tried and all(lane.wanted is None for lane in self._queue.backlog.lanes()):
-                    host.wake(self._queue, now_ms + RETRY_MS)
+                if tried and all(lane.wanted is None for lane in queue.backlog.lanes()):
+                    host.wake(queue, now_ms + RETRY_MS)
                     return
                 break
         if self.dying and host.work_left <= 0:
-            host.again(self._queue)
+            host.again(queue)
 
-    def _bury_next(self) -> int:
+    def _bury_next(self, queue: Queue) -> int:
         """Of the first that are dying, at most MESSAGES_MAX. How many it were; 0 when they have to wait."""
-        queue = self._queue
         first, last, reason = self.dying.popleft()
         end = min(last, first + MESSAGES_MAX - 1)
-        bury = self._bury(reason)
+        bury = self._bury(queue, reason)
         if bury is None:
             count, stopped = queue.backlog.settle(first, end, _ALONE[reason]), end + 1
             self._dying_count -= count
@@ -368,22 +363,22 @@ class Mortality:
             self.dying.appendleft((stopped, last, reason))
         return end - first + 1 if stopped > end else 0
 
-    def _bury(self, reason: str) -> Bury | None:
-        return None if self._queue.settings.dead_letter_exchange is None else partial(self._bury_as, reason)
+    def _bury(self, queue: Queue, reason: str) -> Bury | None:
+        return None if queue.settings.dead_letter_exchange is None else partial(self._bury_as, queue, reason)
 
-    def _bury_expired(self, run: Run, low: int, high: int) -> int:
+    def _bury_expired(self, queue: Queue, run: Run, low: int, high: int) -> int:
         """At once, without its having been among the dying."""
-        if self._queue.host.work_left <= 0:
+        if queue.host.work_left <= 0:
             return 0
-        buried = self._queue.host.bury(self._queue, run, low, high, EXPIRED)
-        self._queue.facts.dead_lettered += buried
+        buried = queue.host.bury(queue, run, low, high, EXPIRED)
+        queue.facts.dead_lettered += buried
         return buried
 
-    def _bury_as(self, reason: str, run: Run, low: int, high: int) -> int:
-        if self._queue.host.work_left <= 0:
+    def _bury_as(self, queue: Queue, reason: str, run: Run, low: int, high: int) -> int:
+        if queue.host.work_left <= 0:
             return 0
-        buried = self._queue.host.bury(self._queue, run, low, high, reason)
+        buried = queue.host.bury(queue, run, low, high, reason)
         self._refused = buried < high - low
-        self._queue.facts.dead_lettered += buried
+        queue.facts.dead_lettered += buried
         self._dying_count -= buried
         return buried

@@ -99,7 +99,7 @@ class Queue:
         elif not level:
             assert isinstance(self.backlog, Backlog)
             self.backlog.recover(found)
-            self.mortality.recover(found)
+            self.mortality.recover(self, found)
         self.facts.begin(self.backlog.ready + self.backlog.unacked)
 
     def apply(self, record: QueueRecord, policy: Mapping[str, Any]) -> None:
@@ -107,7 +107,7 @@ class Queue:
         self.record = record
         self.settings = settings_of(record.arguments, policy)
         self.audit_level = policy.get("audit")
-        self.mortality.settings_changed()
+        self.mortality.settings_changed(self)
         if self._plain is not None and self._plain.fresh:
             self._plain.take_in()
         self._find_plain()
@@ -149,18 +149,18 @@ class Queue:
     def room(self, run: Run) -> int:
         """How many of the run's messages may come in now, after the queue was dispatched if that helps. For
         publishers: not while another queue is being dispatched."""
-        return 0 if self.stopped else self.mortality.room(run)
+        return 0 if self.stopped else self.mortality.room(self, run)
 
     def capacity(self, run: Run) -> int:
         """As `room`, without a dispatch: how many may come in if waiting consumers take what they can."""
-        return 0 if self.stopped else self.mortality.capacity(run)
+        return 0 if self.stopped else self.mortality.capacity(self, run)
 
     def turn_away(self, run: Run) -> None:
         """The run was not taken: there was no `room`."""
         if self.stopped:
             self.facts.refused += run.count
         else:
-            self.mortality.turn_away(run)
+            self.mortality.turn_away(self, run)
 
     def publish(self, run: Run, properties: Properties) -> bool:
         """Accept the run; True when its confirm must wait for the journal."""
@@ -186,7 +186,7 @@ class Queue:
         if properties.expiration is None and self.settings.message_ttl_ms is None:
             deadline_ms = None
         else:
-            deadline_ms = self.mortality.deadline(properties, now_ms)
+            deadline_ms = self.mortality.deadline(self, properties, now_ms)
         if self._levels is not None:
             return self._levels.publish(run, properties.persistent, now_ms, deadline_ms, properties.priority)
         persistent = properties.persistent or self._stores_all
@@ -206,18 +206,18 @@ class Queue:
     def reject(self, first: int, last: int) -> None:
         """Not to be requeued: dead-lettered, if the queue has somewhere to."""
         if not self.stopped:
-            self.mortality.reject(first, last)
+            self.mortality.reject(self, first, last)
 
     def requeue(self, first: int, last: int) -> None:
         if not self.stopped:
             if self.recorded_share and (book := self.book_of(first)) is not None:
                 book.requeued(first & SEQ_MASK, last & SEQ_MASK)
-            self.mortality.come_back(first, last)
+            self.mortality.come_back(self, first, last)
 
     def purge(self) -> int:
         count = self.backlog.purge()
         self.facts.purged += count
-        self.mortality.prune()
+        self.mortality.prune(self)
         return count
 
     # Consumers
@@ -257,7 +257,7 @@ class Queue:
         now_ms = self.host.now_ms
         mortal = bool(mortality.always or mortality.dying or backlog.due or backlog.instants)
         if mortal:
-            mortality.before()
+            mortality.before(self)
         if self.getters:
             self._serve_getters()
         waiting = False
@@ -266,7 +266,7 @@ class Queue:
         if backlog.ready and self.consumers.count:
             waiting = self._serve()
         if mortal:
-            mortality.after()
+            mortality.after(self)
         backlog.mark_delivered(self.consumers.count > 0)
         if waiting or facts.waiting or now_ms >= facts.sample_due_ms:
             facts.waits(waiting, now_ms)
@@ -343,7 +343,7 @@ class Queue:
 
     def _take(self, limit: int) -> Piece | None:
         backlog = self.backlog
-        piece = self.mortality.take_counted(limit) if self.mortality.counts else backlog.take(limit)
+        piece = self.mortality.take_counted(self, limit) if self.mortality.counts else backlog.take(limit)
         if piece is not None:
             count, facts = piece[2] - piece[1], self.facts
             facts.delivered += count

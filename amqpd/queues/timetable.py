@@ -92,12 +92,13 @@ class Timetable:
         self._coming: _Copies | None = None
         """wanted, or being read"""
 
-    def clear(self) -> None:
-        """Nothing waits any more."""
+    def drop(self) -> None:
+        """The queue is deleted: nothing waits any more, and nobody is told."""
         if self._next:
             self._journal.drop(self.queue_id)
         self._begin()
         self.due_ms = None
+        self._changed = _nobody
 
     def take_over(self, segment: Segment) -> None:
         """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, but for what
@@ -267,3 +268,7 @@ def _entries(runs: list[Run], deadlines: Iterable[tuple[int, int, int]]) -> Iter
             low += count
             if low == run.count:
                 index, low = index + 1, 0
+
+
+def _nobody() -> None:
+    pass
