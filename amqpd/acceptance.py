@@ -27,6 +27,7 @@ from amqpd.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
+    from amqpd.connection import Connection
     from amqpd.node import Node
     from amqpd.queues.queue import Queue
 
@@ -126,7 +127,7 @@ def _copy(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Pro
         part = run
         try:
             if queue.refuses:
-                room = _room(node, queue, run)
+                room = _room(node, channel.connection, queue, run)
                 taken = min(taken, room)
                 if room < run.count:
                     if not room:
@@ -143,17 +144,29 @@ def _copy(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Pro
     return waits, taken
 
 
-def _room(node: Node, queue: Queue, run: Run) -> int:
+def _room(node: Node, connection: Connection, queue: Queue, run: Run) -> int:
     """How many of the run's messages the queue takes; the others are turned away."""
     saved = node.audit.save()
     try:
         room = queue.room(run)
         if room < run.count:
-            queue.turn_away(run.part(room, run.count))
+            _turn_away(node, connection, queue, run.part(room, run.count))
             node.dirty[queue] = None
     finally:
         node.audit.restore(saved)
     return room
+
+
+def _turn_away(node: Node, connection: Connection, queue: Queue, run: Run) -> None:
+    """What becomes of it then, dead letters of a full queue, is the publisher's work and not the queue's: who goes on
+    publishing would have more of it done in each tick than there is room for."""
+    before, node.dispatching.publisher = node.work_left, connection
+    try:
+        queue.turn_away(run)
+    finally:
+        node.dispatching.publisher = None
+        node.turns.charge(connection, before - node.work_left)
+        node.work_left = before
 
 
 def _accepted(channel: Channel, count: int, taken: int, waits: bool) -> None:

@@ -147,8 +147,11 @@ class Channel:
         if handler is None:
             raise AMQPCommandInvalid("unimplemented method")  # only brokers send it, or it is the connection's
         self.node.acting = self.connection
-        handler(self, method)
-        self.node.acting = None
+        try:
+            handler(self, method)
+        finally:
+            # What others do in this tick is not this client's doing.
+            self.node.acting = None
 
     def _handle_closing(self, kind: int, payload: bytes) -> None:
         """A close that crossed ours is answered, but only close-ok ends the channel (section 1.5.2.5)."""
@@ -198,7 +201,8 @@ class Channel:
             continuation(*results)
         except AMQPSoftError as error:
             self.fail(error, self._current)
-        self.node.acting = None
+        finally:
+            self.node.acting = None
         self._set_plain()
         if self._notices:
             notices, self._notices = self._notices, []
@@ -237,7 +241,10 @@ class Channel:
             self.send(method)
 
     def fail(self, error: AMQPSoftError, method_id: bytes) -> None:
-        """Close the channel for the error (section 1.5.2.5)."""
+        """Close the channel for the error (section 1.5.2.5), unless it is being closed: what has begun before goes on
+        behind that, and may fail too."""
+        if self.closing or self.closed:
+            return
         self.node.flush_confirms(self)
         text = reply_text(error)
         self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)

@@ -71,7 +71,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
         exchange, routing_key = run_names(letter.run)
         route = Route(node.routes.entrance(node, queue.record.vhost, exchange), routing_key, False)
         steps = _post_slowly(node, queue, letter, route, new_properties, node.audit.save())
-        node.dispatching.carry_out(steps)
+        node.dispatching.carry_out(steps, queue)
         return count
     found = route_again(node, queue.record.vhost, letter.run, letter.routing_keys, new_properties)
     cycle = cycle_of(letter.deaths)

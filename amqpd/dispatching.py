@@ -12,7 +12,7 @@ Not here: what a queue does (`queues/queue.py`), when ticks are (`pump.py`).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from amqpd.faults import TASK
 from amqpd.world import Read
 
 if TYPE_CHECKING:
+    from amqpd.connection import Connection
     from amqpd.node import Node
     from amqpd.queues.queue import Queue
 
@@ -31,6 +32,8 @@ QUEUES_SHARE_MIN = 1_250
 LOOK_WORK = 1
 # To tell somebody that a queue is gone, or an alarm over; so many at once, and so many in each tick from then on.
 STEP_WORK, STEPS_AT_ONCE, STEPS_IN_A_TICK = 10, 50, 250
+# Of what has begun, so much of one queue's, then comes another's.
+LETTERS_WORK = 1_000
 
 
 class Dispatching:
@@ -40,16 +43,20 @@ class Dispatching:
         """at what was dirty and the last tick had no room for"""
         self._steps: deque[Iterator[None]] = deque()
         """of what ended or changed for many at once"""
-        self._unfinished: deque[Iterator[None]] = deque()
-        """of what queues have begun, while the journal is held"""
+        self._unfinished: OrderedDict[Queue | None, deque[Iterator[None]]] = OrderedDict()
+        """of what queues have begun, while the journal is held; whose turn it is first"""
         self._going_on = False
         self._put_off: dict[Queue, None] = {}
-        """dirty ones that may begin more of it"""
+        """dirty ones that would begin more of it"""
+        self.source: Queue | None = None
+        """while something is published for it, in whose name that begins what takes long"""
+        self.publisher: Connection | None = None
+        """while what it publishes is turned away: that is its own work"""
 
     @property
     def behind(self) -> bool:
         """There is more to do than the last tick had room for."""
-        return self._left is not None or len(self._steps) > 0 or len(self._unfinished) > 0 or len(self._put_off) > 0
+        return self._left is not None or len(self._steps) > 0 or len(self._unfinished) > 0
 
     def later(self, steps: Iterator[None]) -> None:
         """See `QueueHost.later`."""
@@ -69,34 +76,84 @@ class Dispatching:
                 self._node.faults.contain(TASK, "later", error)
             self._steps.popleft()
 
-    def carry_out(self, steps: Iterator[None]) -> None:
-        """What a queue has begun and may take longer than the tick has room for: the rest goes on in the next ticks.
-        Queues that may begin more of it wait until then, others do not. The journal commits nothing meanwhile, so one
-        transaction has all of it: up to a bound (`holds.py`)."""
+    def carry_out(self, steps: Iterator[None], queue: Queue | None) -> None:
+        """What the queue has begun and may take longer than the tick has room for: the rest goes on in the next
+        ticks, in turn with what other queues have begun. Until then this queue is not dispatched, so each has begun
+        no more than one dispatch of it can; others do not wait for it. The journal commits nothing meanwhile, so one
+        transaction has all of it: up to a bound (`holds.py`). What a publisher has begun it does in its own turns."""
+        if self.publisher is not None:
+            self.publisher.intake.begin(self._charged(self.publisher, steps))
+            return
+        if self.source is not None:
+            queue = self.source
         self._node.holds.letters_begin()
-        self._unfinished.append(steps)
+        begun = self._unfinished.get(queue)
+        if begun is None:
+            self._unfinished[queue] = deque((steps,))
+        else:
+            begun.append(steps)
+        if queue is not None:
+            queue.letters += 1
         self._go_on()
+
+    def _charged(self, connection: Connection, steps: Iterator[None]) -> Iterator[None]:
+        """As steps for `Intake.begin`."""
+        node = self._node
+        before = node.work_left
+        try:
+            for _ in steps:
+                node.turns.charge(connection, before - node.work_left)
+                node.work_left = before
+                yield
+                before = node.work_left
+        except Exception as error:  # noqa: BLE001 - of no connection, and of no queue; reported, or raised on
+            node.faults.contain(TASK, "carry_out", error)
+        node.turns.charge(connection, before - node.work_left)
+        node.work_left = before
 
     def _go_on(self) -> None:
         node, unfinished, holds = self._node, self._unfinished, self._node.holds
         # A step may begin more itself, which comes behind it.
-        while unfinished and node.work_left > QUEUES_SHARE_MIN and not self._going_on:
-            before, self._going_on = node.work_left, True
-            try:
-                for _ in unfinished[0]:
-                    holds.letters_did(before - node.work_left)
-                    before = node.work_left
-                    if before <= QUEUES_SHARE_MIN:
-                        return
-                unfinished.popleft()
-            except Exception as error:  # noqa: BLE001 - what comes behind goes on; reported, or raised on
-                unfinished.popleft()
-                node.faults.contain(TASK, "carry_out", error)
-            finally:
-                self._going_on = False
+        if self._going_on:
+            return
+        self._going_on = True
+        try:
+            while unfinished and node.work_left > QUEUES_SHARE_MIN:
+                before, queue = node.work_left, next(iter(unfinished))
+                over = self._carry_on(queue, unfinished[queue][0], max(QUEUES_SHARE_MIN, before - LETTERS_WORK))
                 holds.letters_did(before - node.work_left)
-                if not unfinished:
-                    holds.letters_end()
+                unfinished.move_to_end(queue)
+                if over:
+                    self._ended(queue)
+        finally:
+            self._going_on = False
+            if not unfinished:
+                holds.letters_end()
+
+    def _carry_on(self, queue: Queue | None, steps: Iterator[None], until: int) -> bool:
+        """Down to so much of the budget; whether that was all."""
+        node, source, self.source = self._node, self.source, queue
+        try:
+            for _ in steps:
+                if node.work_left <= until:
+                    return False
+        except Exception as error:  # noqa: BLE001 - what comes behind goes on; reported, or raised on
+            node.faults.contain(TASK, "carry_out", error)
+        finally:
+            self.source = source
+        return True
+
+    def _ended(self, queue: Queue | None) -> None:
+        """What the queue began first is done."""
+        begun = self._unfinished[queue]
+        begun.popleft()
+        if not begun:
+            del self._unfinished[queue]
+        if queue is not None:
+            queue.letters -= 1
+            if not queue.letters and queue in self._put_off:
+                del self._put_off[queue]
+                self._node.dirty[queue] = None
 
     def run(self, reads: list[Read]) -> None:
         """Look at what is dirty, and at what becomes so meanwhile, until nothing is or the budget is used up. What
@@ -106,9 +163,6 @@ class Dispatching:
             self._do_steps(STEPS_IN_A_TICK)
         if self._unfinished:
             self._go_on()
-        if self._put_off and not self._unfinished:
-            node.dirty.update(self._put_off)
-            self._put_off = {}
         while node.work_left > 0:
             left = self._left
             if left is None:
@@ -119,7 +173,7 @@ class Dispatching:
                 left = self._left = iter(node.dirty)
                 node.dirty = {}
             for queue in left:
-                if self._unfinished and queue.backlog.buries:
+                if queue.letters:
                     self._put_off[queue] = None
                 elif not queue.stopped:
                     try:

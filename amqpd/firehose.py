@@ -98,11 +98,17 @@ class Tap(Queue):
                 self._pending_bytes -= traced.run.nbytes + PENDING_EXTRA_BYTES
                 self.traced += traced.run.count
                 self._steps = self._publish(traced)
-            for _ in self._steps:
-                if node.work_left <= 0:
-                    break
-            else:
-                self._steps = None
+            node.dispatching.source = self
+            try:
+                for _ in self._steps:
+                    if node.work_left <= 0:
+                        break
+                else:
+                    self._steps = None
+            finally:
+                node.dispatching.source = None
+            if self.letters:
+                break  # what its copies began goes on first
         if pending or self._steps is not None:
             node.again(self)
 

@@ -90,6 +90,8 @@ class Holds:
         if self._letters:
             self._letters = False
             self._journal.release()
+            # If nothing gathered under it, no transaction follows after which somebody would look.
+            self.look()
 
     def _fits(self, work: int) -> bool:
         self._new_transaction()

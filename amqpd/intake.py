@@ -14,6 +14,7 @@ Source: https://www.rabbitmq.com/docs/connection-blocked, https://www.rabbitmq.c
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ class Intake:
         """it published as much as it may, or as its turn has room for; what came behind that is not taken"""
         self.work_left = connection.node.turns.turn_work
         """of its turn, see `limiting/turns.py`"""
-        self.unfinished: list[Iterator[None]] = []
+        self.unfinished: deque[Iterator[None]] = deque()
         """what one turn had no room for, in order; each step charges what it did"""
         self._finishing = False
         self.parked = False
@@ -145,10 +146,10 @@ class Intake:
                     if self.work_left <= 0:
                         turns.end(self._connection)
                         return
-                unfinished.pop(0)
+                unfinished.popleft()
         except Exception:
             # The others are still to be done.
-            unfinished.pop(0)
+            unfinished.popleft()
             if unfinished:
                 turns.end(self._connection)
             raise

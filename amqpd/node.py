@@ -343,7 +343,9 @@ class Node:
 
     def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool | None:
         """Publish the run when so much time is over; True: its confirm must wait for the journal; None: it cannot be
-        kept, what keeps delayed messages is out of service."""
+        kept: what keeps delayed messages is out of service, or the virtual host has gone meanwhile."""
+        if vhost not in self.topology.vhosts:
+            return None
         store = self.registry.delayed(vhost)
         try:
             return None if store.stopped else store.delay(run, delay_ms)
@@ -352,7 +354,11 @@ class Node:
             return None
 
     def _release(self, vhost: str, run: Run) -> None:
-        routing.release(self, vhost, run)
+        self.dispatching.source = self.delayed.get(vhost)
+        try:
+            routing.release(self, vhost, run)
+        finally:
+            self.dispatching.source = None
 
     # What queues ask of their host
 

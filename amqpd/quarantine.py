@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from pamqp.exceptions import AMQPNotFound
 
 from amqpd.faults import QUEUE
-from amqpd.queues.queue import Queue, cancelling
+from amqpd.queues.consumer import cancelling
+from amqpd.queues.queue import Queue
 
 if TYPE_CHECKING:
     from amqpd.node import Node
@@ -31,16 +32,19 @@ def quarantine(node: Node, queue: Queue, error: Exception) -> None:
     """Take the queue out of service. Raises the error if it is one of the node."""
     record = queue.record
     node.faults.contain(QUEUE, record.name, error, vhost=record.vhost)
-    if queue.stopped:
-        return
-    node.log(
-        "queue_quarantined", queue=record.name, vhost=record.vhost, remedy="restart the broker, or delete the queue"
-    )
-    node.dirty.pop(queue, None)
-    node.congestion.forget(queue)
-    # First of all: nothing that follows may come back into it.
-    queue.stopped = queue.refuses = True
-    queue.quarantined = f"{type(error).__name__}: {error}"
+    if not queue.stopped:
+        node.log(
+            "queue_quarantined",
+            queue=record.name,
+            vhost=record.vhost,
+            remedy="restart the broker, or delete the queue",
+        )
+        node.dirty.pop(queue, None)
+        node.congestion.forget(queue)
+        # First of all: nothing that follows may come back into it.
+        queue.stopped = queue.refuses = True
+        queue.quarantined = f"{type(error).__name__}: {error}"
+    # Also of one whose deletion failed half way: nobody is to wait for it.
     node.later(cancelling(queue.consumers.clear()))
     while queue.getters:
         try:

@@ -216,6 +216,8 @@ def queue_steps(
         if queues and count:
             count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
     for exchange, length in message.kept_by.items():
+        if exchange not in contents.exchanges or node.topology.vhosts.get(vhost) is not contents:
+            continue  # deleted between two steps: nobody would forget it again
         node.histories.keep(vhost, exchange, length, without_bcc(run, properties))
     return queues
 
@@ -313,7 +315,7 @@ def _begin_release(
     if audit.active:
         audit.letter = audit.begin_own(vhost, route.exchange, keys[0], "delayed", run.count, read)
     steps = _release_slowly(node, vhost, route, run, delivered, keys, properties, read, audit.save())
-    node.dispatching.carry_out(steps)
+    node.dispatching.carry_out(steps, node.delayed.get(vhost))
 
 
 def _release_slowly(

@@ -1,6 +1,7 @@
 """What a queue knows of its consumers.
 
-What comes in: nothing. What goes out: `Subscriber`, the interface by which a queue hands messages out.
+What comes in: nothing. What goes out: `Subscriber`, the interface by which a queue hands messages out; how they are
+told of its end.
 Rules: a queue never looks at channels or connections; a queue whose home is elsewhere (CLUSTER.md 4) offers its
 consumers through the same interface.
 Not here: credit and delivery tags (`channels.py`).
@@ -8,6 +9,7 @@ Not here: credit and delivery tags (`channels.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from amqpd.audit.book import Book
@@ -52,3 +54,10 @@ class Subscriber(Protocol):
     def cancelled(self) -> None:
         """The queue is gone (consumer cancel notification, https://www.rabbitmq.com/docs/consumer-cancel)."""
         ...
+
+
+def cancelling(consumers: Iterator[Subscriber]) -> Iterator[None]:
+    """Tell each of them that its queue is gone, as steps for `QueueHost.later`."""
+    for consumer in consumers:
+        consumer.cancelled()
+        yield

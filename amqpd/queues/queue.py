@@ -13,7 +13,7 @@ declaration and its arguments (`arguments.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
 from amqpd.queues.backlog import Backlog, Piece
-from amqpd.queues.consumer import Subscriber
+from amqpd.queues.consumer import Subscriber, cancelling
 from amqpd.queues.facts import Facts
 from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import SEQ_MASK, Levels
@@ -88,6 +88,8 @@ class Queue:
         """its own, by a policy"""
         self.reading = False
         """a read of this queue is under way"""
+        self.letters = 0
+        """so many of its dead letters are on their way: it is not dispatched, or it would send ever more"""
         self._find_plain()
 
     # Being
@@ -246,12 +248,16 @@ class Queue:
         if self.mortality.always or self.mortality.dying or self.backlog.due or self.backlog.instants:
             self.dispatch()
         self.getters.append((no_ack, answer))
-        self._serve_getters()
+        if not self.letters:
+            self._serve_getters()
 
     def dispatch(self) -> None:
         """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
         plain = self._plain
         if plain is not None and plain.fresh and self._pass_on(plain):
+            return
+        if self.letters:
+            self.host.again(self)
             return
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms
@@ -389,10 +395,3 @@ class Queue:
                 if found is not None:
                     return lane, *found
         return None
-
-
-def cancelling(consumers: Iterator[Subscriber]) -> Iterator[None]:
-    """Tell each of them that its queue is gone."""
-    for consumer in consumers:
-        consumer.cancelled()
-        yield

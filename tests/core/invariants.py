@@ -68,7 +68,8 @@ def check_connection(connection: Connection) -> None:
     for channel in connection.channels.values():
         assert not channel.closed
         held += channel.held_bytes
-        assert channel.plain == (not (channel.closing or channel.suspended or channel.content is not None))
+        stops = channel.closing or channel.suspended or channel.content is not None
+        assert channel.plain == (connection.state is State.RUNNING and not stops)
         if not channel.suspended and not connection.choked:
             assert not channel.held, "a channel that waits for nothing holds frames"
     assert connection.intake.held_bytes == held, "the held bytes do not add up"

@@ -327,7 +327,7 @@ def test_letters_that_end_release_the_journal_also_after_an_error(monkeypatch: p
         raise RuntimeError("a bug")
 
     node.work_left = 10
-    node.dispatching.carry_out(breaks(20))
+    node.dispatching.carry_out(breaks(20), None)
     attacker.connection.receive(publish_bytes(b"1", "", "die", delivery_mode=2))
     assert node.journal.held == 1
     run_until_idle(harness)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pamqp import commands
+from pamqp import commands, frame
 
 from amqpd import dead_lettering, routing
 from amqpd.acceptance import COPIES_AT_ONCE
-from amqpd.dispatching import QUEUES_WORK_MAX
+from amqpd.dead_lettering import LETTER_WORK
+from amqpd.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.exchanges.headers import STEP_WANTS
 from amqpd.kernel import scan_publishes
+from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.queues.deadletters import DEATHS_BYTES_MAX
 from amqpd.topology import plans
 from amqpd.topology.records import Delete
@@ -201,6 +203,7 @@ def test_while_something_long_goes_on_the_consumers_of_other_queues_are_served()
     victim.declare("v")
     victim.consume("v", no_ack=True)
     victim.declare("dies", arguments={"x-dead-letter-exchange": "amq.fanout", "x-max-length": 0})
+    dies = node.queues["/", "dies"]
 
     def long() -> Iterator[None]:
         for _ in range(100):
@@ -208,16 +211,144 @@ def test_while_something_long_goes_on_the_consumers_of_other_queues_are_served()
             yield
 
     harness.automatic = False
-    node.dispatching.carry_out(long())
+    node.dispatching.carry_out(long(), dies)
     for body in (b"1", b"2", b"3"):
         victim.connection.receive(publish_bytes(body, "v") + publish_bytes(body, "dies"))
         node.tick()
         assert victim.bodies() == [body]
-        assert node.queues["/", "dies"].backlog.ready, "it may begin more, and has to wait"
+        assert dies.backlog.ready, "it would begin more, and has to wait"
     harness.automatic = True
     harness.step()
     assert not node.behind
-    assert not node.queues["/", "dies"].backlog.ready
+    assert not dies.backlog.ready
+
+
+def test_a_queue_with_dead_letters_does_not_wait_for_those_of_other_queues() -> None:
+    """A tenant's queues that all die at once are not to keep another's consumers waiting."""
+    harness = Harness()
+    node, attacker, victim = harness.node, wide(harness), harness.client()
+    arguments = {"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 50}
+    for number in range(20):
+        attacker.declare(f"dying{number}", arguments=arguments)
+        attacker.publish(b"x", f"dying{number}")
+    victim.declare("v", arguments={"x-dead-letter-exchange": "amq.direct"})
+    victim.declare("dead")
+    victim.call(commands.Queue.Bind(queue="dead", exchange="amq.direct", routing_key="v"), commands.Queue.BindOk)
+    victim.consume("v")
+    harness.automatic = False
+    node.now_ms += 100
+    for number in range(1, 6):
+        victim.connection.receive(publish_bytes(b"%d" % number, "v"))
+        served: list[bytes] = []
+        for _ in range(3):
+            node.work_left = QUEUES_SHARE_MIN + 1_000  # a letter takes several ticks
+            node.tick(fresh=False)
+            served += victim.bodies()
+        assert served == [b"%d" % number]
+        assert node.dispatching.behind
+    victim.connection.receive(frame.marshal(commands.Basic.Reject(delivery_tag=1, requeue=False), 1))
+    node.tick()
+    assert node.queues["/", "dead"].backlog.ready == 1
+    harness.automatic = True
+    harness.step()
+    assert ready(harness) == [20] * QUEUES
+    assert not harness.bugs
+
+
+def test_letters_of_different_queues_take_turns() -> None:
+    harness = Harness()
+    node, served = harness.node, []
+    wide(harness, queues=2)
+
+    def letter(name: str) -> Iterator[None]:
+        for _ in range(20):
+            node.work_left -= 500
+            served.append(name)
+            yield
+
+    for number in range(10):
+        node.dispatching.carry_out(letter("first"), node.queues["/", "q0"])
+        node.dispatching.carry_out(letter("second"), node.queues["/", "q1"]) if number == 5 else None
+    harness.step()
+    assert served.index("second") < 30
+    assert served[-1] == "first"
+    assert not node.queues["/", "q0"].letters
+
+
+def test_whoever_looks_at_a_queue_does_not_make_it_send_ever_more_letters() -> None:
+    harness = Harness()
+    node, client, looker = harness.node, wide(harness), harness.client()
+    client.declare("dying", arguments={"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 50})
+    for number in range(300):
+        client.publish(b"%d" % number, "dying", message_id=str(number))
+    harness.automatic = False
+    node.now_ms += 100
+    most = 0
+    for _ in range(10):
+        node.turns.begin(1)
+        looker.connection.receive(
+            b"".join(frame.marshal(commands.Queue.Declare(queue="dying", passive=True), 1) for _ in range(20))
+        )
+        looker.connection.receive(frame.marshal(commands.Basic.Get(queue="dying"), 1))
+        node.turns.next()
+        node.tick()
+        most = max(most, node.queues["/", "dying"].letters)
+    assert 0 < most <= QUEUES_WORK_MAX // LETTER_WORK
+    assert most < 300
+    looker.take(commands.Queue.DeclareOk)
+    harness.automatic = True
+    harness.step()
+    assert looker.take(commands.Basic.GetEmpty)
+    assert not looker.messages(), "they were all dead"
+    assert ready(harness) == [300] * QUEUES
+
+
+def test_dead_letters_of_what_a_full_queue_turns_away_are_work_of_the_publisher() -> None:
+    harness = Harness()
+    node, client, victim = harness.node, wide(harness), harness.client()
+    arguments = {"x-dead-letter-exchange": "amq.fanout", "x-max-length": 0, "x-overflow": "reject-publish-dlx"}
+    client.declare("full", arguments=arguments)
+    client.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+    victim.declare("v")
+    victim.consume("v", no_ack=True)
+    harness.automatic = False
+    count, ticks = 20, 0
+    client.connection.receive(b"".join(publish_bytes(b"%d" % n, "full", message_id=str(n)) for n in range(count)))
+    while node.turns.waiting:
+        assert client.connection.intake.throttled
+        assert len(client.connection.intake.unfinished) <= 1
+        assert not node.dispatching.behind
+        node.turns.begin(1)
+        node.turns.next()
+        victim.connection.receive(publish_bytes(b"v", "v"))
+        node.tick()
+        assert victim.bodies() == [b"v"]
+        ticks += 1
+    assert ticks > count // 2
+    assert ready(harness) == [count] * QUEUES
+    harness.automatic = True
+    harness.step()
+    assert len(client.take(commands.Basic.Nack)) == count
+    assert not harness.bugs
+
+
+def test_small_letters_of_what_a_full_queue_turns_away_end_the_publishers_turn_too() -> None:
+    """They were charged to what queues may do, which did not keep the publisher from going on."""
+    harness = Harness()
+    node, client = harness.node, harness.client()
+    client.declare("dead")
+    client.call(commands.Queue.Bind(queue="dead", exchange="amq.fanout"), commands.Queue.BindOk)
+    arguments = {"x-dead-letter-exchange": "amq.fanout", "x-max-length": 0, "x-overflow": "reject-publish-dlx"}
+    client.declare("full", arguments=arguments)
+    harness.automatic = False
+    node.turns.begin(1)
+    client.connection.receive(b"".join(publish_bytes(b"x", "full", message_id=str(n)) for n in range(1000)))
+    assert client.connection.intake.throttled
+    assert node.queues["/", "dead"].backlog.ready <= TURN_WORK_MAX // LETTER_WORK + 1
+    assert node.work_left >= 0
+    harness.automatic = True
+    harness.step()
+    assert node.queues["/", "dead"].backlog.ready == 1000
 
 
 def test_what_takes_long_may_begin_more_that_does() -> None:
@@ -230,11 +361,11 @@ def test_what_takes_long_may_begin_more_that_does() -> None:
 
     def outer() -> Iterator[None]:
         yield
-        node.dispatching.carry_out(inner())
+        node.dispatching.carry_out(inner(), None)
         yield
         done.append("outer")
 
-    node.dispatching.carry_out(outer())
+    node.dispatching.carry_out(outer(), None)
     harness.step()
     assert done == ["outer", "inner"]
     assert not harness.bugs
