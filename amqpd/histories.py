@@ -42,8 +42,7 @@ class _History:
 
     def add(self, run: Run, length: int) -> None:
         """Keep the last `length` messages."""
-        # A copy: what is kept must not hold on to the buffer that it came in.
-        self._append(run.part(max(0, run.count - length), run.count))
+        self._append(run if run.count <= length else run.part(run.count - length, run.count))
         while self.count > length:
             self._trim(self.count - length)
         while self.nbytes > EXCHANGE_BYTES_MAX:
@@ -79,7 +78,7 @@ class Histories:
         self.nbytes = 0
 
     def keep(self, vhost: str, exchange: str, length: int, run: Run) -> None:
-        """The run passed this exchange, which keeps `length` messages."""
+        """The run passed this exchange, which keeps `length` messages. It has its bytes for itself."""
         history = self._histories.pop((vhost, exchange), None) or _History()
         self._histories[vhost, exchange] = history
         before = history.nbytes

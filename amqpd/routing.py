@@ -29,6 +29,7 @@ from amqpd.unroutable import DROP, NACK, Outcome
 if TYPE_CHECKING:
     from amqpd.node import Node
     from amqpd.queues.queue import Queue
+    from amqpd.topology.state import VhostTopology
 
 
 # Of the node itself, for dead letters and what was delayed: some ten thousand with names of usual lengths.
@@ -55,6 +56,8 @@ ALONE_VISITS_MAX = 50_000
 KEYS_AT_ONCE, PARTS_AT_ONCE, COPIES_A_STEP = 16, 50, 500
 # Queues that are looked up in one step, and so many of them are one unit of work.
 NAMES_AT_ONCE, NAMES_A_WORK = 2_000, 8
+# Exchanges that keep what passes them, in one step, and what one takes.
+KEEPS_AT_ONCE, KEEP_WORK = 50, 4
 
 Steps = Generator[int, None, "tuple[Queue, ...]"]
 """yields what was done since it last did, in the unit of `limiting/turns.py`"""
@@ -215,10 +218,8 @@ def queue_steps(
         queues = yield from _named_in_steps(node, vhost, names)
         if queues and count:
             count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
-    for exchange, length in message.kept_by.items():
-        if exchange not in contents.exchanges or node.topology.vhosts.get(vhost) is not contents:
-            continue  # deleted between two steps: nobody would forget it again
-        node.histories.keep(vhost, exchange, length, without_bcc(run, properties))
+    if message.kept_by:
+        yield from _kept(node, contents, message.kept_by, without_bcc(run, properties))
     return queues
 
 
@@ -257,6 +258,19 @@ def route_again(
     if route.queues is not None and keys == (routing_key,):
         return route.queues
     return queues_of(node, vhost, route, keys, run, properties, False)
+
+
+def _kept(node: Node, contents: VhostTopology, kept_by: dict[str, int], run: Run) -> Iterator[int]:
+    """The exchanges keep the run, so many of its messages each: all of them one copy, which does not hold on to the
+    buffer that it came in. Yields what it took (`limiting/turns.py`)."""
+    vhost, copy = contents.name, run.part(0, run.count)
+    for number, (exchange, length) in enumerate(list(kept_by.items()), 1):
+        # One that was deleted between two steps nobody would forget again.
+        if exchange in contents.exchanges and node.topology.vhosts.get(vhost) is contents:
+            node.histories.keep(vhost, exchange, length, copy)
+        if number % KEEPS_AT_ONCE == 0:
+            yield KEEPS_AT_ONCE * KEEP_WORK
+    yield len(kept_by) % KEEPS_AT_ONCE * KEEP_WORK
 
 
 def _named_in_steps(node: Node, vhost: str, names: tuple[str, ...]) -> Steps:
