@@ -232,6 +232,7 @@ class Broker:
             notify_stopping()
             await self._drain()
             nursery.cancel_scope.cancel()
+        self.pump.close()
 
     async def _drain(self) -> None:
         timeout_s = self._settings.drain_timeout_s
@@ -245,7 +246,7 @@ class Broker:
             self.pump.settle()
             await self.pump.wait_empty()
         left = self.pump.link_count
-        self.pump.close()
+        self.pump.end()
         with trio.move_on_after(timeout_s) as flushing:
             # What the end of connections deleted, then what that, and everything before, left to write.
             await self._sync.flush()

@@ -455,12 +455,16 @@ class Pump:
         if not self._links:
             self._emptied.set()
 
-    def close(self) -> None:
-        """Everything, at once."""
+    def end(self) -> None:
+        """Close every connection, at once. `run` may go on, and carries out what they left."""
         self.acceptor.stop()
         for link in list(self._links.values()):
             link.connection.lost()
             self._close(link)
+
+    def close(self) -> None:
+        """As `end`, when `run` is over."""
+        self.end()
         self._handshakes.close()
         self._wakeup.close()
         self._epoll.close()

@@ -7,7 +7,7 @@ or one stretch of the timers, has ended.
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -15,6 +15,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from amqpd.connection import Connection
+from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.pump import Pump
 from tests.core.harness import Harness
 from tests.shell.test_pump_reads import pump_of
@@ -92,3 +94,32 @@ def test_the_timers_end_few_connections_between_two_tasks_of_others(handshake: b
     assert sum(ended) == CONNECTIONS
     # trio takes the tasks that are ready in any order, so another one may come behind two stretches.
     assert max(ended) <= 2 * AT_ONCE_MAX, ended
+
+
+def test_what_is_left_when_the_broker_closes_all_is_still_carried_out() -> None:
+    """A disk may take seconds for the last commits. Meanwhile the pump goes on with what the connections left; its
+    epoll was closed then, and the broker ended with a fault in the middle of writing."""
+    steps = 20
+
+    async def main() -> None:
+        harness = Harness()
+        pump = pump_of(harness, connections_max=CONNECTIONS)
+        done: list[int] = []
+
+        def left(connection: Connection) -> Iterator[None]:
+            for step in range(steps):
+                done.append(step)
+                pump.node.turns.charge(connection, TURN_WORK_MAX)
+                yield
+
+        async with connected(pump), trio.open_nursery() as nursery:
+            connection = next(iter(harness.node.connections.values()))
+            nursery.start_soon(pump.run)
+            connection.intake.begin_apart(left(connection))
+            pump.end()
+            assert (pump.link_count, len(done)) == (0, 1)
+            while len(done) < steps:
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
