@@ -44,8 +44,6 @@ from amqpd.topology.submissions import Submissions
 TRANSACTIONS_A_COMMIT = 128
 # Changes of one transaction that are applied before others have a turn: some 2 ms.
 CHANGES_AT_ONCE = 250
-# Transactions that are applied before others have a turn: each lets the channel go on that asked for it.
-EVENTS_AT_ONCE = 16
 # A forwarder that the store has not heard from for so long is dead (CLUSTER.md 2).
 LEASE_TTL_S = 15.0
 # A full disk is looked at again after this; declares wait meanwhile.
@@ -142,12 +140,8 @@ class TopologySync:
     async def _apply_events(self) -> None:
         while True:
             try:
-                applied = 0
                 async for event in self._store.watch(self.revision):
                     await self._apply_event(event)
-                    applied += 1
-                    if applied % EVENTS_AT_ONCE == 0:
-                        await trio.lowlevel.checkpoint()
             except StoreBusy as error:
                 log.warning("changes of other processes wait", reason=str(error), retry_s=FULL_RETRY_S)
                 await trio.sleep(FULL_RETRY_S)

@@ -41,7 +41,7 @@ from amqpd.topology.store import (
     StoreFull,
     Transaction,
 )
-from amqpd.topology.sync import CHANGES_AT_ONCE, EVENTS_AT_ONCE, TopologySync, transaction_of
+from amqpd.topology.sync import CHANGES_AT_ONCE, TopologySync, transaction_of
 
 pytestmark = pytest.mark.trio
 
@@ -406,23 +406,3 @@ async def test_a_large_transaction_is_applied_in_parts_between_which_others_run(
             assert len(node.topology.vhosts["/"].queues) == 1_000
             answered.set()
         assert set(seen) >= {2 * CHANGES_AT_ONCE, 3 * CHANGES_AT_ONCE}
-
-
-async def test_between_many_transactions_others_run(store: MetadataStore) -> None:
-    async with running(store) as node:
-        seen: set[int] = set()
-        answered = trio.Event()
-        count = 10 * EVENTS_AT_ONCE
-
-        async def look() -> None:
-            while not answered.is_set():
-                seen.add(len(node.topology.vhosts["/"].queues))
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(look)
-            for number in range(count):
-                node.submit(f"q{number}", Put(QueueRecord("/", f"q{number}", number), create=True))
-            assert await node.ask()
-            answered.set()
-        assert len(seen) > 5
