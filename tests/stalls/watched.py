@@ -4,8 +4,9 @@ What comes in: a file, then the arguments of `amqpd`. What goes out: in the file
 of the thread during two rounds of the pump that follow each other.
 With STALLS_WHERE in the environment (a file), where the longest round was, by samples of its stack: on the plain
 build.
-Rules: 1. A round is what lies between two looks at the sockets, whichever task of the thread did it. A client that
-sends something waits for the round that has begun and for the one that serves it. 2. Processor time, not time: on a
+Rules: 1. A round is what lies between two looks at the sockets, whichever task of the thread did it, and whether the
+pump looked or trio did, which lets the pump run when there is something. A client that sends something waits for the
+round that has begun and for the one that serves it. 2. Processor time, not time: on a
 machine that does other things too a broker is not to blame for what those take. 3. Whoever reads the file may set it
 back to 0.
 Not here: what keeps it busy (`shapes.py`), a client that waits (`victim.py`).
@@ -17,10 +18,13 @@ import os
 import signal
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from time import thread_time
 from types import FrameType
 from typing import Any
+
+import trio
 
 import amqpd.broker
 from amqpd.__main__ import main
@@ -60,16 +64,42 @@ class Samples:
         self._seen.clear()
 
 
-class WatchedEpoll:
-    """The pump's epoll, which it asks once a round."""
+class Rounds(trio.abc.Instrument):
+    """Of the thread; trio tells when it looks."""
 
-    def __init__(self, epoll: Any, journal: JournalBuffer, figures: Figures, samples: Samples | None) -> None:
-        self._epoll = epoll
-        self._journal = journal
+    def __init__(self, figures: Figures, samples: Samples | None) -> None:
         self._figures = figures
         self._samples = samples
         self._since = thread_time()
         self._before = 0.0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.end()
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self._since = thread_time()
+
+    def end(self) -> None:
+        spent = thread_time() - self._since
+        cleared = not self._figures.hold_s
+        if spent + self._before > self._figures.hold_s:
+            self._figures.hold_s = spent + self._before
+        self._before = spent
+        if self._samples is not None:
+            self._samples.round_ended(spent, cleared)
+
+
+class WatchedEpoll:
+    """The pump's epoll, which it asks once a round."""
+
+    def __init__(self, epoll: Any, journal: JournalBuffer, figures: Figures, rounds: Rounds) -> None:
+        self._epoll = epoll
+        self._journal = journal
+        self._figures = figures
+        self._rounds = rounds
         self.fileno = epoll.fileno
         self.register = epoll.register
         self.unregister = epoll.unregister
@@ -77,29 +107,24 @@ class WatchedEpoll:
         self.close = epoll.close
 
     def poll(self, timeout: float = -1) -> list[tuple[int, int]]:
-        spent = thread_time() - self._since
-        cleared = not self._figures.hold_s
         self._figures.held = self._journal.held
-        if spent + self._before > self._figures.hold_s:
-            self._figures.hold_s = spent + self._before
-        self._before = spent
-        if self._samples is not None:
-            self._samples.round_ended(spent, cleared)
+        self._rounds.end()
         events: list[tuple[int, int]] = self._epoll.poll(timeout)
-        self._since = thread_time()
+        self._rounds.begin()
         return events
 
 
 if __name__ == "__main__":
     figures = Figures(sys.argv.pop(1))
     where = os.environ.get("STALLS_WHERE")
-    samples = Samples(Path(where)) if where else None
-    make = amqpd.broker.Pump
+    rounds = Rounds(figures, Samples(Path(where)) if where else None)
+    make, run = amqpd.broker.Pump, trio.run
 
     def watched(*arguments: Any, **named: Any) -> Any:
         pump = make(*arguments, **named)
-        pump._epoll = WatchedEpoll(pump._epoll, pump.node.journal, figures, samples)  # type: ignore[assignment]
+        pump._epoll = WatchedEpoll(pump._epoll, pump.node.journal, figures, rounds)  # type: ignore[assignment]
         return pump
 
     amqpd.broker.Pump = watched  # type: ignore[misc,assignment]
+    trio.run = partial(run, instruments=[rounds])
     main()
