@@ -263,13 +263,6 @@ class Channel:
         )
         self.connection.intake.begin(closing(self, partial(self.send, close)))
 
-    def end_transaction(self) -> None:
-        """It is given up: what it settled is unacked again."""
-        if self.tx is not None:
-            self.unacked.restore(self.tx.settled_entries())
-            self.tx.end()
-            self.tx = None
-
     def end_unfinished(self) -> None:
         """The channel is about to go: what is charged to it counts no more, however long its release takes."""
         self.end_content()

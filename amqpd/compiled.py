@@ -72,6 +72,7 @@ ROOMS = (
     "amqpd.queues.timetable",
     "amqpd.queues.turns",
     "amqpd.readiness",
+    "amqpd.releasing",
     "amqpd.routing",
     "amqpd.settling",
     "amqpd.steps",

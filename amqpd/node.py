@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mypy_extensions import mypyc_attr
 
-from amqpd import dead_lettering, routing
+from amqpd import dead_lettering, releasing, routing
 from amqpd.audit.acts import Acts
 from amqpd.audit.levels import OFF
 from amqpd.audit.recorder import Recorder
@@ -354,11 +354,7 @@ class Node:
             return None
 
     def _release(self, vhost: str, run: Run) -> None:
-        self.dispatching.source = self.delayed.get(vhost)
-        try:
-            routing.release(self, vhost, run)
-        finally:
-            self.dispatching.source = None
+        releasing.release(self, vhost, run)
 
     # What queues ask of their host
 

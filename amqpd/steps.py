@@ -39,13 +39,27 @@ def releasing(channel: Channel) -> Iterator[None]:
         turns.charge(connection, CONSUMER_WORK)
         yield
     channel.remove_reply_consumer()
-    channel.end_transaction()
+    yield from _giving_up(channel)
     channel.end_unfinished()
     while channel.unacked.count:
         entries, _ = channel.unacked.settle_through(0, ENTRIES_MAX)
         settle(channel, entries, True)
         yield
     turns.charge(connection, CHANNEL_WORK)
+
+
+def _giving_up(channel: Channel) -> Iterator[None]:
+    """Its transaction: what that settled goes back as what is unacked does."""
+    transaction = channel.tx
+    if transaction is None:
+        return
+    settled, transaction.settled = transaction.settled, []
+    for entries, _ in settled:
+        for at in range(0, len(entries), ENTRIES_MAX):
+            settle(channel, entries[at : at + ENTRIES_MAX], True)
+            yield
+    transaction.end()
+    channel.tx = None
 
 
 def closing(channel: Channel, done: Callable[[], None]) -> Iterator[None]:

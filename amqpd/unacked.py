@@ -163,12 +163,17 @@ class Unacked:
         return taken, None
 
     def restore(self, entries: list[Delivered]) -> None:
-        """Put back what was taken out (tx.rollback)."""
-        restored = sorted([*self, *entries], key=_tag)
-        self._blocks = [restored[at : at + BLOCK_ENTRIES_MAX] for at in range(0, len(restored), BLOCK_ENTRIES_MAX)]
-        self._blocks = self._blocks or [[]]
-        self._start = 0
-        self.count += sum(entry.size for entry in entries)
+        """Put back what was taken out (tx.rollback): each moves a part of one block, so some at a time."""
+        self._drop_settled()
+        blocks = self._blocks
+        for entry in entries:
+            at = max(bisect_right(blocks, entry.tag, key=_first_tag) - 1, 0) if len(blocks) > 1 else 0
+            block = blocks[at]
+            block.insert(bisect_right(block, entry.tag, key=_tag), entry)
+            self.count += entry.size
+            if len(block) > 2 * BLOCK_ENTRIES_MAX:
+                blocks.insert(at + 1, block[BLOCK_ENTRIES_MAX:])
+                del block[BLOCK_ENTRIES_MAX:]
 
     def _find(self, tag: int) -> tuple[int, int]:
         """The block, and the place in it, of the entry with this tag; the place is -1 when there is none."""

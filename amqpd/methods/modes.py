@@ -95,11 +95,21 @@ def _of_now(channel: Channel, queues: Iterable[Queue]) -> Iterator[Queue]:
 
 
 def tx_rollback(channel: Channel, method: commands.Tx.Rollback) -> None:
-    transaction = _required(channel)
-    channel.unacked.restore(transaction.settled_entries())
+    channel.connection.intake.begin(_rollback(channel, _required(channel)))
+
+
+def _rollback(channel: Channel, transaction: Transaction) -> Iterator[None]:
+    settled, transaction.settled = transaction.settled, []
+    for entries, _ in settled:
+        for at in range(0, len(entries), SETTLED_AT_ONCE):
+            some = entries[at : at + SETTLED_AT_ONCE]
+            channel.unacked.restore(some)
+            channel.node.turns.charge(channel.connection, COMMIT_WORK * len(some))
+            yield
     transaction.end()
-    channel.tx = Transaction(channel)
-    channel.send(commands.Tx.RollbackOk())
+    if not (channel.closed or channel.closing):
+        channel.tx = Transaction(channel)
+        channel.send(commands.Tx.RollbackOk())
 
 
 def _required(channel: Channel) -> Transaction:

@@ -12,7 +12,18 @@ import pytest
 from pamqp import commands, frame
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd import KERNEL, acceptance, channels, dead_lettering, dispatching, publishing, routing, steps, unacked
+from amqpd import (
+    KERNEL,
+    acceptance,
+    channels,
+    dead_lettering,
+    dispatching,
+    publishing,
+    releasing,
+    routing,
+    steps,
+    unacked,
+)
 from amqpd import node as node_room
 from amqpd.kernel import scan_publishes
 from amqpd.limiting import turns
@@ -146,6 +157,14 @@ def recover(scene: Scene) -> None:
     scene.give(method(Basic.Recover(requeue=True)))
 
 
+def roll_back(scene: Scene) -> None:
+    scene.unacked()
+    scene.client.call(Tx.Select(), Tx.SelectOk)
+    scene.client.raw(b"".join(method(Basic.Ack(delivery_tag=tag)) for tag in range(2, MANY, 2)))
+    begin(scene)
+    scene.give(method(Tx.Rollback()))
+
+
 def close_channel(scene: Scene) -> None:
     scene.unacked()
     scene.client.call(Tx.Select(), Tx.SelectOk)
@@ -185,6 +204,7 @@ WORKS: tuple[Callable[[Scene], None], ...] = (
     acknowledge,
     reject_each,
     recover,
+    roll_back,
     close_channel,
     close_connection,
     many_gets,
@@ -307,10 +327,12 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatching, "QUEUES_SHARE_MIN", SHARE)
     for room in (acceptance, publishing, dead_lettering):
         monkeypatch.setattr(room, "COPIES_AT_ONCE", STEP)
-    monkeypatch.setattr(routing, "COPIES_A_STEP", STEP)
+    for room in (routing, releasing):
+        monkeypatch.setattr(room, "COPIES_A_STEP", STEP)
     monkeypatch.setattr(routing, "LIGHT_MAX", STEP)
     monkeypatch.setattr("amqpd.topology.routes.STEP_WORK", STEP)
     monkeypatch.setattr(unacked, "BLOCK_ENTRIES_MAX", STEP)
+    monkeypatch.setattr("amqpd.methods.modes.SETTLED_AT_ONCE", STEP)
     for place in (steps, channels):
         monkeypatch.setattr(place, "ENTRIES_MAX", STEP)
 

@@ -17,7 +17,7 @@ from amqpd.kernel import Run
 from amqpd.node import Node
 from amqpd.properties import Properties
 from amqpd.queues.delayed import RELEASE_WORK
-from amqpd.routing import release
+from amqpd.releasing import release
 from amqpd.topology.records import PolicyRecord, Put
 from amqpd.unroutable import Outcome
 from tests.core.harness import Client, Harness, publish_bytes

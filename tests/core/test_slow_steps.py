@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pamqp import commands, frame
 
-from amqpd import dead_lettering, routing
+from amqpd import dead_lettering, releasing
 from amqpd.acceptance import COPIES_AT_ONCE
 from amqpd.dead_lettering import LETTER_WORK
 from amqpd.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
@@ -167,7 +167,7 @@ def test_a_letter_that_has_not_begun_when_its_virtual_host_goes_is_no_fault() ->
     delayed = publish_bytes(b"later", "k", "amq.fanout")
     delayed_run = scan_publishes(delayed, 0, len(delayed), len(delayed))
     assert delayed_run is not None
-    routing.release(node, "other", delayed_run)
+    releasing.release(node, "other", delayed_run)
     assert node.dispatching.behind
     harness._apply([Delete(("vhost", "other"))])
     harness.step()

@@ -11,6 +11,7 @@ from tests.core.harness import Client, Harness, publish_bytes
 from tests.core.invariants import check_node
 
 Basic, Channel, Connection, Queue = commands.Basic, commands.Channel, commands.Connection, commands.Queue
+Tx = commands.Tx
 # More than one turn has room for, whatever is done with each.
 MANY = TURN_WORK_MAX // ENTRY_WORK + 500
 
@@ -252,3 +253,46 @@ def test_channels_that_wait_for_close_ok_are_bounded(harness: Watched, client: C
     client.send(Channel.Open(), limit + 2)
     close = client.expect(Connection.Close)
     assert (close.reply_code, close.reply_text) == (530, f"NOT_ALLOWED - {limit} channels wait for channel.close-ok")
+
+
+def acknowledge_every_second(client: Client) -> None:
+    """In a transaction, so that the ledger cannot keep neighbours as one."""
+    give(client, Tx.Select())
+    work(client.harness)
+    for at in range(1, MANY, 200):
+        give(client, *(Basic.Ack(delivery_tag=tag) for tag in range(at, min(at + 200, MANY), 2)))
+        work(client.harness)
+    client.collect()
+    client.inbox.clear()
+
+
+def test_a_rollback_puts_back_in_steps(harness: Watched, client: Client) -> None:
+    consume_each(client, MANY)
+    acknowledge_every_second(client)
+    harness.node.turns.turn_work = 250
+    client.connection.receive(frame.marshal(Tx.Rollback(), 1))
+    assert not client.take(Tx.RollbackOk), "it is not done yet"
+    assert work(harness) > 1, "it was done at once"
+    client.expect(Tx.RollbackOk)
+    ledger = client.connection.channels[1].unacked
+    assert [entry.tag for entry in ledger] == list(range(1, MANY + 1))
+    assert backlog(harness) == (0, MANY)
+    check_node(harness.node)
+    give(client, Channel.Close(200, "", 0, 0))
+    work(harness)
+    assert backlog(harness) == (MANY, 0)
+
+
+@pytest.mark.parametrize("how", ["close", "lost"])
+def test_a_transaction_is_given_up_in_steps(harness: Watched, client: Client, how: str) -> None:
+    consume_each(client, MANY)
+    acknowledge_every_second(client)
+    if how == "lost":
+        client.connection.lost()
+    else:
+        give(client, Channel.Close(200, "", 0, 0))
+        assert not client.take(Channel.CloseOk), "it is not done yet"
+    assert work(harness), "it was done at once"
+    assert backlog(harness) == (MANY, 0)
+    assert harness.node.census.unfinished.nbytes == 0
+    check_node(harness.node)
