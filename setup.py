@@ -32,6 +32,8 @@ def _compiled_module():
 
 
 compiled = _compiled_module()
+# As they are now: who edits one while the others are compiled has not compiled that.
+SOURCES = compiled.sources()
 
 
 def extensions() -> list[Extension]:
@@ -72,7 +74,7 @@ class BuildCompiled(build_ext):
                 Path(self.get_ext_fullpath(extension.name)).parent.mkdir(parents=True, exist_ok=True)
         super().run()
         if self.extensions and all(Path(self.get_ext_fullpath(each.name)).exists() for each in self.extensions):
-            compiled.write_manifest(folder)
+            compiled.write_manifest(folder, SOURCES)
         elif self.extensions:
             print("amqpd: not compiled (see above), it runs on its plain Python kernel", file=sys.stderr)
 

@@ -101,16 +101,16 @@ class _Finder(MetaPathFinder):
         return spec_from_file_location(fullname, file) if file.exists() else None
 
 
-def _sources() -> dict[str, str]:
+def sources() -> dict[str, str]:
     """Digests of what is compiled, by the file's name inside the package."""
     kernel = [f"amqpd/kernel/{file}" for file in ("compiled.pyx", "deliveries.pxi", "octets.pxd")]
     files = [*(f"{room.replace('.', '/')}.py" for room in ROOMS), *kernel]
     return {file: hashlib.sha256(_HERE.parent.joinpath(file).read_bytes()).hexdigest() for file in files}
 
 
-def write_manifest(folder: Path) -> None:
-    """Say what the compiled files in `folder` were made from. For the build."""
-    (folder / MANIFEST).write_text(json.dumps({"sources": _sources()}, indent=1) + "\n")
+def write_manifest(folder: Path, made_from: dict[str, str]) -> None:
+    """Say what the compiled files in `folder` were made from: `sources` as they were before. For the build."""
+    (folder / MANIFEST).write_text(json.dumps({"sources": made_from}, indent=1) + "\n")
 
 
 def unusable(folder: Path = _FOLDER) -> str:
@@ -121,7 +121,7 @@ def unusable(folder: Path = _FOLDER) -> str:
         return f"nothing is compiled: {_REMEDY} where there is a C compiler"
     if not (folder / "kernel" / f"compiled{EXTENSION_SUFFIXES[0]}").exists():
         return f"what is compiled is for another Python: {_REMEDY} for this one"
-    if manifest["sources"] != _sources():
+    if manifest["sources"] != sources():
         return f"what is compiled is older than its sources: {_REMEDY} anew"
     return ""
 

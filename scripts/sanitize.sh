@@ -41,7 +41,7 @@ suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUF
     -Wno-missing-field-initializers -Wno-cast-function-type -fsanitize=address,undefined -fno-sanitize-recover=all \
     -I"$include" amqpd/kernel/compiled.c -o "amqpd/_compiled/kernel/compiled$suffix"
 # The rooms stay plain: what is looked at is the kernel.
-"$python" -c "import pathlib, amqpd.compiled as c; c.write_manifest(pathlib.Path('amqpd/_compiled'))"
+"$python" -c "import pathlib, amqpd.compiled as c; c.write_manifest(pathlib.Path('amqpd/_compiled'), c.sources())"
 
 run() {
     # Into files: pytest keeps what a dying process says on standard error.

@@ -220,5 +220,5 @@ def test_a_publisher_over_its_quota_is_slowed_and_loses_nothing(
         while confirmed < 120:
             confirmed = wire.read_method()[1].delivery_tag
         assert wire.call(Queue.Delete(queue="live.slow"), channel=1).message_count == 120
-    assert "publisher_slowed" in broker.log
+    broker.wait_log("publisher_slowed")
     command("user", "delete", user)

@@ -14,14 +14,14 @@ import pytest
 
 import amqpd.compiled
 from amqpd import KERNEL
-from amqpd.compiled import MANIFEST, ROOMS, VARIABLE, KernelError, choose, write_manifest
+from amqpd.compiled import MANIFEST, ROOMS, VARIABLE, KernelError, choose, sources, write_manifest
 
 
 @pytest.fixture
 def built(tmp_path: Path) -> Path:
     (tmp_path / "kernel").mkdir()
     (tmp_path / "kernel" / f"compiled{EXTENSION_SUFFIXES[0]}").touch()
-    write_manifest(tmp_path)
+    write_manifest(tmp_path, sources())
     return tmp_path
 
 
