@@ -83,6 +83,8 @@ GO = {"GOPROXY": "off", "AMQP_URL": f"amqp://guest:guest@localhost:{PORT}/"}
 EVERYTHING = (".*", ".*", ".*")
 HTTP_API = "needs the HTTP interface of RabbitMQ's management plugin"
 RECOVERY = "TestConnectionRecovery"
+EXPIRED = "TestTLSHandshake"
+PERL_OUTSIDE = "012_timeout.t"
 BUNNY_LEFT_OUT = {
     "connection_recovery_spec.rb": HTTP_API,
     "toxiproxy_spec.rb": "needs a Toxiproxy",
@@ -135,7 +137,8 @@ SUITES: dict[str, Suite] = {
     ),
     "streadway-amqp": Suite(
         # Today's vet refuses what it was written with.
-        ("go", "test", "-tags=integration", "-count=1", "-vet=off", "-json", "."),
+        ("go", "test", "-tags=integration", "-count=1", "-vet=off", f"-skip=^{EXPIRED}$", "-json", "."),
+        left_out={EXPIRED: "its certificate expired in 2024, and what its own server does then ends the other tests"},
         environment=GO,
         output="go-test.json",
     ),
@@ -204,7 +207,14 @@ SUITES: dict[str, Suite] = {
     ),
     # After `perl Makefile.PL && make` in the checkout.
     "net-amqp-rabbitmq": Suite(
-        ("sh", "-c", 'exec prove --blib --formatter=TAP::Formatter::JUnit --merge t > "$0"', "{results}/junit.xml"),
+        (
+            "sh",
+            "-c",
+            'exec prove --blib --formatter=TAP::Formatter::JUnit --merge $(ls t/*.t | grep -v "$1") > "$0"',
+            "{results}/junit.xml",
+            PERL_OUTSIDE,
+        ),
+        left_out={PERL_OUTSIDE: "connects to a host on the internet that does not answer"},
         environment={
             "MQHOST": "localhost",
             "MQPORT": str(PORT),
