@@ -43,7 +43,8 @@ class Watched(BrokerProcess):
 class Attacker:
     """One connection, logged in, with channel 1 open."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reader = Reader()
@@ -60,12 +61,12 @@ class Attacker:
         expected = self.reader.answers + 1
         closed = len(self.reader.closed)
         self._unsent += data + SYNC
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + self._patience_s
         while self.reader.answers < expected:
             if len(self.reader.closed) > closed and not self._unsent:
                 return False
             if time.monotonic() > until:
-                raise TimeoutError(f"no answer within {PATIENCE_S} s")
+                raise TimeoutError(f"no answer within {self._patience_s} s")
             if not self._exchange(1.0):
                 return False
         return True
@@ -106,7 +107,11 @@ class Attacker:
 
 
 class Rig:
-    def __init__(self, directory: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, environment: dict[str, str] | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
+        """`patience_s`: how long attackers wait for an answer."""
+        self._patience_s = patience_s
         directory.mkdir(parents=True, exist_ok=True)
         self.broker = Watched(directory, environment or {})
         self.figures = Figures(self.broker.figures_path)
@@ -122,7 +127,7 @@ class Rig:
         self._victim.stdout.readline()
 
     def attacker(self) -> Attacker:
-        attacker = Attacker(self.broker.port)
+        attacker = Attacker(self.broker.port, self._patience_s)
         self._attackers.append(attacker)
         return attacker
 
@@ -131,7 +136,7 @@ class Rig:
         for attacker in self._attackers:
             attacker.close()
         self._attackers.clear()
-        last = Attacker(self.broker.port)
+        last = Attacker(self.broker.port, self._patience_s)
         last.run(b"")
         last.close()
 

@@ -28,6 +28,9 @@ HOLD_MAX_S = 0.05
 SHAPES_A_BROKER = 25
 # The memory and disk alarms are not what is looked for.
 ENVIRONMENT = {"AMQPD_DISK_FREE_BYTES_MIN": "0"}
+# A shape may give its own connection work for hours (dead letters that go round between hundreds of queues). After so
+# long it is broken off: what counts is whether others waited.
+PATIENCE_S = 20.0
 
 
 class Search:
@@ -49,7 +52,11 @@ class Search:
         try:
             shape.run(rig)
             rig.settle()
-        except (OSError, TimeoutError, BrokerFailed) as error:
+        except TimeoutError:
+            self.generated["broken off"] += 1
+            # What it left goes on, and is not to be blamed on the next one.
+            self._uses = SHAPES_A_BROKER
+        except (OSError, BrokerFailed) as error:
             print(f"seed {seed}: {error!r}\n{rig.broker.log[-3000:]}", flush=True)
             self.found.append(seed)
             self._close()
@@ -69,7 +76,7 @@ class Search:
     def _fresh(self) -> Rig:
         self._close()
         self._directory = tempfile.TemporaryDirectory()
-        self._rig = Rig(Path(self._directory.name), ENVIRONMENT)
+        self._rig = Rig(Path(self._directory.name), ENVIRONMENT, PATIENCE_S)
         self._uses = 0
         return self._rig
 
