@@ -55,7 +55,7 @@ from amqpd.readiness import busy_wait_s
 from amqpd.sampling import run_measurements, run_samples
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
-from amqpd.security.logins import Logins
+from amqpd.security.logins import WAIT_MAX_S, Logins
 from amqpd.services import BrokerServices
 from amqpd.supervision import supervised
 from amqpd.tls import server_context
@@ -112,7 +112,8 @@ class Broker:
         self._disk = disk
         self._store = store
         self._topology = Topology()
-        self._logins = Logins(self._topology, settings.loopback_users)
+        patience_s = max(WAIT_MAX_S, 3 * settings.handshake_timeout_s)
+        self._logins = Logins(self._topology, settings.loopback_users, patience_s)
         self._services = BrokerServices(self._logins)
         self._board = AlarmBoard(self._alarm_changed)
         self._connection_numbers = itertools.count(1)

@@ -32,6 +32,10 @@ from amqpd.topology.state import Topology
 VERIFICATIONS_AT_ONCE = 2
 # From one address, 10 s of waiting at the worst: as long as a handshake may take anyway.
 WAITING_AN_ADDRESS_MAX = 500
+# Whoever waits for so long has no connection any more by default: it ends after 10 s. Its hash is not given up then,
+# because a client that tries again with the same password gets the answer to its first try. Later it is: what a flood
+# from many addresses leaves would be computed for an hour, and new log-ins would wait for it.
+WAIT_MAX_S = 30.0
 # Remembered log-ins; 200 bytes each.
 REMEMBERED_MAX = 10_000
 # Longer passwords are refused unread: hashing them would be work for nothing.
@@ -55,10 +59,14 @@ class Refused:
 
 
 class Logins:
-    def __init__(self, topology: Topology, loopback_users: Collection[str] = ("guest",)) -> None:
+    def __init__(
+        self, topology: Topology, loopback_users: Collection[str] = ("guest",), wait_max_s: float = WAIT_MAX_S
+    ) -> None:
+        """`wait_max_s`: of a log-in for its hash, whatever became of its connection."""
         self._topology = topology
         self._loopback_users = frozenset(loopback_users)
         self._turns = Turns(VERIFICATIONS_AT_ONCE, WAITING_AN_ADDRESS_MAX)
+        self._wait_max_s = wait_max_s
         self._key = secrets.token_bytes(32)
         self._remembered: OrderedDict[str, bytes] = OrderedDict()
         # Verifications under way, by digest: whoever asks the same meanwhile shares the answer.
@@ -92,8 +100,10 @@ class Logins:
         stored = record.password_hash if record else ""
         digest = self._digest(user, password, stored)
         try:
-            right = await self._verify_slowly(user, address, digest, password, stored)
-        except TooManyWaiting:
+            # A hash that has begun comes to its end.
+            with trio.fail_after(self._wait_max_s):
+                right = await self._verify_slowly(user, address, digest, password, stored)
+        except (TooManyWaiting, trio.TooSlowError):
             return Refused(_BUSY.format(user))
         # The user may have been changed or deleted meanwhile.
         now = self._topology.users.get(user)

@@ -17,7 +17,7 @@ from pamqp import commands
 
 from amqpd.connection import Connection
 from amqpd.security import logins as logins_module
-from amqpd.security.logins import VERIFICATIONS_AT_ONCE, WAITING_AN_ADDRESS_MAX, Logins
+from amqpd.security.logins import VERIFICATIONS_AT_ONCE, WAIT_MAX_S, WAITING_AN_ADDRESS_MAX, Logins
 from amqpd.services import BrokerServices
 from amqpd.states import Peer, State
 from amqpd.topology.records import Put, UserRecord
@@ -126,4 +126,36 @@ async def test_a_flood_of_wrong_log_ins_stalls_neither_users_nor_messages(
         # Before the flood there was one; two at once may begin in either order.
         assert hashes.order.index("hash of other") <= 1 + VERIFICATIONS_AT_ONCE + 2 + 1
         await harness.until(lambda: all(map(refused, flood)))
+        assert not harness.bugs
+
+
+async def test_what_a_flood_leaves_behind_is_not_computed_for_ever(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: trio.testing.MockClock
+) -> None:
+    """Connections that are gone left their log-ins: 500 hashes of each address, an hour's work of 200 addresses, for
+    which all waited that logged in for the first time."""
+    hashes = HeldHashes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        harness = Guarded(nursery)
+        # The first one makes the hash of nobody.
+        hashes.go_on.set()
+        first = knock(harness, "made up", "wrong")
+        await harness.until(lambda: refused(first))
+        hashes.go_on.clear()
+        hashes.order.clear()
+
+        for address in range(20):
+            for number in range(20):
+                client = knock(harness, f"made up {address} {number}", "wrong", f"198.51.100.{address}")
+                await trio.testing.wait_all_tasks_blocked()
+                client.connection.lost()
+        mock_clock.jump(WAIT_MAX_S + 1)
+        await trio.testing.wait_all_tasks_blocked()
+
+        new = knock(harness, "other", "other", "192.0.2.3")
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.rate = 1
+        hashes.go_on.set()
+        await harness.until(lambda: new.connection.user == "other")
+        assert len(hashes.order) == VERIFICATIONS_AT_ONCE + 1
         assert not harness.bugs
