@@ -34,7 +34,8 @@ LEVELS = {
 # Names under which rooms have secrets at hand. A password in the text of an event is for review to find.
 SECRETS = frozenset({"password", "password_hash", "secret", "token", "response", "credentials"})
 _FIRST = ("level", "event", "room")
-_TO_QUOTE = re.compile(f'[ ="]|{UNSAFE.pattern}')
+# Any white space: in `user=a\u2003level=error` a reader would see another field.
+_TO_QUOTE = re.compile(rf'[\s="]|{UNSAFE.pattern}')
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # From libraries (Alembic, SQLAlchemy) only what an operator can act on, unless everything is asked for.
 _LIBRARY_LEVEL = logging.WARNING
