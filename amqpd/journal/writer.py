@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from traceback import clear_frames
 from typing import Any
 
 import structlog
@@ -101,6 +102,7 @@ class JournalWriter:
             try:
                 await self._in_thread(self._disk.commit, transaction)
             except DiskFull as error:
+                _forget_locals(error)
                 if not self._full:
                     self._full = True
                     _log.error("disk full: publishers wait, consumers go on", reason=str(error), retry_s=FULL_RETRY_S)
@@ -156,3 +158,11 @@ class BacklogReader:
                         self._disk.read, queue_id, first_seq, last_seq, READ_BYTES, limiter=self.threads
                     )
                 )
+
+
+def _forget_locals(error: BaseException | None) -> None:
+    """Of the calls that failed. They hold the rows of this try as they were joined, some megabytes, and belong to
+    cycles with frames of trio's, which a broker without new objects does not collect for long."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__
