@@ -11,13 +11,14 @@ Not here: which exchanges keep what (`exchanges/recent_history.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from amqpd.exchanges import Message, Reads
 from amqpd.kernel import Run
+from amqpd.limiting.turns import COPY_WORK
 from amqpd.rewriting import run_names
-from amqpd.routing import put, queues_named
+from amqpd.routing import COPIES_A_STEP, put, queues_named
 from amqpd.topology.records import BindingRecord, Change, Key, Put
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # A run takes so much in memory beside its bytes.
 RUN_BYTES = 256
+# What a message takes that is given to a binding, beside its copies (`limiting/turns.py`).
+GIVE_WORK = 4
 EXCHANGE_BYTES_MAX = 4 * 1024 * 1024
 BYTES_MAX = 64 * 1024 * 1024
 
@@ -127,17 +130,32 @@ class Histories:
         if binding.key not in bound:
             bound.add(binding.key)
             history = self._histories.get((binding.vhost, binding.source))
-            for run in tuple(history.runs) if history is not None else ():
-                self._give(binding, run)
+            if history is not None:
+                # Many, maybe, and through very many exchanges: in steps.
+                self._node.dispatching.carry_out(self._give(binding, tuple(history.runs)), None)
 
-    def _give(self, binding: BindingRecord, run: Run) -> None:
+    def _give(self, binding: BindingRecord, runs: tuple[Run, ...]) -> Iterator[None]:
         node = self._node
-        properties = node.properties.read(run.properties)
-        if binding.destination_type == "queue":
+        for run in runs:
+            properties = node.properties.read(run.properties)
             names: tuple[str, ...] = (binding.destination,)
-        else:
-            keys = (run_names(run)[1], *properties.routing_keys)
-            message = Message(keys, properties.headers, run.properties, node.chance)
-            names = node.topology.vhosts[binding.vhost].route_message(binding.destination, message)
-        for queue in queues_named(node, binding.vhost, names):
-            put(node, queue, run, properties)
+            contents = node.topology.vhosts.get(binding.vhost)
+            if contents is None:
+                return
+            if binding.destination_type == "exchange":
+                keys = (run_names(run)[1], *properties.routing_keys)
+                message = Message(keys, properties.headers, run.properties, node.chance)
+                steps = contents.walk(binding.destination, message)
+                while True:
+                    try:
+                        node.work_left -= next(steps)
+                    except StopIteration as end:
+                        names = end.value
+                        break
+                    yield
+            for at in range(0, len(names), COPIES_A_STEP):
+                queues = queues_named(node, binding.vhost, names[at : at + COPIES_A_STEP])
+                node.work_left -= GIVE_WORK + COPY_WORK * len(queues)
+                for queue in queues:
+                    put(node, queue, run, properties)
+                yield

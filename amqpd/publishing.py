@@ -34,7 +34,7 @@ from amqpd.propertylist import REPLY_TO as REPLY_TO_FLAG
 from amqpd.propertylist import PropertyList
 from amqpd.replies import PREFIX, ReplyConsumer
 from amqpd.rewriting import mark_of, unmarked, with_properties
-from amqpd.routing import ROUTE_BYTES, Route, Steps, parts, queue_steps, queues_of
+from amqpd.routing import ROUTE_BYTES, Route, Steps, parts, queue_steps
 from amqpd.transaction import Routed
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Pro
         found = {key: node.replies.find(vhost, key) for key in keys if key.startswith(PREFIX)}
         replies = tuple(consumer for consumer in found.values() if consumer is not None)
     if route.light and len(keys) <= KEYS_AT_ONCE and not (route.reads & Reads.CHANCE):
-        queues = queues_of(node, vhost, route, keys, run, properties)
+        queues = _looked_up(channel, route, keys, run, properties)
         if channel.traced:
             node.firehose.published(channel, run, keys, queues)
         return _take(channel, Routed(run, queues, properties, route, replies))
@@ -167,6 +167,20 @@ def _route_slowly(
         steps = _take(channel, Routed(part, queues, properties, route, replies))
         if steps is not None:
             yield from steps
+
+
+def _looked_up(
+    channel: Channel, route: Route, keys: tuple[str, ...], run: Run, properties: Properties
+) -> tuple[Queue, ...]:
+    """At once, where it is light: each takes little, but a read may hold thousands."""
+    node, connection = channel.node, channel.connection
+    steps = queue_steps(node, connection.vhost, route, keys, run, properties)
+    while True:
+        try:
+            node.turns.charge(connection, next(steps))
+        except StopIteration as end:
+            found: tuple[Queue, ...] = end.value
+            return found
 
 
 def _charged(channel: Channel, steps: Steps) -> Generator[None, None, tuple[Queue, ...]]:

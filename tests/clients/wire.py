@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 from dataclasses import dataclass
 from types import TracebackType
@@ -80,7 +81,11 @@ class Wire:
                     payload = bytes(self.buffer[7 : size + 7])
                     del self.buffer[: size + 8]
                     return kind, channel, payload
-            data = self.socket.recv(1 << 18)
+            try:
+                data = self.socket.recv(1 << 18)
+            except ssl.SSLEOFError as error:
+                # The ssl module says this of a stream that was reset, too.
+                raise ConnectionResetError("the TLS stream was cut") from error
             if not data:
                 raise ClosedByBroker(f"the broker closed; {bytes(self.buffer)!r} was left")
             self.buffer += data
@@ -136,8 +141,7 @@ class Wire:
     @property
     def name(self) -> str:
         """As brokers name the connection, when client and broker see the same addresses."""
-        client, server = self.socket.getsockname(), self.socket.getpeername()
-        return f"{client[0]}:{client[1]} -> {server[0]}:{server[1]}"
+        return f"{_end(self.socket.getsockname())} -> {_end(self.socket.getpeername())}"
 
     def at_end(self) -> bool:
         """Whether the broker closes the stream now (waits for it), with nothing left to read."""
@@ -238,3 +242,9 @@ def described(method: object) -> str:
     """For messages of failed tests: a close with its code and text, else the name."""
     code, text = getattr(method, "reply_code", ""), getattr(method, "reply_text", "")
     return f"{method} {code} {text}".strip()
+
+
+def _end(address: tuple[Any, ...]) -> str:
+    """An IPv6 address stands in brackets, as in RabbitMQ (rabbit_net.erl)."""
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -130,6 +130,33 @@ def chained_exchanges(rig: Rig) -> None:
     attacker.run(b"".join(publish("chain-0", str(n)) for n in range(2_000)))
 
 
+def headers_of_many_small_publishes(rig: Rig) -> None:
+    """Each looks at a hundred exchanges, which is little: all of them came in one read."""
+    attacker, links = rig.attacker(), 100
+    names = [f"headers-{number}" for number in range(links)]
+    attacker.run(methods(Exchange.Declare(exchange=name, exchange_type="headers", nowait=True) for name in names))
+    attacker.run(
+        methods(Exchange.Bind(destination=after, source=before, nowait=True) for before, after in pairwise(names))
+    )
+    attacker.run(b"".join(publish("headers-0", str(n), headers={"a": n}) for n in range(4_000)))
+
+
+def a_history_that_goes_through_many_exchanges(rig: Rig) -> None:
+    attacker, links = rig.attacker(), 300
+    kept = {"x-recent-history-length": 5_000}
+    attacker.run(
+        method(Exchange.Declare(exchange="kept", exchange_type="x-recent-history", arguments=kept, nowait=True))
+    )
+    attacker.run(b"".join(publish("kept", str(n)) for n in range(5_000)))
+    names = [f"after-{number}" for number in range(links)]
+    attacker.run(methods(Exchange.Declare(exchange=name, exchange_type="fanout", nowait=True) for name in names))
+    attacker.run(
+        methods(Exchange.Bind(destination=after, source=before, nowait=True) for before, after in pairwise(names))
+    )
+    attacker.run(declares(["history"]) + method(Queue.Bind(queue="history", exchange=names[-1], nowait=True)))
+    attacker.run(method(Exchange.Bind(destination="after-0", source="kept", nowait=True)))
+
+
 def slots_of_a_hash_exchange(rig: Rig) -> None:
     attacker = rig.attacker()
     names = [f"slot-{number}" for number in range(10_000)]
@@ -199,6 +226,8 @@ SHAPES: dict[str, Shape] = CONSUMER_SHAPES | {
         delayed_messages_due_together,
         topic_patterns_with_many_wildcards,
         chained_exchanges,
+        headers_of_many_small_publishes,
+        a_history_that_goes_through_many_exchanges,
         slots_of_a_hash_exchange,
         one_message_to_very_many_queues,
         queues_of_a_connection_that_ends,
