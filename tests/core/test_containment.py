@@ -560,3 +560,39 @@ def test_the_queues_of_another_virtual_host_do_not_notice_its_deletion_with_a_br
     harness.step()
     assert ("other", "q") not in harness.node.queues
     tenant.go_on()
+
+
+class BuryingNode(Node):
+    bury_fails = False
+
+    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+        if self.bury_fails:
+            raise Bug("bury")
+        return super().bury(queue, run, low, high, reason)
+
+
+class BuryingHarness(Harness):
+    node_class = BuryingNode
+
+
+@pytest.mark.parametrize("reason", ["expired", "rejected"])
+def test_a_bug_in_the_middle_of_dead_letters_leaves_no_guard_behind(
+    monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """While it buries a queue keeps itself from that; when it fails, this must not last for ever."""
+    monkeypatch.setattr(BuryingNode, "bury_fails", True)
+    harness = BuryingHarness()
+    client = harness.client()
+    client.declare("dead")
+    client.declare("q", arguments=DEAD)
+    queue = harness.node.queues["/", "q"]
+    client.publish(b"x", "q", expiration="1000")
+    if reason == "expired":
+        harness.node.now_ms += 2000
+        harness.step()
+    else:
+        client.consume("q")
+        [message] = client.messages()
+        client.send(Basic.Reject(message.tag, requeue=False))
+    assert [each["name"] for each in overview(harness.node)["queues_out_of_service"]] == ["q"]
+    assert not queue.mortality._burying
