@@ -6,12 +6,13 @@ everything that was handed in while `index` had that value, or a smaller one, is
 Rules: 1. `take` is called only when the transaction before is committed: one writer, in order. 2. A message that is
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
 its settling (CLUSTER.md 3: an uncommitted tail can be undone). 4. What is persistent goes with the next transaction,
-for somebody waits for it; what is only to leave memory goes a part at a time, and `Segment.index` says with which.
+for somebody waits for it; what is only to leave memory goes a part at a time.
 Not here: threads and SQL (`writer.py`, `sqlite.py`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from amqpd.journal.records import Range, Row, Transaction
@@ -34,6 +35,11 @@ class JournalBuffer:
         self.gathered_bytes = 0
         """bytes of bodies handed in and not yet taken; an upper bound, for back-pressure"""
         self._segments: list[tuple[int, Segment]] = []
+        self._paged: deque[tuple[int, Segment, int]] = deque()
+        """what is only to leave memory, with its bytes; hundreds of thousands, maybe, so nothing walks through all"""
+        self._paged_bytes = 0
+        self._paged_dropped: set[int] = set()
+        """queues that were deleted while something waits in `_paged`"""
         self._settled: list[Range] = []
         self._last_settled: Range | None = None
         self._last_segment: Segment | None = None
@@ -57,6 +63,7 @@ class JournalBuffer:
         """There is something to commit."""
         return bool(
             self._segments
+            or self._paged
             or self._settled
             or self._last_settled
             or self._retired
@@ -68,9 +75,13 @@ class JournalBuffer:
 
     def append(self, queue_id: int, segment: Segment) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
-        later one, if it is not persistent."""
+        later one, if it is not persistent: then `Segment.index` is true when it is `stored`."""
         segment.index = self.index
-        self._segments.append((queue_id, segment))
+        if segment.persistent:
+            self._segments.append((queue_id, segment))
+        else:
+            self._paged.append((queue_id, segment, segment.nbytes))
+            self._paged_bytes += segment.nbytes
         self.gathered_bytes += segment.nbytes
 
     def settle(self, queue_id: int, segment: Segment, first: int, last: int) -> None:
@@ -102,6 +113,8 @@ class JournalBuffer:
     def drop(self, queue_id: int) -> None:
         """The queue is deleted, with all its messages."""
         self._dropped.append(queue_id)
+        if self._paged:
+            self._paged_dropped.add(queue_id)
         self._delivered.pop(queue_id, None)
         self._counts.pop(queue_id, None)
 
@@ -123,24 +136,14 @@ class JournalBuffer:
         """Cut the transaction that has gathered, and begin the next one."""
         transaction = Transaction(self.index)
         self.index += 1
+        self._take_paged(transaction)
         dropped = set(self._dropped)
-        later: list[tuple[int, Segment]] = []
-        room = PAGED_BYTES_MAX
         for queue_id, segment in self._segments:
             segment.sealed = True
             if segment.left == 0 or queue_id in dropped:
                 self._forget_counts(queue_id, segment)
-                continue
-            if not segment.persistent:
-                if room <= 0:
-                    segment.index = self.index
-                    later.append((queue_id, segment))
-                    continue
-                room -= segment.nbytes
-            segment.stored = True
-            transaction.rows.append(_row(queue_id, segment))
-            if not segment.whole:
-                transaction.settled += [Range(queue_id, *part) for part in segment.settled_ranges()]
+            else:
+                _store(transaction, queue_id, segment)
         if self._last_settled is not None:
             self._settled.append(self._last_settled)
         transaction.settled += self._settled
@@ -150,11 +153,26 @@ class JournalBuffer:
         transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
         self._deletable = self._retired
-        self._segments, self._settled, self._retired = later, [], []
+        self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
-        self.gathered_bytes = sum([segment.nbytes for _, segment in later])
+        self.gathered_bytes = self._paged_bytes
         return transaction
+
+    def _take_paged(self, transaction: Transaction) -> None:
+        """As much as goes with one transaction."""
+        paged, room = self._paged, PAGED_BYTES_MAX
+        while paged and room > 0:
+            queue_id, segment, nbytes = paged.popleft()
+            self._paged_bytes -= nbytes
+            if segment.left == 0 or queue_id in self._paged_dropped:
+                self._forget_counts(queue_id, segment)
+                continue
+            room -= nbytes
+            segment.index = transaction.index
+            _store(transaction, queue_id, segment)
+        if not paged:
+            self._paged_dropped.clear()
 
     @property
     def deletable(self) -> bool:
@@ -172,6 +190,13 @@ class JournalBuffer:
         if counts is not None:
             for seq in [seq for seq in counts if segment.first <= seq <= segment.last]:
                 del counts[seq]
+
+
+def _store(transaction: Transaction, queue_id: int, segment: Segment) -> None:
+    segment.stored = True
+    transaction.rows.append(_row(queue_id, segment))
+    if not segment.whole:
+        transaction.settled += [Range(queue_id, *part) for part in segment.settled_ranges()]
 
 
 def _row(queue_id: int, segment: Segment) -> Row:

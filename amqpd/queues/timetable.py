@@ -234,8 +234,11 @@ class Timetable:
     def _release(self) -> None:
         """What the journal has by now needs no memory until its time comes near."""
         unwritten = self._unwritten
-        while unwritten and unwritten[0].segment.index <= self._journal.durable:
-            segment = unwritten.popleft().segment
+        while unwritten:
+            segment = unwritten[0].segment
+            if segment.left and not (segment.stored and segment.index <= self._journal.durable):
+                return
+            unwritten.popleft()
             segment.evict()
             segment.deadlines = None
 
