@@ -81,6 +81,9 @@ class FuzzHarness(Harness):
             self.commit()
 
     def tick(self) -> None:
+        """One, and no more for those who wait for it."""
+        self.node.turns.begin(0)
+        self.node.turns.next()
         self.reads += self.node.tick()
 
 
@@ -116,7 +119,8 @@ class Stream:
                 return
             self.drain()
             self.harness.everything_settles()
-        raise AssertionError(f"reading stays paused: {vars(self.connection)}")
+        intake, state = self.connection.intake, self.connection.state
+        raise AssertionError(f"reading stays paused: {state}, paused {intake.paused}, throttled {intake.throttled}")
 
     def drain(self) -> list[Event]:
         connection = self.connection
