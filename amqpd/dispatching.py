@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 QUEUES_WORK_MAX = 5_000
 # What has begun and takes longer leaves so much of it to the queues: their consumers are not to wait for its end.
 QUEUES_SHARE_MIN = 1_250
-# A look at a queue that has nothing to do.
-LOOK_WORK = 1
+# A look at a queue that has nothing to do; a priority queue has a backlog for each level.
+LOOK_WORK, LEVELS_LOOK_WORK = 1, 8
 # To tell somebody that a queue is gone, or an alarm over; so many at once, and so many in each tick from then on.
 STEP_WORK, STEPS_AT_ONCE, STEPS_IN_A_TICK = 10, 50, 250
 # Of what has begun, so much of one queue's, then comes another's.
@@ -186,7 +186,7 @@ class Dispatching:
 
     def _look_at(self, queue: Queue, reads: list[Read]) -> None:
         node = self._node
-        node.work_left -= LOOK_WORK
+        node.work_left -= LOOK_WORK if queue.settings.max_priority is None else LEVELS_LOOK_WORK
         queue.dispatch()
         backlog = queue.backlog
         if not (backlog.memory_bytes or backlog.ready or backlog.unacked or node.congestion.queues):

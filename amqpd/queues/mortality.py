@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 TTL_MS_MAX = 315_360_000_000
 # What the death of a piece takes, in the unit of `limiting/turns.py`: a policy may make millions too many at once.
 PIECE_WORK = 5
+# That something expires in a queue, and how many messages that take one more: very many queues may have the same TTL.
+EXPIRE_WORK, EXPIRED_A_WORK = 30, 8
 # Of one stretch that dies so many messages are taken at a time: their bodies may be in as many places.
 MESSAGES_MAX = 200
 # What the audit log calls it, without a dead letter exchange and with one.
@@ -147,6 +149,7 @@ class Mortality:
             finally:
                 self._burying = False
             queue.facts.expired += gone
+            queue.host.work_left -= EXPIRE_WORK + gone // EXPIRED_A_WORK
             self.prune(queue)
 
     def _doomed(self, first: int, last: int) -> None:

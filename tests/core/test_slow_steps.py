@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from pamqp import commands, frame
 
 from amqpd import dead_lettering, releasing
@@ -396,3 +398,24 @@ def test_a_large_letter_that_nobody_takes_is_not_tried_in_each_tick() -> None:
     harness.step()
     client.consume("target", no_ack=True)
     assert client.bodies() == [b"x"]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}], ids=["classic", "priority"])
+def test_what_expires_in_very_many_queues_at_once_takes_several_ticks(arguments: dict[str, Any]) -> None:
+    """1,500 priority queues with one TTL took 80 ms: only that they were looked at was counted."""
+    harness = Harness()
+    queues = 400
+    client = harness.client()
+    for number in range(queues):
+        client.declare(f"q{number}", arguments={"x-message-ttl": 1_000, **arguments})
+        client.call(commands.Queue.Bind(queue=f"q{number}", exchange="amq.fanout"), commands.Queue.BindOk)
+    client.publish(b"x", "", "amq.fanout")
+    harness.automatic = False
+    harness.node.now_ms += 2_000
+    harness.tick()
+    expired = sum(queue.facts.expired for queue in harness.node.queues.values())
+    assert 0 < expired < queues / 2
+    assert harness.node.behind
+    harness.automatic = True
+    harness.step()
+    assert sum(queue.facts.expired for queue in harness.node.queues.values()) == queues
