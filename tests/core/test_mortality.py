@@ -342,10 +342,14 @@ def test_queues_that_fall_due_at_one_instant_have_their_turns(harness: Harness, 
     def left() -> int:
         return sum(queue.backlog.ready for queue in harness.node.queues.values())
 
-    harness.node.tick()
-    assert left() == 10
-    harness.node.tick()
-    assert left() == 0
+    ticks, before = 0, left()
+    while before:
+        harness.node.tick()
+        ticks += 1
+        # Each has its look, and none has them all.
+        assert before - DUE_QUEUES_MAX <= left() < before
+        before = left()
+    assert ticks > 1
 
 
 @pytest.mark.skipif(KERNEL != "python", reason="counts calls of a method that compiled rooms call directly")
