@@ -13,7 +13,6 @@ state that Hypothesis would shrink to nothing before it found anything, and a st
 from __future__ import annotations
 
 import os
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -29,7 +28,7 @@ from amqpd.states import Peer, State
 from amqpd.topology.records import Change, Key
 from amqpd.topology.sync import transaction_of
 from amqpd.world import Resume
-from tests.core.harness import PROTOCOL_HEADER, Client, Harness
+from tests.core.harness import Client, Harness
 from tests.core.invariants import check_bounds, check_node
 from tests.core.mutations import mutated
 from tests.core.output import Event, Output
@@ -47,7 +46,6 @@ SMALL = Limits(
     queue_memory_bytes=20_000, backlog_memory_bytes=60_000, outbox_bytes_max=30_000, message_bytes_max=200_000
 )
 ANSWER_BYTES_MAX = 400_000
-DELIVER = b"\x00\x3c\x00\x3c"
 
 
 class FuzzHarness(Harness):
@@ -268,24 +266,10 @@ def test_a_hostile_stream_is_closed_correctly_and_harms_nobody(capsys: pytest.Ca
 # Cuts
 
 
-def by_channel(data: bytes) -> dict[tuple[int, bool], bytes]:
-    """The frames of each channel, deliveries apart: a turn may end behind any frame, and then comes what queues hand
-    out, so where it stands among the answers depends on how much came at once."""
-    found: dict[tuple[int, bool], bytes] = {}
-    delivers: dict[int, bool] = {}
-    while data and not data.startswith(PROTOCOL_HEADER):
-        kind, channel, size = struct.unpack_from(">BHI", data)
-        if kind == 1:
-            delivers[channel] = data[7:11] == DELIVER
-        key = channel, delivers.get(channel, False)
-        found[key] = found.get(key, b"") + data[: size + 8]
-        data = data[size + 8 :]
-    return found if not data else {(0, False): data}
-
-
-def transcript(number: int, cut: Callable[[Random, bytes], list[bytes]]) -> list[dict[tuple[int, bool], bytes]]:
+def transcript(number: int, cut: Callable[[Random, bytes], list[bytes]]) -> list[bytes] | None:
     """What the broker sends in answer to each act of a session, one of which is mutated, when the bytes of each act
-    arrive in the pieces that `cut` makes of them."""
+    arrive in the pieces that `cut` makes of them. None when a turn ended in the middle of an act: then queues hand
+    out before the rest is read, and who gets what depends on when."""
     random, cuts = Random(number), Random(number)
     # Large outboxes: how far deliveries go beyond a full one depends on how large the runs are.
     harness = FuzzHarness(Limits(message_bytes_max=200_000))
@@ -299,12 +283,18 @@ def transcript(number: int, cut: Callable[[Random, bytes], list[bytes]]) -> list
         data = mutated(random, frames, other)[0] if act == number % 5 else b"".join(frames)
         for piece in cut(cuts, data):
             stream.connection.receive(piece)
+        if stream.connection in harness.node.turns.waiting:
+            return None
         harness.everything_settles()
-        sent.append(by_channel(b"".join(stream.connection.outbox)))
+        sent.append(b"".join(stream.connection.outbox))
         react(session, stream.drain())
         check_node(harness.node)
     assert not harness.bugs
     return sent
+
+
+def whole(_: Random, data: bytes) -> list[bytes]:
+    return [data]
 
 
 def octet_by_octet(_: Random, data: bytes) -> list[bytes]:
@@ -318,10 +308,14 @@ def anywhere(random: Random, data: bytes) -> list[bytes]:
 
 def test_the_answer_does_not_depend_on_how_the_bytes_are_cut() -> None:
     """Sessions, valid ones and mutated ones: the kernel's way through a buffer and the way frame by frame agree."""
+    compared = 0
     for number in range(CUT_SESSIONS):
-        whole = transcript(number, lambda _, data: [data])
-        assert transcript(number, octet_by_octet) == whole, f"seed {number}"
-        assert transcript(number, anywhere) == whole, f"seed {number}"
+        found = [transcript(number, cut) for cut in (whole, octet_by_octet, anywhere)]
+        if None not in found:
+            compared += 1
+            assert found[1] == found[0], f"seed {number}"
+            assert found[2] == found[0], f"seed {number}"
+    assert compared > 0.8 * CUT_SESSIONS
 
 
 def test_a_client_that_disconnects_at_any_byte_leaves_nothing_behind() -> None:
