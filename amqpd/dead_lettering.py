@@ -24,7 +24,7 @@ from amqpd.properties import Properties
 from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter
 from amqpd.queues.moulds import State, mould_of
 from amqpd.rewriting import run_names
-from amqpd.routing import Route, queue_steps, route_again
+from amqpd.routing import Route, in_steps, queue_steps, route_again
 
 if TYPE_CHECKING:
     from amqpd.node import Node
@@ -167,14 +167,7 @@ def _post_slowly(
     begin in a later tick, when the virtual host is gone."""
     vhost, audit, run = queue.record.vhost, node.audit, letter.run
     steps = queue_steps(node, vhost, route, tuple(letter.routing_keys), run, properties, False)
-    found: tuple[Queue, ...] = ()
-    while True:
-        try:
-            node.work_left -= next(steps)
-        except StopIteration as end:
-            found = end.value
-            break
-        yield
+    found = yield from in_steps(node, steps)
     cycle = cycle_of(letter.deaths)
     for at in range(0, len(found), COPIES_AT_ONCE):
         yield

@@ -24,7 +24,7 @@ from amqpd.properties import Properties
 from amqpd.propertylist import FLAGS, HEADERS, PropertyList
 from amqpd.queues.queue import Queue
 from amqpd.rewriting import readdressed, run_names
-from amqpd.routing import COPIES_A_STEP, Route, put, queue_steps
+from amqpd.routing import COPIES_A_STEP, Route, in_steps, put, queue_steps
 from amqpd.topology.records import Change, Delete, QueueRecord
 
 if TYPE_CHECKING:
@@ -133,14 +133,7 @@ class Tap(Queue):
             properties,
             False,
         )
-        queues: tuple[Queue, ...] = ()
-        while True:
-            try:
-                node.work_left -= next(steps)
-            except StopIteration as end:
-                queues = end.value
-                break
-            yield
+        queues = yield from in_steps(node, steps)
         for begin in range(0, len(queues), COPIES_A_STEP):
             audit.restore(saved)
             for queue in queues[begin : begin + COPIES_A_STEP]:

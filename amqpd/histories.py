@@ -18,7 +18,7 @@ from amqpd.exchanges import Message, Reads
 from amqpd.kernel import Run
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.rewriting import run_names
-from amqpd.routing import COPIES_A_STEP, put, queues_named
+from amqpd.routing import COPIES_A_STEP, in_steps, put, queues_named
 from amqpd.topology.records import BindingRecord, Change, Key, Put
 
 if TYPE_CHECKING:
@@ -146,13 +146,7 @@ class Histories:
                 keys = (run_names(run)[1], *properties.routing_keys)
                 message = Message(keys, properties.headers, run.properties, node.chance)
                 steps = contents.walk(binding.destination, message)
-                while True:
-                    try:
-                        node.work_left -= next(steps)
-                    except StopIteration as end:
-                        names = end.value
-                        break
-                    yield
+                names = yield from in_steps(node, steps)
             for at in range(0, len(names), COPIES_A_STEP):
                 queues = queues_named(node, binding.vhost, names[at : at + COPIES_A_STEP])
                 node.work_left -= GIVE_WORK + COPY_WORK * len(queues)

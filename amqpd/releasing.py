@@ -24,6 +24,7 @@ from amqpd.routing import (
     PARTS_AT_ONCE,
     Route,
     count_unroutable,
+    in_steps,
     parts,
     put,
     queue_steps,
@@ -34,7 +35,6 @@ from amqpd.unroutable import Outcome
 
 if TYPE_CHECKING:
     from amqpd.node import Node
-    from amqpd.queues.queue import Queue
 
 
 def release(node: Node, vhost: str, run: Run) -> bool:
@@ -108,14 +108,7 @@ def _release_slowly(
     audit, reached = node.audit, False
     for at, part in enumerate(parts(route, run)):
         steps = queue_steps(node, vhost, route, keys, part, properties)
-        queues: tuple[Queue, ...] = ()
-        while True:
-            try:
-                node.work_left -= next(steps)
-            except StopIteration as end:
-                queues = end.value
-                break
-            yield
+        queues = yield from in_steps(node, steps)
         piece = delivered if part is run else delivered.part(at, at + 1)
         for begin in range(0, len(queues), COPIES_A_STEP):
             audit.restore(saved)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from sys import getsizeof
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from amqpd.audit.recorder import Party
 from amqpd.cache_memory import CacheMemory
@@ -57,6 +57,7 @@ NAMES_AT_ONCE, NAMES_A_WORK = 2_000, 8
 # Exchanges that keep what passes them, in one step, and what one takes.
 KEEPS_AT_ONCE, KEEP_WORK = 50, 4
 
+Found = TypeVar("Found")
 Steps = Generator[int, None, "tuple[Queue, ...]"]
 """yields what was done since it last did, in the unit of `limiting/turns.py`"""
 
@@ -229,6 +230,17 @@ def at_once(node: Node, steps: Steps) -> tuple[Queue, ...]:
         except StopIteration as end:
             found: tuple[Queue, ...] = end.value
             return found
+
+
+def in_steps(node: Node, steps: Generator[int, None, Found]) -> Generator[None, None, Found]:
+    """As `at_once`, with others in between."""
+    while True:
+        try:
+            node.work_left -= next(steps)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+        yield
 
 
 def queues_named(node: Node, vhost: str, names: Iterable[str]) -> tuple[Queue, ...]:
