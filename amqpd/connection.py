@@ -508,5 +508,7 @@ class Connection:
             self.node.connections.pop(self.id, None)
             self.node.ended += 1
             self.finish(partial(self.node.census.left, self))
+            if not self.user:
+                self.finish(partial(self.node.services.left_unauthenticated, self))
             if self.vhost:
                 self.finish(partial(self.node.connection_left, self))

@@ -19,6 +19,7 @@ import trio
 
 from amqpd.connection import Connection
 from amqpd.faults import ENDS_NODE
+from amqpd.security.attempts import Attempts
 from amqpd.security.logins import Accepted, Logins, Refused
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
 from amqpd.topology.records import Change, Key
@@ -44,6 +45,7 @@ class BrokerServices:
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
+        self._attempts = Attempts()
         # Bound once: what `get_logger` returns is bound for each line anew.
         self._log = structlog.get_logger().bind(room="node")
         self._sync: TopologySync | None = None
@@ -68,9 +70,13 @@ class BrokerServices:
             connection.claimed_user = parsed.user
         known = self._known(connection, parsed)
         if isinstance(known, Credentials):
+            self._attempts.begin(connection, address_of(connection.peer.name))
             self._nursery.start_soon(self._verify, connection, mechanism, known)
         else:
             _conclude(connection, mechanism, known)
+
+    def left_unauthenticated(self, connection: Connection) -> None:
+        self._attempts.abandon(connection)
 
     def token(self) -> str:
         return secrets.token_urlsafe(16)
@@ -98,13 +104,14 @@ class BrokerServices:
         self._settle()
 
     async def _verify(self, connection: Connection, mechanism: str, given: Credentials) -> None:
-        peer = connection.peer
-        try:
-            verdict = await self._logins.verify(given.user, given.password, peer.loopback, address_of(peer.name))
-        except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
-            self._answer(connection.contain, error)
-        else:
-            self._answer(_conclude, connection, mechanism, verdict)
+        loopback = connection.peer.loopback
+        with self._attempts.under_way(connection) as address:
+            try:
+                verdict = await self._logins.verify(given.user, given.password, loopback, address)
+            except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
+                self._answer(connection.contain, error)
+            else:
+                self._answer(_conclude, connection, mechanism, verdict)
 
     def _known(self, connection: Connection, parsed: Response | None) -> Accepted | Refused | Credentials:
         """The verdict; or the credentials, when they have to be verified."""

@@ -44,6 +44,10 @@ class Services(Protocol):
         """Ends in `connection.authenticated` or `connection.refused`, maybe before it returns."""
         ...
 
+    def left_unauthenticated(self, connection: Connection) -> None:
+        """The connection has ended without a user. A log-in that is under way need not come to its end."""
+        ...
+
     def token(self) -> str:
         """22 random characters of A-Z a-z 0-9 - _."""
         ...

@@ -32,9 +32,10 @@ from amqpd.topology.state import Topology
 VERIFICATIONS_AT_ONCE = 2
 # From one address, 10 s of waiting at the worst: as long as a handshake may take anyway.
 WAITING_AN_ADDRESS_MAX = 500
-# Whoever waits for so long has no connection any more by default: it ends after 10 s. Its hash is not given up then,
-# because a client that tries again with the same password gets the answer to its first try. Later it is: what a flood
-# from many addresses leaves would be computed for an hour, and new log-ins would wait for it.
+# Whoever waits for so long has no connection any more by default: it ends after 10 s. A few log-ins of each address
+# are not given up then (`attempts.py`), because a client that tries again with the same password gets the answer to
+# its first try. Later they are: what a flood from many addresses leaves would be computed for minutes, and new
+# log-ins would wait for it.
 WAIT_MAX_S = 30.0
 # Remembered log-ins; 200 bytes each.
 REMEMBERED_MAX = 10_000

@@ -97,6 +97,9 @@ class Harness:
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         self._logins.append((connection, mechanism, response))
 
+    def left_unauthenticated(self, connection: Connection) -> None:
+        """Its log-in is answered all the same, as that of some who left is."""
+
     def token(self) -> str:
         self._count += 1
         return f"{self._count:022d}"

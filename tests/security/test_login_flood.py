@@ -16,7 +16,9 @@ import trio.testing
 from pamqp import commands
 
 from amqpd.connection import Connection
+from amqpd.security import attempts as attempts_module
 from amqpd.security import logins as logins_module
+from amqpd.security.attempts import ABANDONED_AN_ADDRESS_MAX
 from amqpd.security.logins import VERIFICATIONS_AT_ONCE, WAIT_MAX_S, WAITING_AN_ADDRESS_MAX, Logins
 from amqpd.services import BrokerServices
 from amqpd.states import Peer, State
@@ -58,16 +60,30 @@ class Guarded(Harness):
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
         self._services.authenticate(connection, mechanism, response)
 
+    def left_unauthenticated(self, connection: Connection) -> None:
+        self._services.left_unauthenticated(connection)
+
+    @property
+    def attempts(self) -> tuple[int, int]:
+        """under way, and of these abandoned"""
+        attempts = self._services._attempts
+        assert attempts._counts.total() == attempts.abandoned
+        return len(attempts), attempts.abandoned
+
     def _settle(self) -> None:
         self.step()
         self._answered.set()
         self._answered = trio.Event()
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Return when it is so; looked at after each answer to a log-in."""
+        """Return when it is so; looked at after each answer to a log-in, when its task has come to its end."""
         with trio.fail_after(60):
-            while not reached():
-                await self._answered.wait()
+            while True:
+                answered = self._answered
+                await trio.testing.wait_all_tasks_blocked()
+                if reached():
+                    return
+                await answered.wait()
 
 
 def knock(harness: Harness, user: str, password: str, host: str = "192.0.2.1") -> Client:
@@ -85,6 +101,25 @@ def refused(client: Client) -> bool:
     """connection.close was sent, and says nothing but 403."""
     assert all(close.reply_code == 403 for close in client.take(commands.Connection.Close))
     return client.connection.state is State.CLOSING
+
+
+async def warm(harness: Guarded, hashes: HeldHashes) -> None:
+    """The first log-in makes the hash of nobody; from here on hashes are held."""
+    hashes.go_on.set()
+    first = knock(harness, "made up", "wrong")
+    await harness.until(lambda: refused(first))
+    hashes.go_on.clear()
+    hashes.order.clear()
+
+
+async def break_off(harness: Guarded, count: int, host: str, at_once: bool = False) -> None:
+    """Log-ins from one address whose connections end; `at_once`: before their tasks take a step."""
+    for number in range(count):
+        client = knock(harness, f"made up {number} at {host}", "wrong", host)
+        if not at_once:
+            await trio.testing.wait_all_tasks_blocked()
+        client.lose()
+    await trio.testing.wait_all_tasks_blocked()
 
 
 async def test_a_flood_of_wrong_log_ins_stalls_neither_users_nor_messages(
@@ -137,12 +172,7 @@ async def test_what_a_flood_leaves_behind_is_not_computed_for_ever(
     hashes = HeldHashes(monkeypatch)
     async with trio.open_nursery() as nursery:
         harness = Guarded(nursery)
-        # The first one makes the hash of nobody.
-        hashes.go_on.set()
-        first = knock(harness, "made up", "wrong")
-        await harness.until(lambda: refused(first))
-        hashes.go_on.clear()
-        hashes.order.clear()
+        await warm(harness, hashes)
 
         for address in range(20):
             for number in range(20):
@@ -158,4 +188,153 @@ async def test_what_a_flood_leaves_behind_is_not_computed_for_ever(
         hashes.go_on.set()
         await harness.until(lambda: new.connection.user == "other")
         assert len(hashes.order) == VERIFICATIONS_AT_ONCE + 1
+        await trio.testing.wait_all_tasks_blocked()
+        assert harness.attempts == (0, 0)
         assert not harness.bugs
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_of_log_ins_that_are_broken_off_ten_of_each_address_stay_in_line(
+    monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    hashes = HeldHashes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        harness = Guarded(nursery)
+        await warm(harness, hashes)
+        await break_off(harness, 50, "198.51.100.1", at_once)
+        assert harness.attempts == (ABANDONED_AN_ADDRESS_MAX, ABANDONED_AN_ADDRESS_MAX)
+        assert len(nursery.child_tasks) == ABANDONED_AN_ADDRESS_MAX
+        await break_off(harness, 50, "198.51.100.2", at_once)
+        assert harness.attempts == (2 * ABANDONED_AN_ADDRESS_MAX, 2 * ABANDONED_AN_ADDRESS_MAX)
+
+        # Who is still there keeps its place.
+        waiting = knock(harness, "other", "other", "198.51.100.1")
+        await trio.testing.wait_all_tasks_blocked()
+        hashes.go_on.set()
+        await harness.until(lambda: waiting.connection.user == "other")
+        await harness.until(lambda: len(hashes.order) == 2 * ABANDONED_AN_ADDRESS_MAX + 1)
+        await harness.until(lambda: harness.attempts == (0, 0))
+        # There is a place again for one that is broken off.
+        hashes.go_on.clear()
+        await break_off(harness, 1, "198.51.100.1", at_once)
+        assert harness.attempts == (1, 1)
+        hashes.go_on.set()
+    assert harness.attempts == (0, 0)
+    assert not harness.bugs
+
+
+async def test_log_ins_that_are_broken_off_from_many_addresses_are_bounded_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempts_module, "ABANDONED_MAX", 15)
+    hashes = HeldHashes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        harness = Guarded(nursery)
+        await warm(harness, hashes)
+        for address in range(10):
+            await break_off(harness, 2, f"198.51.100.{address}")
+        assert harness.attempts == (15, 15)
+        hashes.go_on.set()
+    assert harness.attempts == (0, 0)
+    assert not harness.bugs
+
+
+async def test_behind_a_flood_a_second_try_is_answered_by_the_hash_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hashes = HeldHashes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        harness = Guarded(nursery)
+        await warm(harness, hashes)
+        await break_off(harness, 50, "198.51.100.1")
+        first = knock(harness, "other", "other", "192.0.2.3")
+        await trio.testing.wait_all_tasks_blocked()
+        first.lose()
+        second = knock(harness, "other", "other", "192.0.2.3")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not second.connection.user
+        hashes.go_on.set()
+        await harness.until(lambda: second.connection.user == "other")
+    assert hashes.order.count("hash of other") == 1
+    assert not first.connection.user
+    assert harness.attempts == (0, 0)
+    assert not harness.bugs
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_hash_that_has_begun_counts_though_its_log_in_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """For who waits for the same, and for who comes later."""
+    hashes = HeldHashes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        harness = Guarded(nursery)
+        await warm(harness, hashes)
+        begun = knock(harness, "other", "other", "198.51.100.1")
+        await trio.testing.wait_all_tasks_blocked()
+        await break_off(harness, ABANDONED_AN_ADDRESS_MAX, "198.51.100.1")
+        waiting = knock(harness, "other", "other", "192.0.2.3") if waits else None
+        await trio.testing.wait_all_tasks_blocked()
+        # Of its address there are ten already: it is not one of those that go on.
+        begun.lose()
+        assert harness.attempts == (ABANDONED_AN_ADDRESS_MAX + 1 + waits, ABANDONED_AN_ADDRESS_MAX)
+        hashes.go_on.set()
+        await harness.until(lambda: harness.attempts == (0, 0))
+        assert waiting is None or waiting.connection.user == "other"
+        later = knock(harness, "other", "other", "192.0.2.4")
+        assert later.connection.user == "other", "it is remembered: no task, no hash"
+    assert hashes.order.count("hash of other") == 1
+    assert not harness.bugs
+
+
+async def test_nothing_is_left_of_a_log_in_whatever_came_of_it(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: trio.testing.MockClock
+) -> None:
+    monkeypatch.setattr(logins_module, "WAITING_AN_ADDRESS_MAX", 3)
+    hashes = HeldHashes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        harness = Guarded(nursery)
+        await warm(harness, hashes)
+        clients = []
+        for number in range(4):
+            clients.append(knock(harness, "victim", f"wrong {number}"))
+            await trio.testing.wait_all_tasks_blocked()
+        assert harness.attempts == (4, 0)
+        # One place to wait is left, and then none.
+        clients += [knock(harness, f"made up {number}", "wrong") for number in range(2)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert sum(map(refused, clients)) == 1
+        assert harness.attempts == (5, 0)
+        clients[0].lose()
+        assert harness.attempts == (5, 1)
+        # Some end for want of time, and those whose hash has begun by its answer.
+        mock_clock.jump(WAIT_MAX_S + 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert harness.attempts == (VERIFICATIONS_AT_ONCE, 1)
+        mock_clock.rate = 1
+        hashes.go_on.set()
+        await harness.until(lambda: harness.attempts == (0, 0))
+        accepted = knock(harness, "other", "other")
+        await harness.until(lambda: accepted.connection.user == "other")
+        await trio.testing.wait_all_tasks_blocked()
+        assert harness.attempts == (0, 0)
+        assert not harness.bugs
+
+        def broken(stored: str, password: bytes) -> bool:
+            raise ValueError("no hash")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(logins_module, "verify_password", broken)
+            knock(harness, "guest", "guest", "127.0.0.1")
+            await harness.until(lambda: bool(harness.bugs))
+        await trio.testing.wait_all_tasks_blocked()
+        assert harness.attempts == (0, 0)
+
+        # The broker ends in the middle of one.
+        hashes.go_on.clear()
+        for number in range(VERIFICATIONS_AT_ONCE + 1):
+            knock(harness, "victim", f"wrong again {number}")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        hashes.go_on.set()
+    assert harness.attempts == (0, 0)
