@@ -3,7 +3,7 @@
 What comes in: settings, the data directory, the node. What goes out: a recorder and books for the node; tasks;
 answers to the control socket.
 Rules: 1. A life begins with `started`, what was lost of the one before if anything was, and anchors; it ends with
-anchors and `stopped`. 2. The life's number is on disk before anybody connects.
+anchors and `stopped`. 2. The life's number is on disk before anybody connects; on a full disk, before any row of it.
 Not here: the rooms themselves.
 """
 
@@ -23,7 +23,7 @@ from amqpd import __version__
 from amqpd.audit.anchors import anchor
 from amqpd.audit.counts import Counts
 from amqpd.audit.epochs import Epochs
-from amqpd.audit.kinds import ANCHOR_RECOVERED, ANCHOR_STOPPED
+from amqpd.audit.kinds import ANCHOR_STOPPED
 from amqpd.audit.levels import parse_level
 from amqpd.audit.lives import next_life, write_life
 from amqpd.audit.recorder import Recorder
@@ -60,19 +60,35 @@ class AuditLog:
         self.counts = Counts(self.rooms)
         self._node: Node | None = None
         name = settings.node or socket.gethostname()
-        self.writer = AuditWriter(self._folder, name, self.recorder, settings, self._anchor_all, on_full)
+        self.writer = AuditWriter(
+            self._folder,
+            name,
+            self.recorder,
+            settings,
+            self._keep_life,
+            self._tell_start,
+            self._anchor_all,
+            on_full,
+        )
 
     def begin(self, node: Node) -> None:
-        """Everything that was on disk is back in the node. Raises StartupError."""
+        """Everything that was on disk is back in the node. A full disk is no reason not to start: the log begins with
+        a gap. Raises StartupError."""
         self._node = node
-        recorder = self.recorder
+        self.counts.begin(node.audited())
         try:
-            write_life(self._folder, self.life.number, False, self.rooms.kept_eras)
-            self.writer.open()
+            self.writer.begin()
         except OSError as error:
             raise StartupError(
-                f"cannot write the audit log in {self._folder}: {error.strerror}; make room there"
+                f"cannot write the audit log in {self._folder}: {error.strerror}; "
+                "make it a folder that this user can write"
             ) from error
+
+    def _keep_life(self) -> None:
+        write_life(self._folder, self.life.number, False, self.rooms.kept_eras)
+
+    def _tell_start(self) -> None:
+        recorder = self.recorder
         detail = {"version": __version__, "level": self._settings.level, "orderly": self.life.orderly}
         recorder.act("started", {"detail": json.dumps(detail)})
         if not (self.life.orderly or self.life.same_boot):
@@ -80,9 +96,6 @@ class AuditLog:
         if self.writer.left_gap is not None:
             detail = {"life": self.life.number - 1, "from": self.writer.left_gap}
             recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(detail)})
-        self._anchor_all(ANCHOR_RECOVERED)
-        self.counts.begin(node.audited())
-        self.writer.sink.record()
 
     async def run(self) -> None:
         """Until cancelled."""

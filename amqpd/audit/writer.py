@@ -4,13 +4,15 @@ What comes in: blocks of the recorder's buffer, once for each tick with somethin
 pump. What goes out: files; an alarm, where it is wished for, while there is no room.
 Rules: 1. What was handed to the system survives a kill of the broker: so a confirmed message has its events. No
 fsync: a power cut may lose the last seconds, and the next start says so. 2. A full disk never stops consumers: events
-are dropped, and when there is room again the gap is in the log, with anchors behind it. 3. Spool files of earlier
-lives are finished first.
+are dropped, and when there is room again the gap is in the log, with anchors behind it. So it is from the start of
+the broker on, if the disk is full then. 3. Spool files of earlier lives are finished first. 4. A life's number is on
+disk before any row of that life.
 Not here: what is recorded (`recorder.py`), Parquet (`parquet.py`), which files go (`retention.py`).
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -24,7 +26,7 @@ from typing import Any
 import structlog
 import trio
 
-from amqpd.audit.kinds import ANCHOR_GAP
+from amqpd.audit.kinds import ANCHOR_GAP, ANCHOR_RECOVERED
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.retention import Retention
 from amqpd.audit.sink import Sink
@@ -35,6 +37,7 @@ LOOK_S = 1.0
 SUFFIX = ".spool"
 # An empty file that is there while events are dropped: of a life that ends meanwhile, the next one has to say so.
 GAP = "gap"
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r".+-\d+-\d+")
 
 _log = structlog.get_logger("amqpd.audit")
@@ -47,15 +50,21 @@ class AuditWriter:
         node: str,
         recorder: Recorder,
         settings: AuditSettings,
+        keep_life: Callable[[], None],
+        tell_start: Callable[[], None],
         anchor_all: Callable[[int], None],
         on_full: Callable[[bool], None],
     ) -> None:
-        """`anchor_all` has every queue say what stands in it; `on_full` is told when publishers have to wait."""
+        """`keep_life` puts the life's number on disk, or raises OSError; `tell_start` records that it began, and what
+        the log misses of the one before; `anchor_all` has every queue say what stands in it; `on_full` is told when
+        publishers have to wait."""
         self._spool = folder / "spool"
         self.events = folder / "events"
         self._node = node
         self._recorder = recorder
         self._settings = settings
+        self._keep_life = keep_life
+        self._tell_start = tell_start
         self._anchor_all = anchor_all
         self._on_full = on_full
         self._retention = Retention(self.events, settings.keep_days, settings.keep_bytes)
@@ -70,24 +79,54 @@ class AuditWriter:
         self.threads = trio.CapacityLimiter(1)
         self._failed_at: float | None = None
         self._gap: dict[str, Any] | None = None
+        self._life_kept = False
+        """the life's number is on disk"""
+        self._start_told = False
+        """and that it began is in the log"""
         self.files = 0
         """written since the start"""
         self.left_gap: str | None = None
         """since when the life before had dropped events when it ended"""
 
-    def open(self) -> None:
-        """Raises OSError."""
-        self._spool.mkdir(parents=True, exist_ok=True)
-        self.events.mkdir(exist_ok=True)
+    def begin(self) -> None:
+        """Write the life's first rows; without space on the disk a gap begins in their place. Raises OSError when
+        something else stands in the way."""
         with suppress(FileNotFoundError):
             self.left_gap = _utc((self._spool / GAP).stat().st_mtime)
-            (self._spool / GAP).unlink()
         for half in self.events.glob(".*.tmp"):
             half.unlink()
         # Of earlier lives, oldest first.
         left = [path for path in self._spool.glob(f"*{SUFFIX}") if _NAME.fullmatch(path.stem)]
         self._finished += sorted(left, key=_order)
+        try:
+            self._write_anchors(ANCHOR_RECOVERED)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self._begin_gap(error)
+
+    def _write_anchors(self, kind: int, gap: dict[str, Any] | None = None) -> None:
+        """In a new file: what the log begins with, or goes on with behind a gap. Raises OSError."""
+        recorder = self._recorder
+        recorder.later()
+        self._spool.mkdir(parents=True, exist_ok=True)
+        self.events.mkdir(exist_ok=True)
+        if not self._life_kept:
+            # Two calls of fsync in the message loop, after a start on a full disk; once.
+            self._keep_life()
+            self._life_kept = True
         self._begin_file()
+        if not self._start_told:
+            self._tell_start()
+        if gap is not None:
+            recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(gap)})
+        self._anchor_all(kind)
+        if recorder.buffer.pending:
+            self.sink.write(recorder.buffer.take())
+        recorder.later()
+        self._start_told = True
+        # Not before: what is not in the log yet is left to the next life.
+        (self._spool / GAP).unlink(missing_ok=True)
 
     # Files
 
@@ -128,7 +167,8 @@ class AuditWriter:
         self.sink.dropping = True
         self._recorder.buffer.drop()
         try:
-            (self._spool / GAP).touch()
+            # One that is there keeps its time: the gap of the life before goes on.
+            os.close(os.open(self._spool / GAP, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as failure:
             _log.error("the next start will not know of this gap", reason=str(failure))
         stops = self._settings.on_full == "stop"
@@ -142,24 +182,20 @@ class AuditWriter:
         assert self._gap is not None
         gap, self._gap = self._gap, None
         self.sink.dropping = False
-        recorder = self._recorder
+        buffer = self._recorder.buffer
         # What came between two ticks belongs to the gap, and a file begins with nothing that waits.
-        recorder.buffer.drop()
+        buffer.drop()
         try:
             if self.sink.descriptor >= 0:
                 # A block that was cut off would hide what comes behind it.
                 os.ftruncate(self.sink.descriptor, self.sink.size)
                 self._end_file()
-            self._begin_file()
-            recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(gap)})
-            self._anchor_all(ANCHOR_GAP)
-            self.sink.write(recorder.buffer.take())
+            self._write_anchors(ANCHOR_GAP, gap)
         except OSError:
             self._gap = gap
             self.sink.dropping = True
-            recorder.buffer.drop()
+            buffer.drop()
             return
-        (self._spool / GAP).unlink(missing_ok=True)
         _log.warning("the audit log goes on, with a gap", since=gap["from"])
         if self._settings.on_full == "stop":
             self._on_full(False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.audit.disk import Disk
 from tests.audit.recorded import RecordedHarness
 from tests.core.harness import Client
 
@@ -11,6 +12,14 @@ from tests.core.harness import Client
 @pytest.fixture
 def harness() -> RecordedHarness:
     return RecordedHarness()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    for module in ("lives", "writer"):
+        monkeypatch.setattr(f"amqpd.audit.{module}.os", disk)
+    return disk
 
 
 @pytest.fixture

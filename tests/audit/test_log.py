@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from amqpd.audit.log import COUNTS_S, AuditLog
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.rooms import Rooms
 from amqpd.config import AuditSettings
+from amqpd.errors import StartupError
+from tests.audit.disk import Disk
 from tests.audit.reading import only, rows_below, told
 from tests.core.harness import Harness
 
@@ -79,6 +82,83 @@ async def test_a_life_that_ended_without_room_is_a_gap_in_the_next_one(tmp_path:
         *((1, "started", None), (2, "started", None), (2, "gap", "disk_full"), (2, "stopped", None)),
     ]
     assert set(json.loads(only(rows, "gap")[0]["detail"])) == {"life", "from"}
+
+
+async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Path, disk: Disk) -> None:
+    """And the next one has nothing to say of it."""
+    await LoggedHarness(tmp_path, level="full").log_.end()
+    disk.room = 0
+    harness = LoggedHarness(tmp_path, level="full")
+    status = await harness.log_.handlers["audit status"]({})
+    assert (status["life"], status["gap_since"] is None) == (2, False)
+    client = harness.client()
+    client.declare("q", durable=True)
+    client.publish(b"in the gap", "q", delivery_mode=2)
+    assert (await harness.log_.handlers["audit flush"]({}))["waiting"] == 0
+    disk.room = 1 << 20
+    assert (await harness.log_.handlers["audit flush"]({}))["waiting"] == 0
+    client.publish(b"behind it", "q", delivery_mode=2)
+    await harness.log_.end()
+    await LoggedHarness(tmp_path, level="full").log_.end()
+    rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["life"] > 1]
+    assert told(rows, "life", "event", "reason", "count") == [
+        *((2, "started", None, 1), (2, "gap", "disk_full", 1)),
+        *((2, "standing", "gap", 0), (2, "standing", None, 1)),
+        *((2, "published", None, 1), (2, "routed", None, 1)),
+        *((2, "standing", "stopped", 0), (2, "standing", None, 2), (2, "stopped", None, 1)),
+        *((3, "started", None, 1), (3, "stopped", None, 1)),
+    ]
+    assert [json.loads(row["detail"])["orderly"] for row in only(rows, "started")] == [True, True]
+    assert json.loads(only(rows, "gap")[0]["detail"])["from"] == status["gap_since"]
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_life_that_never_found_space_is_a_gap_in_the_next_one(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, orderly: bool
+) -> None:
+    await LoggedHarness(tmp_path).log_.end()
+    disk.room = 0
+    for _ in range(2):
+        # No row of it was ever written, so its number may be that of the next one.
+        harness = LoggedHarness(tmp_path)
+        assert harness.log_.life.number == 2
+        if orderly:
+            await harness.log_.end()
+    disk.room = 1 << 20
+    monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
+    await LoggedHarness(tmp_path).log_.end()
+    rows = rows_below(tmp_path / "audit" / "events")
+    assert told(rows, "life", "event", "reason") == [
+        *((1, "started", None), (1, "stopped", None)),
+        *((2, "started", None), (2, "gap", "disk_full"), (2, "stopped", None)),
+    ]
+
+
+async def test_what_the_life_before_lost_is_said_behind_the_gap(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LoggedHarness(tmp_path).log_.writer._begin_gap(OSError(28, "No space left on device"))
+    monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
+    disk.room = 0
+    harness = LoggedHarness(tmp_path)
+    disk.room = 1 << 20
+    await harness.log_.handlers["audit flush"]({})
+    await harness.log_.end()
+    rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["life"] == 2]
+    assert told(rows, "event", "reason") == [
+        *(("started", None), ("gap", "power"), ("gap", "disk_full"), ("gap", "disk_full"), ("stopped", None)),
+    ]
+    details = [json.loads(row["detail"]) for row in only(rows, "gap")]
+    assert [detail.get("life") for detail in details] == [1, 1, None]
+
+
+async def test_what_else_stands_in_the_way_of_the_log_is_one_sentence(tmp_path: Path, disk: Disk) -> None:
+    disk.room, disk.error = 0, errno.EIO
+    with pytest.raises(
+        StartupError, match=r"cannot write the audit log in .*: Input/output error; make it"
+    ) as caught:
+        LoggedHarness(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 async def test_figures_are_written_each_minute(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:

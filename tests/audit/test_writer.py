@@ -15,53 +15,55 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.audit.levels import FULL
+from amqpd.audit.kinds import NAMES
+from amqpd.audit.levels import FULL, OFF
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.retention import Retention
 from amqpd.audit.rooms import Rooms
-from amqpd.audit.writer import LOOK_S, AuditWriter
+from amqpd.audit.writer import LOOK_S, SUFFIX, AuditWriter
 from amqpd.config import KIB, AuditSettings
-from tests.audit.reading import Row, rows_below, told
+from tests.audit.disk import Disk
+from tests.audit.reading import Row, only, rows_below, told
 
 pytestmark = pytest.mark.trio
 
-
-class Disk:
-    """`os` as the writer sees it: it has `room` for so many bytes more."""
-
-    def __init__(self) -> None:
-        self.room = 1 << 40
-
-    def write(self, descriptor: int, data: bytes) -> int:
-        count = min(len(data), self.room)
-        if not count:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.room -= count
-        return os.write(descriptor, data[:count])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
+BEGUN = [("started", None, None), ("standing", "recovered", None)]
+"""event, reason and object of a life's first rows"""
 
 
 class Written:
     """A writer, its recorder, and what it told others."""
 
-    def __init__(self, folder: Path, life: int = 1, **settings: Any) -> None:
+    def __init__(self, folder: Path, life: int = 1, begin: bool = True, **settings: Any) -> None:
         self.now_us = 1_795_348_800_000_000
         self.recorder = Recorder(lambda: self.now_us)
         self.recorder.life = life
         Rooms(self.recorder, FULL)
         self.alarms: list[bool] = []
-        self.anchored: list[int] = []
+        self.lives: list[list[str]] = []
+        """each time the life's number was put on disk: what was in the spool then"""
+        self.no_life: OSError | None = None
         self.folder = folder
         self.writer = AuditWriter(
-            folder, "n", self.recorder, AuditSettings(**settings), self._anchor, self.alarms.append
+            folder,
+            "n",
+            self.recorder,
+            AuditSettings(**settings),
+            self._keep_life,
+            lambda: self.recorder.act("started", {}),
+            self._anchor,
+            self.alarms.append,
         )
-        self.writer.open()
+        if begin:
+            self.writer.begin()
+
+    def _keep_life(self) -> None:
+        self.lives.append(self.spool())
+        if self.no_life is not None:
+            raise self.no_life
 
     def _anchor(self, kind: int) -> None:
-        self.anchored.append(kind)
-        self.recorder.act("standing", {"reason": "gap"})
+        self.recorder.act("standing", {"reason": NAMES[kind][1]})
 
     def act(self, word: str, record: bool = True) -> None:
         self.recorder.act("bound", {"object": word})
@@ -76,13 +78,6 @@ class Written:
 
     def spool(self) -> list[str]:
         return sorted(path.name for path in (self.folder / "spool").iterdir())
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    disk = Disk()
-    monkeypatch.setattr("amqpd.audit.writer.os", disk)
-    return disk
 
 
 async def run_for(written: Written, seconds: float) -> None:
@@ -145,7 +140,7 @@ async def test_what_comes_after_a_record_has_a_time_of_its_own(tmp_path: Path) -
         written.now_us += 250_000
         written.act("b")
     await written.writer.aclose()
-    times = [row["time"] for row in written.rows()]
+    times = [row["time"] for row in only(written.rows(), "bound")]
     assert [(time - times[0]).total_seconds() for time in times] == [0, 0, 0.25, 0.25]
 
 
@@ -160,7 +155,7 @@ async def test_spool_files_of_earlier_lives_are_finished_first(tmp_path: Path) -
     assert [path.name for path in written.writer._finished] == ["n-2-1.spool", "n-10-1.spool"]
     written.act("life 11")
     await written.writer.aclose()
-    assert told(written.rows(), "life", "object") == [(life, f"life {life}") for life in (2, 10, 11)]
+    assert told(only(written.rows(), "bound"), "life", "object") == [(life, f"life {life}") for life in (2, 10, 11)]
     assert written.spool() == ["notes.spool"]
     assert not (tmp_path / "events" / ".n-1-1.parquet.tmp").exists()
 
@@ -183,8 +178,9 @@ async def test_a_full_disk_makes_a_gap_that_the_log_tells_of(tmp_path: Path, dis
     await written.writer.aclose()
     found = told(written.rows(), "event", "reason", "object")
     gap, anchor = ("gap", "disk_full", None), ("standing", "gap", None)
-    assert found == [("bound", None, "before"), gap, anchor, ("bound", None, "behind")]
-    assert set(json.loads(written.rows()[1]["detail"])) == {"from", "error"}
+    assert found == [*BEGUN, ("bound", None, "before"), gap, anchor, ("bound", None, "behind")]
+    (row,) = only(written.rows(), "gap")
+    assert set(json.loads(row["detail"])) == {"from", "error"}
     assert written.alarms == [], "messages go on"
 
 
@@ -202,7 +198,7 @@ async def test_the_writer_looks_by_itself_whether_there_is_room_again(
     await run_for(written, 2 * LOOK_S)
     assert written.alarms == [True, False]
     await written.writer.aclose()
-    assert told(written.rows(), "event") == [("gap",), ("standing",)]
+    assert told(written.rows(), "event") == [("started",), ("standing",), ("gap",), ("standing",)]
 
 
 async def test_a_flush_in_a_gap_keeps_its_beginning(tmp_path: Path, disk: Disk) -> None:
@@ -214,7 +210,7 @@ async def test_a_flush_in_a_gap_keeps_its_beginning(tmp_path: Path, disk: Disk) 
     assert (written.writer.status()["gap_since"], written.alarms) == (since, [True])
     disk.room = 1 << 20
     assert await written.writer.flush() == 0
-    gap, _ = written.rows()
+    (gap,) = only(written.rows(), "gap")
     assert json.loads(gap["detail"])["from"] == since
 
 
@@ -237,6 +233,127 @@ async def test_a_gap_that_is_over_is_not_left(tmp_path: Path, disk: Disk) -> Non
     written.writer._end_gap()
     await written.writer.aclose()
     assert Written(tmp_path, 2).writer.left_gap is None
+
+
+def full_at_the_start(folder: Path, disk: Disk, where: str, **settings: Any) -> Written:
+    """`where`: what finds no space."""
+    written = Written(folder, begin=False, **settings)
+    if where == "life":
+        written.no_life = OSError(errno.ENOSPC, "No space left on device")
+    elif where == "file":
+        disk.takes_files = False
+    else:
+        disk.room = 0 if where == "rows" else 10
+    written.writer.begin()
+    return written
+
+
+def make_room(written: Written, disk: Disk) -> None:
+    written.no_life, disk.takes_files, disk.room = None, True, 1 << 20
+
+
+@pytest.mark.parametrize("where", ["life", "file", "rows", "half of the rows"])
+async def test_a_disk_that_is_full_at_the_start_makes_a_gap_from_there_on(
+    tmp_path: Path, disk: Disk, where: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    written = full_at_the_start(tmp_path, disk, where, on_full="stop")
+    assert (written.writer.full, written.alarms) == (True, [True])
+    since = written.writer.status()["gap_since"]
+    written.act("lost")
+    await run_for(written, 3 * LOOK_S)
+    assert (written.writer.full, written.alarms) == (True, [True])
+    make_room(written, disk)
+    written.act("lost between two ticks", record=False)
+    await run_for(written, 2 * LOOK_S)
+    assert (written.writer.full, written.alarms) == (False, [True, False])
+    written.act("behind")
+    await written.writer.aclose()
+    found = told(written.rows(), "event", "reason", "object")
+    began, gap, anchor = ("started", None, None), ("gap", "disk_full", None), ("standing", "gap", None)
+    assert found == [began, gap, anchor, ("bound", None, "behind")]
+    detail = json.loads(only(written.rows(), "gap")[0]["detail"])
+    assert detail == {"from": since, "error": "No space left on device"}
+    assert written.spool() == [], "nothing is left of the tries, nor of the gap"
+
+
+@pytest.mark.parametrize("where", ["life", "file", "rows"])
+async def test_a_life_s_number_is_on_disk_before_its_first_file(tmp_path: Path, disk: Disk, where: str) -> None:
+    written = full_at_the_start(tmp_path, disk, where)
+    for _ in range(3):
+        written.writer._end_gap()
+    make_room(written, disk)
+    written.writer._end_gap()
+    assert not written.writer.full
+    # Tried until it succeeds, and not again.
+    assert len(written.lives) == (5 if where == "life" else 1)
+    assert all(SUFFIX not in "".join(files) for files in written.lives)
+    await written.writer.aclose()
+
+
+async def test_the_start_is_told_once(tmp_path: Path, disk: Disk) -> None:
+    written = full_at_the_start(tmp_path, disk, "rows")
+    make_room(written, disk)
+    written.writer._end_gap()
+    disk.room = 0
+    written.act("lost")
+    make_room(written, disk)
+    written.writer._end_gap()
+    await written.writer.aclose()
+    assert told(written.rows(), "event") == [("started",), *2 * [("gap",), ("standing",)]]
+
+
+@pytest.mark.parametrize("where", ["life", "file", "rows"])
+@pytest.mark.parametrize("error", [errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO])
+async def test_only_want_of_space_at_the_start_is_a_gap(tmp_path: Path, disk: Disk, where: str, error: int) -> None:
+    disk.error = error
+    written = Written(tmp_path, begin=False)
+    if where == "life":
+        written.no_life = OSError(error, "no")
+    disk.takes_files, disk.room = where != "file", 0 if where == "rows" else 1 << 20
+    if error == errno.EDQUOT:
+        written.writer.begin()
+        assert written.writer.full
+    else:
+        with pytest.raises(OSError, match=f"Errno {error}"):
+            written.writer.begin()
+
+
+async def test_a_gap_that_goes_on_over_a_start_keeps_its_beginning(tmp_path: Path, disk: Disk) -> None:
+    first = Written(tmp_path)
+    disk.room = 0
+    first.act("lost")
+    gap = tmp_path / "spool" / "gap"
+    os.utime(gap, (1_795_000_000, 1_795_000_000))
+    # Two more lives begin and are killed in it.
+    for _ in range(2):
+        written = full_at_the_start(tmp_path, disk, "life", life=2)
+        assert written.writer.left_gap == "2026-11-18T11:06:40.000+00:00"
+        assert gap.exists()
+    make_room(written, disk)
+    written.writer._end_gap()
+    assert not gap.exists(), "it is in the log"
+
+
+async def test_a_gap_that_was_left_is_known_until_it_is_in_the_log(tmp_path: Path, disk: Disk) -> None:
+    first = Written(tmp_path)
+    disk.room = 0
+    first.act("lost")
+    second = Written(tmp_path, 2, begin=False)
+    second.no_life = PermissionError(errno.EACCES, "Permission denied")
+    with pytest.raises(PermissionError):
+        second.writer.begin()
+    make_room(first, disk)
+    assert Written(tmp_path, 2).writer.left_gap
+    assert Written(tmp_path, 3).writer.left_gap is None
+
+
+async def test_without_anything_to_record_no_files_are_written(tmp_path: Path) -> None:
+    written = Written(tmp_path, begin=False)
+    Rooms(written.recorder, OFF)
+    written.writer.begin()
+    assert written.writer.status()["spool_bytes"] == 0
+    await written.writer.aclose()
+    assert (written.rows(), written.spool(), len(written.lives)) == ([], [], 1)
 
 
 async def test_a_file_that_cannot_be_written_waits_in_the_spool(

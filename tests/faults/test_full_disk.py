@@ -7,6 +7,8 @@ some other file there.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import threading
@@ -16,6 +18,7 @@ from pathlib import Path
 import pytest
 from pamqp import commands
 
+from ..audit.reading import only, rows_below, told
 from ..clients.broker_process import BrokerProcess
 from ..clients.brokers import broker_class
 from ..clients.wire import METHOD, Wire, decode_method, publish_bytes
@@ -191,6 +194,62 @@ def test_a_disk_that_is_full_to_the_last_byte(make_broker: MakeBroker, small_dis
     filler.join(180)
     assert filler.failure is None, filler.failure
     check_after_restart(broker, filler, 50)
+
+
+def use_up(disk: Path, ballast: Path) -> None:
+    """Somebody else takes the last byte."""
+    with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert os.statvfs(disk).f_bavail == 0
+
+
+def test_a_broker_that_is_killed_starts_without_a_free_byte(make_broker: MakeBroker, small_disk: Path) -> None:
+    """Or what fills its disk could not be consumed. The audit log says what it misses when there is space again."""
+    if broker_class() is not BrokerProcess:
+        pytest.skip("RabbitMQ's nodes crash without the alarm")
+    environment = {"AMQPD_DISK_FREE_BYTES_MIN": "0", "AMQPD_AUDIT_LEVEL": "full"}
+    data = small_disk / "data"
+    broker = make_broker(data, environment=environment)
+    ballast = prepare(broker, small_disk)
+    filler = Filler(broker.port)
+    filler.start()
+    filler.wait(lambda: filler.confirmed >= 100, "the queue was not filled")
+    filler.stop = True
+    filler.join(180)
+    assert filler.failure is None, filler.failure
+    take(broker, 0, 10)
+    broker.kill()
+    # The journal has given up what it held back, as it does while the disk is full, and that is taken too.
+    (data / "reserve").unlink()
+    use_up(small_disk, ballast)
+
+    for first in (10, 30, 50):
+        broker.start()
+        broker.wait_log(r"level=error.*the audit log cannot be written")
+        take(broker, first, 20, after_kill=True)
+        if first < 50:
+            broker.kill()
+            use_up(small_disk, ballast)
+    ballast.unlink()
+    broker.wait_log("the audit log goes on, with a gap")
+    take(broker, 70, filler.confirmed - 80)
+    assert broker.terminate() == 0
+    broker.start()
+    take(broker, filler.confirmed - 10, 10)
+    assert broker.terminate() == 0
+
+    rows = only(rows_below(data / "audit" / "events"), "started", "gap", "standing", "stopped")
+    # Those of lives that found no space have no rows, and no number of their own.
+    assert told(rows, "life", "event", "reason", "count")[1:] == [
+        *((2, "started", None, 1), (2, "gap", "disk_full", 1), (2, "gap", "disk_full", 1)),
+        *((2, "standing", "gap", 0), (2, "standing", None, filler.confirmed - 70)),
+        *((2, "standing", "stopped", 0), (2, "standing", None, 10), (2, "stopped", None, 1)),
+        *((3, "started", None, 1), (3, "standing", "recovered", 0), (3, "standing", None, 10)),
+        *((3, "standing", "stopped", 0), (3, "stopped", None, 1)),
+    ]
+    assert [json.loads(row["detail"])["orderly"] for row in only(rows, "started")] == [True, False, True]
+    assert sorted(path.name for path in (data / "audit" / "spool").iterdir()) == []
 
 
 def test_a_message_to_more_queues_than_the_disk_has_space_for_is_refused_and_others_go_on(

@@ -22,6 +22,7 @@ def special(log: Log) -> None:
     old_source(log)
     priorities(log)
     gap(log)
+    full_at_the_start(log)
     untold(log)
 
 
@@ -93,6 +94,41 @@ def gap(log: Log) -> None:
     for queue in queues:
         queue.anchor((1, 0, 1), life=1, reason="gap", first=2)
     queues[2].anchor(life=1, reason="stopped", first=2)
+
+
+def full_at_the_start(log: Log) -> None:
+    """The disk had no space when a life began, so its first anchor is that behind the gap; the next life is orderly.
+    Of another broker's life nothing was written: its numbers were given out again."""
+    queue = Queue(log, "full at the start", next(_ids), "n4")
+    log.add("started", node="n4")
+    queue.anchor(life=1)
+    queue.routed(4)
+    queue.confirmed(1, count=4)
+    queue.add("acked", 0)
+    log.add("started", life=2, node="n4")
+    _gap_of_space(log, "n4")
+    # Two of life 1 are gone, one stands, and two came in the gap.
+    queue.anchor((1, 1, 1), (2, 4, 2), life=2, reason="gap", first=6)
+    queue.routed(2, first=6, life=2, publication=900)
+    queue.add("acked", 5, count=2, life=2, epoch=2)
+    queue.anchor((1, 1, 1), (2, 4, 1), (2, 7, 1), life=2, reason="stopped", first=8)
+    log.add("stopped", life=2, node="n4")
+    log.add("started", life=3, node="n4")
+    queue.anchor((1, 1, 1), (2, 4, 1), (2, 7, 1), life=3, first=8)
+
+    queue = Queue(log, "full from start to end", next(_ids), "n5")
+    log.add("started", node="n5")
+    queue.routed(3)
+    queue.add("acked", 2)
+    log.add("started", life=2, node="n5")
+    _gap_of_space(log, "n5")
+    # Numbers 2 and 3 are those of messages of the life between, of which no row was written.
+    queue.anchor((1, 2, 2), first=4)
+    queue.add("acked", 2, count=2, life=2, epoch=1)
+
+
+def _gap_of_space(log: Log, node: str) -> None:
+    log.add("gap", life=2, at=60, node=node, reason="disk_full", detail=json.dumps({"from": "2026-11-22T05:00:30Z"}))
 
 
 def untold(log: Log) -> None:

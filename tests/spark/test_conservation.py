@@ -91,6 +91,12 @@ def test_over_a_gap_messages_are_uncertain(told: dict[str, tuple[str, str]]):
     assert told["lost after"] == ("accepted 2, uncertain 1, missing 1", "missing 0")
 
 
+def test_a_life_that_began_on_a_full_disk_is_no_fault(told: dict[str, tuple[str, str]]):
+    assert told["full at the start"] == ("accepted 6, found 2, acked 3, standing 3, uncertain 2", "")
+    assert told["full from start to end"] == ("accepted 3, found 1, acked 2, uncertain 2", "unrecorded 3")
+    assert told["n4"] == told["n5"] == ("", "gap None")
+
+
 def test_a_gap_and_confirms_of_nothing_are_said(told: dict[str, tuple[str, str]]):
     assert told["n2"] == ("", "gap None")
     assert told["n3"] == ("", "confirmed_unpublished None")
