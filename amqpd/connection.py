@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import base, commands
 from pamqp.exceptions import (
@@ -48,15 +48,24 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
     from amqpd.routing import Route
 
-_HEAD = Struct(">BHI")
-_PUBLISH_ID, _ACK_ID = b"\x00\x3c\x00\x28", b"\x00\x3c\x00\x50"
+_HEAD: Final = Struct(">BHI")
+_PUBLISH_ID: Final = b"\x00\x3c\x00\x28"
+_ACK_ID: Final = b"\x00\x3c\x00\x50"
+
+# By the name of its class a member is looked up through the metaclass each time, which takes half a microsecond.
+_HEADER: Final = State.HEADER
+_HANDSHAKE: Final = State.HANDSHAKE
+_RUNNING: Final = State.RUNNING
+_CLOSING: Final = State.CLOSING
+_LINGERING: Final = State.LINGERING
+_CLOSED: Final = State.CLOSED
 
 # A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole: any
 # whose body is in one frame. A larger one is assembled frame by frame, so that its beginning is not copied again.
-WAIT_BYTES_MAX = 160 * 1024
+WAIT_BYTES_MAX: Final = 160 * 1024
 # So often the rest of a publish is waited for, then what has come is taken frame by frame: who sends an octet at a
 # time would otherwise have all that came before looked through for each.
-WAITS_MAX = 8
+WAITS_MAX: Final = 8
 
 
 class Connection:
@@ -65,7 +74,7 @@ class Connection:
         self.peer = peer
         self.name = peer.name
         self.id = connection_id
-        self.state = State.HEADER
+        self.state = _HEADER
         self.outbox: Pieces = []
         self.outbox_bytes = 0
         self.outbox_large = False
@@ -129,7 +138,7 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Bytes from the client, in order, cut anywhere. What the answer is, is in `outbox` afterwards; when `state`
         is CLOSED, the caller sends what is left there and closes the socket."""
-        if self.state is State.CLOSED or self._deaf:
+        if self.state is _CLOSED or self._deaf:
             return
         turns, intake, pos = self.node.turns, self.intake, 0
         intake.work_left = work = turns.turn_work
@@ -138,7 +147,7 @@ class Connection:
             if pos < 0:
                 return
         self._due = 0
-        if self.state is State.HEADER:
+        if self.state is _HEADER:
             if not self._handshake.protocol_header(data):
                 self._rest += data
                 return
@@ -161,7 +170,7 @@ class Connection:
             # Only what was cut is put together; what follows stays where it is.
             self._due, begin, pos = 0, pos, pos + missing
             self._consume(b"".join((rest, memoryview(data)[begin:pos])), 0)
-            if self.state is State.CLOSED or self._deaf:
+            if self.state is _CLOSED or self._deaf:
                 return data, -1
         return data, pos
 
@@ -193,12 +202,12 @@ class Connection:
 
     def end_broken(self) -> None:
         """The end of the tick, after `contain_later`."""
-        if self.state not in (State.CLOSING, State.CLOSED):
+        if self.state not in (_CLOSING, _CLOSED):
             self.fail(AMQPInternalError(), self.current)
 
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
-        channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, State.CLOSED
+        channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, _CLOSED
         alarms = self.node.alarms
         while end - pos >= 7 and not (
             self.suspended or self.choked or intake.throttled or intake.blocked or self.state is closed
@@ -271,12 +280,12 @@ class Connection:
                 raise AMQPUnexpectedFrame("heartbeat frame on a channel, or not empty")
         elif kind not in (1, 2, 3):
             raise AMQPFrameError(f"unknown frame type {kind}")
-        elif self.state in (State.CLOSING, State.LINGERING):
+        elif self.state in (_CLOSING, _LINGERING):
             if closes(self, kind, number, payload):
-                self._leave(State.CLOSED)
+                self._leave(_CLOSED)
         elif number == 0:
             connection_method(self, self._handshake, kind, payload)
-        elif self.state is not State.RUNNING:
+        elif self.state is not _RUNNING:
             raise AMQPChannelError(f"frame on channel {number} before connection.open")
         else:
             channel = self.channels.get(number)
@@ -292,20 +301,20 @@ class Connection:
             self.intake.begin(leaving(self, self._answer_close))
 
     def _answer_close(self) -> None:
-        if self.state in (State.HANDSHAKE, State.RUNNING):
+        if self.state in (_HANDSHAKE, _RUNNING):
             self.send(commands.Connection.CloseOk())
-            self._leave(State.LINGERING)
+            self._leave(_LINGERING)
             self.resume()
 
     # The handshake's results
 
     def handshaking(self) -> None:
         """The protocol header was right."""
-        self.state = State.HANDSHAKE
+        self.state = _HANDSHAKE
 
     def authenticated(self, user: str, may_impersonate: bool = False) -> None:
         """The answer of `Services.authenticate`; `may_impersonate`: RabbitMQ's tag `impersonator`."""
-        if self.state is not State.HANDSHAKE:
+        if self.state is not _HANDSHAKE:
             return
         self.user, self.may_impersonate = user, may_impersonate
         self.guard(self._handshake.authenticated)
@@ -313,7 +322,7 @@ class Connection:
 
     def refused(self, mechanism: str, reason: str) -> None:
         """The log-in was refused. The reason is for the log, never for the client."""
-        if self.state is State.HANDSHAKE:
+        if self.state is _HANDSHAKE:
             self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
             self.node.acts.login_failed(self, reason)
             self.guard(lambda: self._handshake.refused(mechanism))
@@ -321,7 +330,7 @@ class Connection:
 
     def opened(self) -> None:
         """connection.open was accepted."""
-        self.state = State.RUNNING
+        self.state = _RUNNING
         self.node.census.entered(self)
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
         self.node.acts.opened(self)
@@ -370,9 +379,9 @@ class Connection:
         """The pump has sent what it could; so much is left. Deliveries go on when half of the room is free, and so
         does what the client asked for beyond what it took."""
         self.outbox_bytes = outbox_bytes
-        if self.state is not State.CLOSED:
+        if self.state is not _CLOSED:
             self.node.outboxes.left(self, outbox_bytes)
-        if outbox_bytes > 2 * self.node.limits.outbox_bytes_max and self.state in (State.HANDSHAKE, State.RUNNING):
+        if outbox_bytes > 2 * self.node.limits.outbox_bytes_max and self.state in (_HANDSHAKE, _RUNNING):
             # Not by `write`: TLS answers some of a client's records with one of its own (RFC 8446 section 4.6.3).
             self.outbox_full = self.choked = True
         if self.outbox_full and outbox_bytes * 2 < self.node.outboxes.limit:
@@ -393,7 +402,7 @@ class Connection:
     @property
     def reading_paused(self) -> bool:
         """The pump must not read this connection now."""
-        if self.state in (State.CLOSING, State.LINGERING):
+        if self.state is _CLOSING or self.state is _LINGERING:
             # For its close-ok, or the end. All else is thrown away, in turns too: what waits for the next one is not
             # to grow with each read.
             return self.intake.throttled and len(self._rest) > self.frame_max
@@ -405,8 +414,8 @@ class Connection:
 
     def fail(self, error: AMQPError, method_id: bytes = b"\x00\x00\x00\x00") -> None:
         """Close the connection for the error (section 1.4.2.9)."""
-        if self.state in (State.CLOSING, State.LINGERING, State.CLOSED):
-            self._leave(State.CLOSED)
+        if self.state in (_CLOSING, _LINGERING, _CLOSED):
+            self._leave(_CLOSED)
             return
         text = reply_text(error)
         self.node.log("connection_error", connection=self.name, reply=text)
@@ -420,10 +429,10 @@ class Connection:
             channel.plain = False  # what comes from now on is thrown away, however long it takes to leave
         self.node.quotas.waiting.pop(self, None)
         self.intake.begin_apart(leaving(self))
-        if self.state in (State.HEADER, State.HANDSHAKE) and not self._handshake.started:
-            self._leave(State.CLOSED)
+        if self.state in (_HEADER, _HANDSHAKE) and not self._handshake.started:
+            self._leave(_CLOSED)
             return
-        self.state = State.CLOSING
+        self.state = _CLOSING
         self.suspended = self.close_wanted = False
         self.send(
             commands.Connection.Close(
@@ -438,9 +447,9 @@ class Connection:
 
     def force_close(self, explanation: str) -> None:
         """The operator, or a shutdown, ends it: 320 CONNECTION_FORCED."""
-        if self.state is State.RUNNING:
+        if self.state is _RUNNING:
             self.fail(AMQPConnectionForced(explanation))
-        elif self.state is not State.CLOSING:
+        elif self.state is not _CLOSING:
             self.lost()
 
     def removed(self, kind: str, name: str) -> None:
@@ -450,9 +459,9 @@ class Connection:
 
     def lost(self) -> None:
         """The socket is gone, or is to go now."""
-        if self.state is not State.CLOSED:
+        if self.state is not _CLOSED:
             self.intake.begin_apart(leaving(self))
-            self._leave(State.CLOSED)
+            self._leave(_CLOSED)
 
     def abort(self) -> None:
         """The client is not there any more: the socket is reset, and what is left for it thrown away."""
@@ -493,11 +502,11 @@ class Connection:
         """The connection is over for the node. While it is LINGERING the client still has to end the stream, and a
         connection.close that crossed ours, or came twice, is answered (as in RabbitMQ: a client whose stream ends
         in the middle of its own close takes that for an error)."""
-        known = self.state not in (State.LINGERING, State.CLOSED)
+        known = self.state not in (_LINGERING, _CLOSED)
         self.state = state
         self.suspended = self.close_wanted = False
         self.node.touched[self] = None
-        if state is State.CLOSED:
+        if state is _CLOSED:
             self._rest = bytearray()
             self.outbox_queue.end()
             self.node.outboxes.left(self, 0)

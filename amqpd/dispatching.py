@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqpd.faults import TASK
 from amqpd.world import Read
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 # What queues do in one tick, in the unit of `limiting/turns.py`, which says why it is so much.
-QUEUES_WORK_MAX = 5_000
+QUEUES_WORK_MAX: Final = 5_000
 # What has begun and takes longer leaves so much of it to the queues: their consumers are not to wait for its end.
-QUEUES_SHARE_MIN = 1_250
+QUEUES_SHARE_MIN: Final = 1_250
 # A look at a queue that has nothing to do; a priority queue has a backlog for each level.
-LOOK_WORK, LEVELS_LOOK_WORK = 1, 8
+LOOK_WORK: Final = 1
+LEVELS_LOOK_WORK: Final = 8
 # To tell somebody that a queue is gone, or an alarm over; so many at once, and so many in each tick from then on.
 STEP_WORK, STEPS_AT_ONCE, STEPS_IN_A_TICK = 10, 50, 250
 # Of what has begun, so much of one queue's, then comes another's.
-LETTERS_WORK = 1_000
+LETTERS_WORK: Final = 1_000
 
 
 class Dispatching:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pamqp import commands
 from pamqp.exceptions import AMQPSoftError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 # What suspended channels of one connection may hold before the connection is not read any more.
-HELD_BYTES_MAX = 1024 * 1024
+HELD_BYTES_MAX: Final = 1024 * 1024
 
 _PUBLISH_ID = b"\x00\x3c\x00\x28"
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from amqpd.connection import Connection
 
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
-JOURNAL_BYTES_MAX = 32 * 1024 * 1024
+JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
 
 # Of the queues that fall due at one instant, so many are looked at in one tick.
-DUE_QUEUES_MAX = 1_000
+DUE_QUEUES_MAX: Final = 1_000
 
 
 Handlers = Mapping[type, Callable[["Channel", Any], None]]

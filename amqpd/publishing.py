@@ -15,7 +15,7 @@ Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/do
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pamqp.exceptions import (
     AMQPAccessRefused,
@@ -44,15 +44,16 @@ if TYPE_CHECKING:
 
 # A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
 # again: some 25,000 with names of usual lengths, for a whole connection.
-ROUTES_BYTES_MAX = 8 * 1024 * 1024
+ROUTES_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 # Routing keys of CC and BCC with which a message is routed in one step.
 KEYS_AT_ONCE = 16
 # Properties that are longer are read for each run: tables of many small values take longest.
-HEADER_BYTES_FREE, HEADER_BYTES_A_WORK = 256, 16
+HEADER_BYTES_FREE: Final = 256
+HEADER_BYTES_A_WORK: Final = 16
 # What a new route takes beside looking up its queues: permissions, mostly.
-ROUTE_WORK = 10
+ROUTE_WORK: Final = 10
 PUBLISH_ID = b"\x00\x3c\x00\x28"
 
 

@@ -18,6 +18,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -40,11 +41,17 @@ from amqpd.wakeup import Wakeup
 from amqpd.world import Read
 
 # Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.
-RECEIVE_BYTES_MAX = 256 * 1024
+RECEIVE_BYTES_MAX: Final = 256 * 1024
 # How long it goes on, while there is always something ready, before other trio tasks get their turn.
 TURN_S = 0.004
 # Queues are looked at no more often than this because of the time alone: what falls due in between goes together.
-WAKE_S_MIN = 0.01
+WAKE_S_MIN: Final = 0.01
+# By the name of its class a member is looked up through the metaclass each time, which takes half a microsecond.
+_HEADER: Final = State.HEADER
+_HANDSHAKE: Final = State.HANDSHAKE
+_RUNNING: Final = State.RUNNING
+_LINGERING: Final = State.LINGERING
+_CLOSED: Final = State.CLOSED
 # Half an interval of the shortest heartbeat there is.
 TIMERS_S = 0.5
 # In the log, why a connection was given up.
@@ -269,7 +276,7 @@ class Pump:
         if not data:
             self._lost(link, "closed by the client")
             return
-        if link.ended or connection.state is State.CLOSED:
+        if link.ended or connection.state is _CLOSED:
             return  # what still comes is thrown away
         connection.liveness.received_at = now
         connection.bytes_in += len(data)
@@ -288,11 +295,11 @@ class Pump:
         connection = link.connection
         if data:
             connection.receive(bytes(data))
-        if link.tls is not None and link.tls.ended and connection.state is not State.CLOSED:
+        if link.tls is not None and link.tls.ended and connection.state is not _CLOSED:
             self._lost(link, "closed by the client")
             return
         behind = link.tls is not None and link.tls.behind
-        if (behind or connection.reading_paused) and connection.state is not State.CLOSED:
+        if (behind or connection.reading_paused) and connection.state is not _CLOSED:
             self._paused.add(link)
             self._watch(link)
 
@@ -351,7 +358,7 @@ class Pump:
 
     def _lost(self, link: Link, reason: str) -> None:
         connection = link.connection
-        if connection.state in (State.HEADER, State.HANDSHAKE, State.RUNNING):
+        if connection.state in (_HEADER, _HANDSHAKE, _RUNNING):
             self.node.log("connection_lost", connection=connection.name, reason=reason)
         self.node.turns.tick_left -= LOST_WORK
         connection.lost()
@@ -360,10 +367,10 @@ class Pump:
     def _resume_paused(self) -> None:
         for link in self._paused.next():
             try:
-                if not link.connection.reading_paused or link.connection.state is State.CLOSED:
+                if not link.connection.reading_paused or link.connection.state is _CLOSED:
                     self._paused.discard(link)
                     self._watch(link)
-                    if link.tls is not None and link.tls.behind and link.connection.state is not State.CLOSED:
+                    if link.tls is not None and link.tls.behind and link.connection.state is not _CLOSED:
                         self._decrypt_more(link, link.tls)
             except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
                 self._cut(link, error)
@@ -394,7 +401,7 @@ class Pump:
             if link.events == _IN and not (link.pending or link.tls or connection.outbox_full):
                 # Nearly always: all of it is gone, and there is nothing to watch for.
                 connection.outbox_bytes = 0
-                if connection.state is State.RUNNING:
+                if connection.state is _RUNNING:
                     return
         if link.tls is not None:
             self._send(link, link.tls.output())
@@ -403,7 +410,7 @@ class Pump:
         if link.socket.fileno() < 0:
             return
         connection.sent(link.pending_bytes + sum(map(len, connection.outbox)))
-        over = connection.state in (State.LINGERING, State.CLOSED) and not connection.outbox
+        over = connection.state in (_LINGERING, _CLOSED) and not connection.outbox
         if over and self._lingering.begin(link, now, self.node.draining):
             self._close(link)
             return

@@ -9,6 +9,7 @@ Not here: the ledger (`unacked.py`), tags and their errors (`channels.py`), very
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from amqpd.unacked import Delivered
@@ -16,8 +17,10 @@ from amqpd.unacked import Delivered
 if TYPE_CHECKING:
     from amqpd.channels import Channel
 
-# What an entry is charged, in the unit of `limiting/turns.py`.
-ENTRY_WORK = 3
+# What an entry is charged, in the unit of `limiting/turns.py`; of a quorum queue, what comes back is counted.
+ENTRY_WORK, COUNTED_A_WORK = 3, 4
+# Messages of one entry that come back at once.
+BACK_AT_ONCE_MAX = 4_096
 
 
 def conclude(channel: Channel, entries: list[Delivered], requeue: bool | None) -> None:
@@ -29,10 +32,33 @@ def conclude(channel: Channel, entries: list[Delivered], requeue: bool | None) -
         settle(channel, entries, requeue)
 
 
+def portions(entries: list[Delivered], requeue: bool | None) -> Iterator[list[Delivered]]:
+    """In pieces that are short enough for a step each."""
+    if not requeue:
+        yield entries
+        return
+    portion: list[Delivered] = []
+    left = BACK_AT_ONCE_MAX
+    for entry in entries:
+        at = 0
+        while at < entry.size:
+            count = min(entry.size - at, left)
+            portion.append(Delivered(entry.tag + at, count, entry.seq + at, entry.queue, entry.consumer))
+            at += count
+            left -= count
+            if not left:
+                yield portion
+                portion, left = [], BACK_AT_ONCE_MAX
+    if portion:
+        yield portion
+
+
 def settle(channel: Channel, entries: list[Delivered], requeue: bool | None) -> None:
     """The messages are acknowledged (None), or rejected: to be requeued or not."""
     node = channel.node
     node.turns.charge(channel.connection, ENTRY_WORK * len(entries))
+    if requeue:
+        node.turns.charge(channel.connection, sum([entry.size for entry in entries]) // COUNTED_A_WORK)
     for entry in entries:
         try:
             if requeue is None:

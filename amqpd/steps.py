@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pamqp.exceptions import AMQPAccessRefused, AMQPPreconditionFailed, AMQPSoftError
 
 from amqpd.faults import CONNECTION
-from amqpd.settling import conclude, settle
+from amqpd.settling import conclude, portions, settle
 from amqpd.states import State
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def releasing(channel: Channel) -> Iterator[None]:
     channel.end_unfinished()
     while channel.unacked.count:
         entries, _ = channel.unacked.settle_through(0, ENTRIES_MAX)
-        settle(channel, entries, True)
-        yield
+        for portion in portions(entries, True):
+            settle(channel, portion, True)
+            yield
     turns.charge(connection, CHANNEL_WORK)
 
 
@@ -56,8 +57,9 @@ def _giving_up(channel: Channel) -> Iterator[None]:
     settled, transaction.settled = transaction.settled, []
     for entries, _ in settled:
         for at in range(0, len(entries), ENTRIES_MAX):
-            settle(channel, entries[at : at + ENTRIES_MAX], True)
-            yield
+            for portion in portions(entries[at : at + ENTRIES_MAX], True):
+                settle(channel, portion, True)
+                yield
     transaction.end()
     channel.tx = None
 
@@ -119,10 +121,11 @@ def _settling(channel: Channel, first: int, last: int, multiple: bool, requeue: 
         entries, unknown = unacked.settle_through(through, ENTRIES_MAX)
         if unknown is not None:
             raise AMQPPreconditionFailed(f"unknown delivery tag {unknown}")
-        conclude(channel, entries, requeue)
+        for portion in portions(entries, requeue):
+            conclude(channel, portion, requeue)
+            yield
         if entries[-1].tag + entries[-1].size > through:
             return
-        yield
 
 
 def recovering(channel: Channel, done: Callable[[], None]) -> Iterator[None]:
@@ -131,9 +134,10 @@ def recovering(channel: Channel, done: Callable[[], None]) -> Iterator[None]:
     more = channel.unacked.count > 0
     while more and not channel.released:
         entries, _ = channel.unacked.settle_through(through, ENTRIES_MAX)
-        settle(channel, entries, True)
+        for portion in portions(entries, True):
+            settle(channel, portion, True)
+            yield
         more = entries[-1].tag + entries[-1].size <= through
-        yield
     if not channel.released:
         done()
 

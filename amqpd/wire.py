@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pamqp import base, commands, encode, frame
 from pamqp.exceptions import AMQPCommandInvalid, AMQPError, AMQPSyntaxError
@@ -22,13 +22,13 @@ PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 PROTOCOL_HEADERS = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
-_HEAD = Struct(">BHI")
-_METHOD_ID = Struct(">I")
-_COUNTS = Struct(">II")
+_HEAD: Final = Struct(">BHI")
+_METHOD_ID: Final = Struct(">I")
+_COUNTS: Final = Struct(">II")
 _DECLARE_OK = _METHOD_ID.pack(commands.Queue.DeclareOk.index)
-_ACK = Struct(">BHIIQBB")
-_DELETE_OK = Struct(">BHIIIB")
-_TUNE = Struct(">BHIIHIHB")
+_ACK: Final = Struct(">BHIIQBB")
+_DELETE_OK: Final = Struct(">BHIIIB")
+_TUNE: Final = Struct(">BHIIHIHB")
 
 # What every connection sends, and mostly in the same few words, is read once. Nobody changes a method that was read;
 # those with tables are none of them, and no secrets are kept.
@@ -38,8 +38,8 @@ _REMEMBERED = frozenset(
         *(commands.Channel.Open, commands.Channel.Close, commands.Confirm.Select, commands.Basic.Qos),
     )
 )
-REMEMBERED_MAX = 256
-REMEMBERED_BYTES_MAX = 64
+REMEMBERED_MAX: Final = 256
+REMEMBERED_BYTES_MAX: Final = 64
 _known: dict[bytes, base.Frame] = {}
 
 # Methods that say nothing but that something is done: a connection that comes and goes is sent four of them.

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
 # is some 20 ms; larger transactions are not faster.
 PAGED_BYTES_MAX = 8 << 20
+# A range of settled messages that goes with them takes as long as so many bytes.
+RANGE_BYTES = 512
 
 
 class JournalBuffer:
@@ -170,7 +172,7 @@ class JournalBuffer:
                 continue
             room -= nbytes
             segment.index = transaction.index
-            _store(transaction, queue_id, segment)
+            room -= RANGE_BYTES * _store(transaction, queue_id, segment)
         if not paged:
             self._paged_dropped.clear()
 
@@ -187,16 +189,20 @@ class JournalBuffer:
     def _forget_counts(self, queue_id: int, segment: Segment) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""
         counts = self._counts.get(queue_id)
-        if counts is not None:
-            for seq in [seq for seq in counts if segment.first <= seq <= segment.last]:
-                del counts[seq]
+        if counts:
+            for seq in range(segment.first, segment.last + 1):
+                counts.pop(seq, None)
 
 
-def _store(transaction: Transaction, queue_id: int, segment: Segment) -> None:
+def _store(transaction: Transaction, queue_id: int, segment: Segment) -> int:
+    """How many ranges of it are settled."""
     segment.stored = True
     transaction.rows.append(_row(queue_id, segment))
-    if not segment.whole:
-        transaction.settled += [Range(queue_id, *part) for part in segment.settled_ranges()]
+    if segment.whole:
+        return 0
+    settled = [Range(queue_id, *part) for part in segment.settled_ranges()]
+    transaction.settled += settled
+    return len(settled)
 
 
 def _row(queue_id: int, segment: Segment) -> Row:

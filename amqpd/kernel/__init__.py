@@ -10,7 +10,7 @@ Not here: everything that AMQP says less often than once per message (`wire.py`,
 means (`channels.py`, `queues/`); which kernel runs (`amqpd/compiled.py`), how it is built (`setup.py`).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqpd import KERNEL
 from amqpd.kernel import reference
@@ -34,7 +34,7 @@ PIN_SHARE_MIN = reference.PIN_SHARE_MIN
 # They work on the runs of the kernel above, and take it from here.
 from amqpd.kernel import pieces  # noqa: E402
 
-LARGE_BYTES_MIN = pieces.LARGE_BYTES_MIN
+LARGE_BYTES_MIN: Final = pieces.LARGE_BYTES_MIN
 Pieces = pieces.Pieces
 content_pieces = pieces.content_pieces
 delivery_pieces = pieces.delivery_pieces

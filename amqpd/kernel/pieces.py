@@ -14,13 +14,14 @@ Source: AMQP 0-9-1 sections 2.3.5 (frames), 4.2.6 (content framing).
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from amqpd.kernel import Run, encode_content, encode_deliveries
 from amqpd.kernel.reference import BODY, FRAME_OVERHEAD_BYTES, HEADER, METHOD
 
 # From here on a body is large: two objects and a second buffer in a system call (a microsecond) cost less than two
 # copies of it.
-LARGE_BYTES_MIN = 16 * 1024
+LARGE_BYTES_MIN: Final = 16 * 1024
 
 _HEAD = Struct(">BHI")
 _CHANNEL_SIZE = Struct(">HI")

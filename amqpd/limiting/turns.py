@@ -16,7 +16,7 @@ somebody may publish (`quotas.py`).
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from amqpd.states import State
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 # A client may have to wait for one tick that has just begun and for its own, each of which has this budget twice, for
 # connections and for queues: 20 ms of the 50 ms that nobody is to wait.
-TURN_WORK_MAX = 5_000
+TURN_WORK_MAX: Final = 5_000
 # The connections that are ready in one tick share it, so that a tick with twenty is no longer than with one. A turn
 # shorter than this would be spent on putting aside the rest of what came.
-TURN_WORK_MIN = 250
+TURN_WORK_MIN: Final = 250
 
 # What is charged, in the unit above.
-FRAME_WORK = 3
+FRAME_WORK: Final = 3
 """any frame, or a run of publishes"""
-METHOD_WORK = 15
+METHOD_WORK: Final = 15
 """a method that is carried out, its answer included"""
-COPY_WORK = 2
+COPY_WORK: Final = 2
 """a run that is put into one of several queues"""
-LOST_WORK = 100
+LOST_WORK: Final = 100
 """a connection that ends without a word, its socket and the line in the log included"""
-SENT_WORK = 10
+SENT_WORK: Final = 10
 """a send, for who is told something that it did not ask for"""
 
 

@@ -14,7 +14,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.acceptance import accept_slowly
 from amqpd.confirms import Confirms
 from amqpd.limiting.turns import COPY_WORK
-from amqpd.settling import settle
+from amqpd.settling import portions, settle
 from amqpd.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     for entries, requeue in transaction.settled:
         for at in range(0, len(entries), SETTLED_AT_ONCE):
             some = entries[at : at + SETTLED_AT_ONCE]
-            settle(channel, some, requeue)
-            node.turns.charge(channel.connection, COMMIT_WORK * len(some))
-            yield
+            for portion in portions(some, requeue):
+                settle(channel, portion, requeue)
+                node.turns.charge(channel.connection, COMMIT_WORK * len(portion))
+                yield
     if channel.closed or channel.closing:
         return
     if not complete:

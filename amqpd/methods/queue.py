@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
@@ -183,13 +184,22 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     channel.node.access.require(connection.user, connection.vhost, "read", "queue", name)
     queue = existing_queue(channel, name)
     dispatched(channel, queue)
+    connection.intake.carry_out(channel, _purging(channel, queue, method.nowait), connection.current)
+
+
+def _purging(channel: Channel, queue: Queue, nowait: bool) -> Iterator[None]:
+    """As steps for `Intake.carry_out`."""
+    node, connection, count = channel.node, channel.connection, 0
     try:
-        count = queue.purge()
+        for gone, work in queue.purging():
+            count += gone
+            node.turns.charge(connection, work)
+            yield
     except Exception as error:
-        channel.node.quarantine(queue, error)
+        node.quarantine(queue, error)
         raise crashed(queue.record) from error
-    channel.node.acts.purged(connection, name, count)
-    if not method.nowait:
+    node.acts.purged(connection, queue.record.name, count)
+    if not (nowait or channel.released):
         channel.send(commands.Queue.PurgeOk(message_count=count))
 
 

@@ -13,6 +13,9 @@ at the time (`node.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from amqpd.audit.kinds import ACKED, PURGED, QUEUE_DELETED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
@@ -20,10 +23,14 @@ from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.expiry import INSTANT, Bury, Expiring
 from amqpd.queues.segment import Segment
+from amqpd.queues.sorted_keys import SortedKeys
+from amqpd.queues.stretches import Stretches
 
 # How far ahead of the deliveries the journal's mark of what was delivered is set, while there are consumers: the mark
 # must be on disk before a delivery goes out that it should cover, and a commit takes some thousand deliveries' time.
 MARK_AHEAD_MESSAGES = 65_536
+# Segments, or stretches that came back, that leave in one step of a purge; and what each takes.
+PURGED_AT_ONCE_MAX, PURGE_WORK = 200, 3
 Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
 
@@ -165,12 +172,14 @@ class Backlog(Expiring):
                 self.cursor = segments[self.at].first
                 continue
             seq = segment.first + low
-            if self.doomed and self.doomed[0][0] < segment.first + high:
-                # It lies in this segment, or the cursor has passed it.
-                if self.doomed[0][0] <= seq:
-                    self.cursor = max(seq, self.doomed.pop(0)[1] + 1)
+            if self.doomed:
+                doomed_from, doomed_to = self.doomed.first
+                if doomed_from <= seq:
+                    # The cursor has come to it, or has passed it.
+                    self.doomed.cut(doomed_from, doomed_to)
+                    self.cursor = max(seq, doomed_to + 1)
                     continue
-                high = self.doomed[0][0] - segment.first
+                high = min(high, doomed_from - segment.first)
             if segment.runs is None:
                 self.wanted = (segment.first, segment.last)
                 return None
@@ -268,35 +277,34 @@ class Backlog(Expiring):
             self.unacked_bytes -= nbytes
             if segment.estimated:
                 segment.taken_bytes -= nbytes
-            if segment.deadlines is not None and segment.deadlines.overdue:
+            if segment.deadlines is not None and segment.deadlines.come_back(first, end):
                 self.schedule_at(segment, 0)
             first = end + 1
             index += 1
 
-    def purge(self) -> int:
-        """Settle all that is ready; how many that were (queue.purge)."""
+    def purging(self) -> Iterator[tuple[int, int]]:
+        """Settle all that is ready now, in steps (queue.purge): each says how many those were, and what it took, in
+        the unit of `limiting/turns.py`. Between two of them messages may come and go, and the backlog too."""
         if self.fresh:
             self.take_in()
-        count = self.ready
-        for first, last in self.returned:
-            self.discard(first, last, False, PURGED)
-        self.returned.clear()
-        if self.cursor < self.next_seq:
-            for first, last in self.not_doomed(self.cursor, self.next_seq - 1):
-                self.discard(first, last, False, PURGED)
-        self.doomed = []
-        self.cursor = self.next_seq
-        # The last segment may still grow, so the cursor stays in it.
-        self.at = max(0, len(self.segments) - 1)
-        self.ready = self.ready_bytes = 0
-        self.unacked_bytes = sum(segment.body_bytes for segment in self.segments)
-        self.miscounted_bytes = 0
-        for segment in self.segments:
-            if segment.estimated:
-                segment.taken_bytes = segment.body_bytes
-        if not self.unacked:
+        below = self.next_seq
+        while stretches := list(islice(self.returned, PURGED_AT_ONCE_MAX)):
+            yield sum([self.leave(first, last, PURGED) for first, last in stretches]), PURGE_WORK * len(stretches)
+        while self.cursor < below and self.segments and self.segments[-1].last >= self.cursor:
+            end = min(self.at + PURGED_AT_ONCE_MAX, len(self.segments) - 1)
+            last, work = min(below - 1, self.segments[end].last), PURGE_WORK * (end - self.at + 1)
+            gone = sum([self.leave(*part, PURGED) for part in self.not_doomed(self.cursor, last)])
+            self.settle_doomed(self.cursor, last)
+            self.cursor = max(self.cursor, last + 1)
+            # The last segment may still grow, so the cursor stays in it.
+            self.at = max(0, min(self.index_of(self.cursor), len(self.segments) - 1))
+            yield gone, work
+        if not self.ready:
+            # What is on disk only was counted by an estimate.
+            self.unacked_bytes += self.ready_bytes
+            self.ready_bytes = 0
+        if not (self.ready or self.unacked):
             self.wanted = None
-        return count
 
     def mark_delivered(self, ahead: bool) -> None:
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. With
@@ -335,7 +343,8 @@ class Backlog(Expiring):
         if self.journalled or self.paged:
             # Else the disk knows nothing of it, and need not be told: that would cost a commit.
             self.journal.drop(self.queue_id)
-        self.segments, self.fresh, self.wanted, self.due, self.doomed = [], [], None, [], []
+        self.segments, self.fresh, self.wanted = [], [], None
+        self.due, self._due_keys, self.doomed = {}, SortedKeys(), Stretches()
         self.timetable.drop()
         self.returned.clear()
         self.memory_bytes = 0

@@ -4,7 +4,7 @@ What comes in: a deadline for each stretch of messages that came together. What 
 stretches that are due; all of them as bytes, for the journal.
 Rules: 1. 24 bytes for a stretch with a deadline of its own, nothing for messages without one. 2. Sorted only when
 somebody asks, and then walked: with one TTL for all, deadlines come in order and nothing is ever sorted. 3. Who is
-due is told once; what cannot go yet (it is delivered) is given back as `overdue`.
+due is told once; what cannot go yet (it is delivered) is kept as `overdue` until it comes back.
 Not here: whether a message is still there, and whether it is ready (`backlog.py`), the clock (`node.py`).
 """
 
@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
-from operator import gt
+from bisect import bisect_left, bisect_right, insort
+from operator import gt, itemgetter
 
 # Beyond so many that are done with, the arrays are cut.
 WALKED_MAX = 1024
+
+_first, _last = itemgetter(0), itemgetter(1)
 
 
 class Deadlines:
     """Times in milliseconds since the epoch, sequence numbers of the backlog."""
 
-    __slots__ = ("_at", "_first", "_last", "_sorted", "_walked", "doomed", "overdue")
+    __slots__ = ("_at", "_first", "_last", "_sorted", "_walked", "back", "doomed", "overdue")
 
     def __init__(self) -> None:
         self._at = array("q")
@@ -32,7 +34,9 @@ class Deadlines:
         """entries before it were told as due"""
         self._sorted = True
         self.overdue: list[tuple[int, int]] = []
-        """(first, last) whose time is over, and that could not go"""
+        """(first, last), ascending, whose time is over, and that could not go"""
+        self.back: list[tuple[int, int]] = []
+        """of these, what can go now"""
         self.doomed: list[tuple[int, int]] = []
         """(first, last) whose time is over, for the journal: they may stay some time on their way"""
 
@@ -52,15 +56,45 @@ class Deadlines:
         self._first.append(first)
         self._last.append(last)
 
+    def keep(self, first: int, last: int) -> None:
+        """The messages first..last, which were told as due, could not go."""
+        insort(self.overdue, (first, last))
+
+    def come_back(self, first: int, last: int) -> bool:
+        """The messages first..last are ready again. Whether some of them are overdue: `due` tells these once more."""
+        overdue = self.overdue
+        low = bisect_left(overdue, first, key=_last)
+        high = bisect_right(overdue, last, lo=low, key=_first)
+        if low == high:
+            return False
+        found, rest = overdue[low:high], list[tuple[int, int]]()
+        if found[0][0] < first:
+            rest.append((found[0][0], first - 1))
+            found[0] = first, found[0][1]
+        if found[-1][1] > last:
+            rest.append((last + 1, found[-1][1]))
+            found[-1] = found[-1][0], last
+        overdue[low:high] = rest
+        self.back += found
+        return True
+
+    def overdue_alone(self) -> Deadlines | None:
+        """Without the deadlines, if there is anything else."""
+        if not (self.overdue or self.back):
+            return None
+        kept = Deadlines()
+        kept.overdue, kept.back = self.overdue, self.back
+        return kept
+
     def next_ms(self) -> int | None:
         self._sort()
         return self._at[self._walked] if self._walked < len(self._at) else None
 
     def due(self, now_ms: int) -> list[tuple[int, int]]:
         """The stretches (first, last) whose deadline is `now_ms` or earlier, in the order of their deadlines; before
-        them what was overdue. They are not told again."""
+        them what came back. They are not told again."""
         self._sort()
-        found, self.overdue = self.overdue, []
+        found, self.back = self.back, []
         low, high = self._walked, bisect_right(self._at, now_ms, lo=self._walked)
         if low < high:
             found = found + list(zip(self._first[low:high], self._last[low:high], strict=True))
@@ -93,7 +127,7 @@ class Deadlines:
             for at, deadline_ms in enumerate(self._at[self._walked :], self._walked)
             for seq in range(max(first, self._first[at]), min(last, self._last[at]) + 1)
         }
-        for low, high in self.overdue:
+        for low, high in self.overdue + self.back:
             found.update(dict.fromkeys(range(max(first, low), min(last, high) + 1), 0))
         return found
 
@@ -101,7 +135,7 @@ class Deadlines:
         """Little-endian int64 triples (deadline, first, last), in no order. What is overdue or doomed has a deadline
         in the past, whichever."""
         packed = array("q")
-        for first, last in self.overdue + self.doomed:
+        for first, last in self.overdue + self.back + self.doomed:
             packed.extend((0, first, last))
         walked, count = self._walked, len(self)
         triples = array("q", bytes(3 * 8 * count))

@@ -50,7 +50,14 @@ class DelayedMessages(Queue):
         assert isinstance(backlog, Backlog)
         while self.host.work_left > 0 and (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms:
             # In the order of their times, also after a pause.
-            gone = backlog.expire(due_ms, self._fall_due, lambda first, last: falling.append((first, last)), RELEASED)
+            gone, work = backlog.expire(
+                due_ms,
+                self._fall_due,
+                lambda first, last: falling.append((first, last)),
+                RELEASED,
+                self.host.work_left,
+            )
+            self.host.work_left -= work
             self.facts.expired += gone
             if backlog.next_due_ms == due_ms:
                 break  # something must be read first

@@ -12,25 +12,24 @@ message's deadline is, and when the doomed are buried (`mortality.py`).
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from operator import itemgetter
 
 from amqpd.audit.kinds import EXPIRED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
-from amqpd.queues.returned import Returned
 from amqpd.queues.segment import Segment
 from amqpd.queues.segments import Segments
+from amqpd.queues.sorted_keys import SortedKeys
+from amqpd.queues.stretches import Stretches
 from amqpd.queues.timetable import Timetable
 
 # A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
 INSTANT = 0
-# What is passed over in the heap leaves it when there is as much of it as of the rest, and this many besides: it
-# holds on to segments that are settled, bodies and all.
-PASSED_OVER_MAX = 16
+# To look at a segment or at the timetable, and at a stretch that is due, in the unit of `limiting/turns.py`.
+LOOK_WORK, STRETCH_WORK = 2, 3
+# A time and the number of a segment's first message in one number, by which segments are sorted.
+FIRST_BITS = 64
 # What could not be buried is tried again so much later.
 RETRY_MS = 1000
 # What expires one by one in any order is read so long before its time after a restart.
@@ -42,13 +41,11 @@ others have to stay"""
 Doomed = Callable[[int, int], object]
 """is told of messages first..last that are over and must be buried"""
 
-_last = itemgetter(1)
-
 
 class Expiring(Segments):
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool) -> None:
         super().__init__(queue_id, journal, durable)
-        self.returned = Returned(fifo_returns)
+        self.returned = Stretches(fifo_returns)
         self.ready = 0
         self.unacked = 0
         self.ready_bytes = 0
@@ -56,11 +53,11 @@ class Expiring(Segments):
         """of bodies; see `segment.py` rule 4"""
         self.instants: list[tuple[int, int]] = []
         """(first, last) published with the deadline INSTANT since the last dispatch"""
-        self.doomed: list[tuple[int, int]] = []
-        """(first, last), ascending, at or behind the cursor: over, counted as unacked, and not buried yet"""
-        self.due: list[tuple[int, int, Segment | Timetable]] = []
-        """when to look at which segment, a heap; what is not its `due_ms` any more is passed over"""
-        self._due_length_max = PASSED_OVER_MAX
+        self.doomed = Stretches()
+        """at or behind the cursor: over, counted as unacked, and not buried yet"""
+        self.due: dict[int, Segment | Timetable] = {}
+        """when to look at which segment, see `_key`"""
+        self._due_keys = SortedKeys()
         self.buries = False
         """what expires goes somewhere, so its body is needed"""
         self.timetable = Timetable(queue_id, journal, self._timetable_changed)
@@ -68,10 +65,7 @@ class Expiring(Segments):
     @property
     def next_due_ms(self) -> int | None:
         """When `expire` has something to do next."""
-        due = self.due
-        while due and due[0][2].due_ms != due[0][0]:
-            heappop(due)
-        return due[0][0] if due else None
+        return (self._due_keys.first >> FIRST_BITS) if self.due else None
 
     def end_instants(self, now_ms: int) -> None:
         """A dispatch is over: the time of what was published with INSTANT is now."""
@@ -85,18 +79,21 @@ class Expiring(Segments):
                 segment.deadlines.add(now_ms, max(first, segment.first), last)
                 self.schedule_at(segment, now_ms)
 
-    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int = EXPIRED) -> int:
+    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int) -> tuple[int, int]:
         """What is ready and whose deadline is `now_ms` or earlier is not ready any more. Without `bury` it is gone.
         With it, what has its body at hand goes that way; the rest counts as unacked from now on, and `doomed` is told
         of it: it may have to be read, or to wait for somebody who takes it, and until then nobody else gets it.
-        The number of messages that are gone; `cause` says what became of them."""
-        count = 0
-        while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
-            segment = self.due[0][2]
+        The number of messages that are gone, and what it took, in the unit of `limiting/turns.py`; from `work_max` on
+        it breaks off, and what is left is still due. `cause` says what became of the messages."""
+        count = work = 0
+        while work < work_max and (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
+            segment = self.due[self._due_keys.first]
+            work += LOOK_WORK
             if isinstance(segment, Timetable):
-                heappop(self.due)
-                segment.due_ms = None
-                count += self._expire_copies(now_ms, bury, doomed, cause)
+                self._unschedule(segment)
+                gone, took = self._expire_copies(now_ms, bury, doomed, cause, work_max - work)
+                count += gone
+                work += took
                 self._timetable_changed()
                 due_ms = self.timetable.due_ms
                 if due_ms is not None and due_ms <= now_ms:
@@ -107,17 +104,19 @@ class Expiring(Segments):
                 if self.wanted is None:
                     self.wanted = (segment.first, segment.last)
                 break
-            heappop(self.due)
-            segment.due_ms = None
-            count += self._expire_in(segment, now_ms, None if bury is None else doomed)
-        return count
+            self._unschedule(segment)
+            gone, took = self._expire_in(segment, now_ms, None if bury is None else doomed)
+            count += gone
+            work += took
+        return count, work
 
-    def _expire_in(self, segment: Segment, now_ms: int, doomed: Doomed | None) -> int:
+    def _expire_in(self, segment: Segment, now_ms: int, doomed: Doomed | None) -> tuple[int, int]:
         count = 0
         deadlines = segment.deadlines
         assert deadlines is not None
         waiting: list[tuple[int, int]] = []
-        for first, last in deadlines.due(now_ms):
+        due = deadlines.due(now_ms)
+        for first, last in due:
             for low, high in segment.live_in(first, last) if segment.left else ():
                 for part in self._ready_or(waiting, low, high):
                     if doomed is None:
@@ -129,17 +128,23 @@ class Expiring(Segments):
                             deadlines.doomed.append(part)
         if segment.left:
             # What is unacked now expires when it comes back.
-            deadlines.overdue = waiting
+            for part in waiting:
+                deadlines.keep(*part)
             self._schedule(segment)
-        return count
+        return count, STRETCH_WORK * len(due)
 
-    def _expire_copies(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int) -> int:
+    def _expire_copies(
+        self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int
+    ) -> tuple[int, int]:
         """What is due in the timetable; its segment need not be in memory."""
-        count = 0
+        count = work = 0
         for first, last, run, low in self.timetable.due(now_ms):
+            work += STRETCH_WORK
             index = self.index_of(first)
             segment = self.segments[index] if index < len(self.segments) else None
             if segment is None or segment.first > first:
+                if work >= work_max:
+                    break
                 continue
             waiting: list[tuple[int, int]] = []
             stopped = False
@@ -156,11 +161,12 @@ class Expiring(Segments):
             if waiting:
                 if segment.deadlines is None:
                     segment.deadlines = Deadlines()
-                segment.deadlines.overdue += waiting
-            if stopped:
+                for part in waiting:
+                    segment.deadlines.keep(*part)
+            if stopped or work >= work_max:
                 # The others keep their copies until there is room: what is doomed may have to be read again.
                 break
-        return count
+        return count, work
 
     def _ready_or(self, waiting: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
         """The ready ones among the unsettled messages first..last; the others go to `waiting`."""
@@ -181,12 +187,16 @@ class Expiring(Segments):
 
     def leaves(self, segment: Segment) -> int:
         if self.buries and segment.scattered:
+            self._unschedule(segment)
             self.timetable.take_over(segment)
+            if segment.deadlines is not None and segment.deadlines.back:
+                self.schedule_at(segment, 0)
             return segment.left
         return 0
 
     def _finish(self, segment: Segment) -> None:
         super()._finish(segment)
+        self._unschedule(segment)
         if segment.batch is not None:
             self.timetable.forget(segment.batch)
 
@@ -214,7 +224,7 @@ class Expiring(Segments):
         ):
             self.cursor = last + 1
         else:
-            insort(self.doomed, (first, last))
+            self.doomed.add(first, last)
         count, nbytes = last - first + 1, segment.bytes_in(first, last)
         self.ready -= count
         self.unacked += count
@@ -225,20 +235,19 @@ class Expiring(Segments):
 
     def settle_doomed(self, first: int, last: int) -> None:
         """Doomed messages first..last are buried."""
-        index = bisect_left(self.doomed, first, key=_last)
-        end = bisect_right(self.doomed, last, lo=index, key=_last)
-        del self.doomed[index:end]
+        for part in self.doomed.within(first, last):
+            self.doomed.cut(*part)
 
     def not_doomed(self, first: int, last: int) -> list[tuple[int, int]]:
         """Parts of first..last, at or behind the cursor."""
         found: list[tuple[int, int]] = []
-        for low, high in self.doomed:
+        for low, high in self.doomed.within(first, last):
             if first < low:
-                found.append((first, min(last, low - 1)))
-            first = max(first, high + 1)
-            if first > last:
-                return found
-        return [*found, (first, last)]
+                found.append((first, low - 1))
+            first = high + 1
+        if first <= last:
+            found.append((first, last))
+        return found
 
     def ready_in(self, first: int, last: int) -> list[tuple[int, int]]:
         """The ready ones among the unsettled messages first..last of one segment, in order."""
@@ -263,12 +272,18 @@ class Expiring(Segments):
 
     def schedule_at(self, segment: Segment | Timetable, due_ms: int) -> None:
         if segment.due_ms is None or due_ms < segment.due_ms:
+            self._unschedule(segment)
             segment.due_ms = due_ms
-            heappush(self.due, (due_ms, segment.first, segment))
-            if len(self.due) > self._due_length_max:
-                self.due[:] = {entry[2]: entry for entry in self.due if entry[2].due_ms == entry[0]}.values()
-                heapify(self.due)
-                self._due_length_max = 2 * len(self.due) + PASSED_OVER_MAX
+            key = _key(segment)
+            self.due[key] = segment
+            self._due_keys.add(key)
+
+    def _unschedule(self, segment: Segment | Timetable) -> None:
+        if segment.due_ms is not None:
+            key = _key(segment)
+            del self.due[key]
+            self._due_keys.remove(key)
+            segment.due_ms = None
 
     # Bytes of bodies
 
@@ -294,3 +309,10 @@ class Expiring(Segments):
         self.ready_bytes += self.miscounted_bytes
         self.unacked_bytes -= self.miscounted_bytes
         self.miscounted_bytes = 0
+
+
+def _key(segment: Segment | Timetable) -> int:
+    """By the time, then in the order in which they stand in the queue. The timetable, whose number is -1, is the
+    first of its time."""
+    assert segment.due_ms is not None
+    return (segment.due_ms << FIRST_BITS) + segment.first + 1

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from amqpd.audit.book import Book
-from amqpd.audit.kinds import ACKED, EXPIRED
+from amqpd.audit.kinds import ACKED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
@@ -104,14 +104,19 @@ class Levels:
     def requeue(self, first: int, last: int) -> None:
         self._levels[first >> LEVEL_BITS].requeue(first & _MASK, last & _MASK)
 
-    def purge(self) -> int:
-        return sum(level.purge() for level in self.lanes())
+    def purging(self) -> Iterator[tuple[int, int]]:
+        """See `Backlog`."""
+        for level in list(self.lanes()):
+            yield from level.purging()
 
-    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int = EXPIRED) -> int:
-        return sum(
-            level.expire(now_ms, bury, partial(_doomed_in, doomed, priority), cause)
-            for priority, level in list(self._levels.items())
-        )
+    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int) -> tuple[int, int]:
+        """See `Expiring`."""
+        count = work = 0
+        for priority, level in list(self._levels.items()):
+            gone, took = level.expire(now_ms, bury, partial(_doomed_in, doomed, priority), cause, work_max - work)
+            count += gone
+            work += took
+        return count, work
 
     @property
     def due(self) -> bool:

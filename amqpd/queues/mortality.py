@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 TTL_MS_MAX = 315_360_000_000
 # What the death of a piece takes, in the unit of `limiting/turns.py`: a policy may make millions too many at once.
 PIECE_WORK = 5
-# That something expires in a queue, and how many messages that take one more: very many queues may have the same TTL.
-EXPIRE_WORK, EXPIRED_A_WORK = 30, 8
+# That something expires in a queue, beside what leaves: very many queues may have the same TTL.
+EXPIRE_WORK = 30
 # Of one stretch that dies so many messages are taken at a time: their bodies may be in as many places.
 MESSAGES_MAX = 200
 # What the audit log calls it, without a dead letter exchange and with one.
@@ -63,6 +63,8 @@ class Mortality:
         self._dying_count = 0
         self._burying = False
         """letters are on their way: one that comes back here must not find the queue half done"""
+        self.expiring = False
+        """more is over than the tick had room for: until that is gone, nothing is delivered, lest it be some of it"""
         self._refused = False
         """the last letter was not taken"""
         self.counts: dict[int, int] = {}
@@ -115,7 +117,7 @@ class Mortality:
         return now_ms + ttl_ms + 1 if ttl_ms else INSTANT
 
     def before(self, queue: Queue) -> None:
-        """What must go before consumers are served."""
+        """What must go before consumers are served. They are not to be while this is `expiring`."""
         now_ms = queue.host.now_ms
         self._expire(queue, now_ms)
         if self.dying:
@@ -139,18 +141,24 @@ class Mortality:
         self._schedule(queue)
 
     def _expire(self, queue: Queue, now_ms: int) -> None:
-        due_ms = queue.backlog.next_due_ms
-        if due_ms is not None and due_ms <= now_ms and not self._burying:
+        backlog, host = queue.backlog, queue.host
+        if self._burying:
+            return
+        self.expiring = False
+        due_ms = backlog.next_due_ms
+        if due_ms is not None and due_ms <= now_ms:
             lost = queue.settings.dead_letter_exchange is None
             bury, cause = (None, EXPIRED_ALONE) if lost else (partial(self._bury_expired, queue), DEAD_EXPIRED)
             self._burying = True
             try:
-                gone = queue.backlog.expire(now_ms, bury, self._doomed, cause)
+                gone, work = backlog.expire(now_ms, bury, self._doomed, cause, max(1, host.work_left))
             finally:
                 self._burying = False
             queue.facts.expired += gone
-            queue.host.work_left -= EXPIRE_WORK + gone // EXPIRED_A_WORK
+            host.work_left -= EXPIRE_WORK + work
             self.prune(queue)
+            due_ms = backlog.next_due_ms
+            self.expiring = host.work_left <= 0 and due_ms is not None and due_ms <= now_ms
 
     def _doomed(self, first: int, last: int) -> None:
         self._die(first, last, EXPIRED)

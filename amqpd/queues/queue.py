@@ -13,7 +13,7 @@ declaration and its arguments (`arguments.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -216,11 +216,14 @@ class Queue:
                 book.requeued(first & SEQ_MASK, last & SEQ_MASK)
             self.mortality.come_back(self, first, last)
 
-    def purge(self) -> int:
-        count = self.backlog.purge()
-        self.facts.purged += count
+    def purging(self) -> Iterator[tuple[int, int]]:
+        """All that is ready now leaves, in steps: how many, and what the step took."""
+        for count, work in self.backlog.purging():
+            self.facts.purged += count
+            yield count, work
+            if self.stopped:
+                return
         self.mortality.prune(self)
-        return count
 
     # Consumers
 
@@ -248,7 +251,7 @@ class Queue:
         if self.mortality.always or self.mortality.dying or self.backlog.due or self.backlog.instants:
             self.dispatch()
         self.getters.append((no_ack, answer))
-        if not self.letters:
+        if not self.letters and not self.mortality.expiring:
             self._serve_getters()
 
     def dispatch(self) -> None:
@@ -264,6 +267,9 @@ class Queue:
         mortal = bool(mortality.always or mortality.dying or backlog.due or backlog.instants)
         if mortal:
             mortality.before(self)
+            if mortality.expiring:
+                self.host.again(self)
+                return
         if self.getters:
             self._serve_getters()
         waiting = False

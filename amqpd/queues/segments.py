@@ -179,7 +179,6 @@ class Segments:
         self.memory_bytes -= nbytes
         self.released_bytes += nbytes
         segment.sealed = True
-        segment.due_ms = None
         self.miscounted_bytes += segment.taken_bytes
         if segment.stored:
             self.journal.retire(self.queue_id, segment.first, segment.last)
@@ -228,9 +227,7 @@ class Segments:
             self._pass_end = -1
         if index >= 0:
             absorbed = self._absorb(index, absorbed)
-            del segments[index + 1 : index + 1 + absorbed]
-        else:
-            del segments[1 : 1 + absorbed]
+        self._join(max(index, 0), absorbed)
         return effort + (begin - index) // VISITS_A_WORK
 
     def _leave_memory(self, segment: Segment) -> int:
@@ -281,17 +278,22 @@ class Segments:
         return 0
 
     def _absorb(self, index: int, absorbed: int) -> int:
-        """Make the segment and the one behind it one, if nothing of them was delivered. `absorbed`: so many segments
-        follow behind that one which are one with it already, and leave the list together; how many there are now."""
+        """The segment and the one behind it may become one, if nothing of them was delivered. `absorbed`: so many
+        segments that follow behind that one are to become one with it; how many those are now, this one included."""
         segments = self.segments
-        if index < len(segments) - 1 and segments[index].first >= self.cursor:
-            here, behind = segments[index], segments[index + 1]
-            if here.mergeable(behind):
-                here.absorb(behind)
-                return absorbed + 1
-        if absorbed:
-            del segments[index + 2 : index + 2 + absorbed]
+        followed = index < len(segments) - 1 and segments[index].first >= self.cursor
+        if followed and segments[index].mergeable(segments[index + 1]):
+            return absorbed + 1
+        self._join(index + 1, absorbed)
         return 0
+
+    def _join(self, index: int, absorbed: int) -> None:
+        """The segment takes in so many that follow it: from the front on, so that each is copied once."""
+        if absorbed:
+            segment, behind = self.segments[index], slice(index + 1, index + 1 + absorbed)
+            for each in self.segments[behind]:
+                segment.absorb(each)
+            del self.segments[behind]
 
     def next_read(self, distance: int) -> tuple[int, int] | None:
         """What to read now, the first and last sequence number of a segment that is on disk only: the one that is
@@ -318,43 +320,60 @@ class Segments:
         not hold what it should."""
         if self._on_disk_at(first) is not None and not (rows and rows[0].first_seq <= first <= rows[0].last_seq):
             raise JournalDamaged(f"the row with message {first} of queue {self.queue_id} is missing")
-        for row in rows:
-            segment = self._on_disk_at(row.first_seq)
-            if segment is None:
-                continue
-            segment, rest = self._cut_out(segment, row.first_seq, row.last_seq)
-            estimated, body_bytes = segment.estimated, segment.body_bytes
-            try:
-                segment.load(parse_row(row.data))
-            except ValueError as error:
-                raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
-            self.memory_bytes += segment.memory_bytes
+        # The last ones first: what is cut off of a segment is a row then, and not all that is behind it.
+        end = len(rows)
+        while end:
+            segment = self._on_disk_at(rows[end - 1].first_seq)
+            begin = end - 1
+            if segment is not None:
+                while begin and rows[begin - 1].first_seq >= segment.first:
+                    begin -= 1
+                self._load(segment, rows[begin:end])
+            end = begin
+
+    def _load(self, segment: Segment, rows: list[Row]) -> None:
+        """These rows, all in this segment that is on disk only, come into memory as segments of their own."""
+        place, parts = self.index_of(segment.first) + 1, list[Segment]()
+        behind: Segment | None = None
+        try:
+            for row in reversed(rows):
+                here = segment
+                if segment.last > row.last_seq:
+                    behind = segment.cut_from(row.last_seq + 1)
+                    parts.append(behind)
+                if segment.first < row.first_seq:
+                    # What stands before the row was evicted too and became one with it, maybe while a read was on
+                    # its way.
+                    here = segment.cut_from(row.first_seq)
+                    parts.append(here)
+                estimated, body_bytes = here.estimated, here.body_bytes
+                try:
+                    here.load(parse_row(row.data))
+                except ValueError as error:
+                    raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
+                self.memory_bytes += here.memory_bytes
+                if estimated:
+                    # What the row has more than was thought, the other part has less.
+                    self.recount(here, body_bytes, behind or (None if here is segment else segment))
+        finally:
+            parts.reverse()
+            self.segments[place:place] = parts
             self._pass_end = -1
-            if estimated:
-                self.recount(segment, body_bytes, rest)
 
     def cut_at(self, first: int, last: int) -> None:
         """first..last is one row of the journal: so it is a segment of its own now, if it is on disk only. What is
         settled of it afterwards is then told to the journal by rows, as it has to be."""
         segment = self._on_disk_at(first)
         if segment is not None:
-            self._cut_out(segment, first, last)
+            if segment.first < first:
+                segment = self._split(segment, first)
+            if segment.last > last:
+                self._split(segment, last + 1)
 
     def on_disk_only(self, seq: int) -> bool:
         """The message is not settled, and its body must be read."""
         segment = self._on_disk_at(seq)
         return segment is not None and bool(segment.live_in(seq, seq))
-
-    def _cut_out(self, segment: Segment, first: int, last: int) -> tuple[Segment, Segment | None]:
-        """The segment on disk, which holds the row first..last, without what stands before and behind the row; and
-        one of the other parts, if there is one."""
-        rest = None
-        if segment.first < first:
-            # What stands before the row was evicted too and became one with it, maybe while a read was on its way.
-            rest, segment = segment, self._split(segment, first)
-        if segment.last > last:
-            rest = self._split(segment, last + 1)
-        return segment, rest
 
     def _on_disk_at(self, seq: int) -> Segment | None:
         """The segment on disk only that holds `seq`, if there is one."""

@@ -4,7 +4,7 @@ What comes in: numbers, each once. What goes out: the smallest, the nearest, all
 Rules: 1. The numbers stand in blocks, each sorted and bounded, so that an insertion or a removal moves part of one
 block and one entry for a block: a sorted list moves everything behind the place, and clients choose how much that is.
 2. No block is empty.
-Not here: what the numbers stand for (`returned.py`, `turns.py`).
+Not here: what the numbers stand for (`stretches.py`, `expiry.py`, `turns.py`).
 """
 
 from __future__ import annotations

@@ -27,10 +27,11 @@ from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
 
-# What is sorted at once, and what of it is read at once. A million messages of 100 bytes are 60 batches, and to
-# write one takes some 40 ms.
+# What is sorted together, and what of it is read at once. A million messages of 100 bytes are 60 batches.
 BATCH_BYTES = 4 * 1024 * 1024
 ROW_BYTES = 128 * 1024
+# So many rows are made whenever a segment is taken over: a segment has two of them, so this keeps up.
+ROWS_A_SEGMENT = 3
 # How long before its time a row is read: many times what a read takes on a busy node.
 AHEAD_MS = 3000
 
@@ -84,6 +85,10 @@ class Timetable:
         """a heap"""
         self._gathered_bytes = 0
         self._batch = Batch()
+        self._writing: list[Entry] = []
+        """the heap that was gathered before, while its rows are made one by one"""
+        self._written = Batch()
+        """what it is a batch of"""
         self._unwritten: deque[_Copies] = deque()
         """in memory until the journal has them"""
         self._later: list[tuple[int, int, _Copies]] = []
@@ -106,7 +111,6 @@ class Timetable:
         assert segment.deadlines is not None
         self._release()
         deadlines = segment.deadlines.by_message()
-        overdue, segment.deadlines.overdue = segment.deadlines.overdue, []
         for first, last, deadline_ms in deadlines:
             for low, high in segment.live_in(first, last):
                 at = low
@@ -117,14 +121,12 @@ class Timetable:
                     at += stop - start
         segment.batch = self._batch
         self._batch.sources += 1
-        segment.deadlines = None
-        if overdue:
-            segment.deadlines = Deadlines()
-            segment.deadlines.overdue = overdue
-        else:
-            segment.due_ms = None
-        if self._gathered_bytes >= BATCH_BYTES:
-            self._write()
+        segment.deadlines = segment.deadlines.overdue_alone()
+        if self._gathered_bytes >= BATCH_BYTES and not self._writing:
+            self._writing, self._written = self._gathered, self._batch
+            self._gathered, self._gathered_bytes, self._batch = [], 0, Batch()
+        for _ in range(ROWS_A_SEGMENT):
+            self._write_row()
         self._changed()
 
     def forget(self, batch: Batch) -> None:
@@ -134,13 +136,15 @@ class Timetable:
             return
         if batch is self._batch:
             self._gathered, self._gathered_bytes = [], 0
+        elif batch is self._written:
+            self._writing = []
         for copies in batch.rows:
             self._over(copies)
         batch.rows = []
 
     def next_ms(self) -> int | None:
         """When there is something to do: messages are due, or a row has to be read."""
-        times = [heap[0][0] for heap in (self._gathered, self._live(self._soon)) if heap]
+        times = [heap[0][0] for heap in (self._gathered, self._writing, self._live(self._soon)) if heap]
         if self._coming is None and self._live(self._later):
             times.append(self._later[0][0] - AHEAD_MS)
         return min(times, default=None)
@@ -148,7 +152,8 @@ class Timetable:
     @property
     def earliest_ms(self) -> int | None:
         """The first deadline of all."""
-        times = [heap[0][0] for heap in (self._gathered, self._live(self._soon), self._live(self._later)) if heap]
+        heaps = (self._gathered, self._writing, self._live(self._soon), self._live(self._later))
+        times = [heap[0][0] for heap in heaps if heap]
         if self._coming is not None:
             times.append(self._coming.first_ms)
         return min(times, default=None)
@@ -177,6 +182,9 @@ class Timetable:
                 self._over(copies)
             yield first, first + count - 1, run, low
             soon = self._live(self._soon)
+        while self._writing and self._writing[0][0] <= now_ms:
+            _, first, run, low, count = heappop(self._writing)
+            yield first, first + count - 1, run, low
         while self._gathered and self._gathered[0][0] <= now_ms:
             _, first, run, low, count = heappop(self._gathered)
             self._gathered_bytes -= run.stride * count
@@ -207,29 +215,26 @@ class Timetable:
         copies.entries = list(_entries(runs, deadlines.by_deadline()))
         heappush(self._soon, (copies.entries[0][0], copies.segment.first, copies))
 
-    def _write(self) -> None:
-        """What was gathered becomes a batch."""
+    def _write_row(self) -> None:
+        """The next row of the batch that is written: 2,000 small messages, some milliseconds."""
+        if not self._writing:
+            return
         if not self._next:
             # New each time: a number that was dropped must not come again in the transaction that drops it.
             said = b"copies of %d at %d" % (self._of, self._journal.index)
             self.queue_id = int.from_bytes(sha256(said).digest()[:8], "big") >> 1
-        batch, segment = self._batch, None
-        for deadline_ms, first, run, low, count in sorted(self._gathered):
-            if segment is None or segment.nbytes >= ROW_BYTES:
-                segment = Segment(self._next, False)
-                segment.deadlines = Deadlines()
-                copies = _Copies(segment, deadline_ms)
-                batch.rows.append(copies)
-            part = run if count == run.count else run.part(low, low + count)
-            segment.add(part, 0)
-            assert segment.deadlines is not None
-            segment.deadlines.add(deadline_ms, first, first + count - 1)
-            self._next = segment.last + 1
-        for copies in batch.rows:
-            self._journal.append(self.queue_id, copies.segment)
-            self._unwritten.append(copies)
-            heappush(self._later, (copies.first_ms, copies.segment.first, copies))
-        self._gathered, self._gathered_bytes, self._batch = [], 0, Batch()
+        segment, deadlines = Segment(self._next, False), Deadlines()
+        copies = _Copies(segment, self._writing[0][0])
+        while self._writing and segment.nbytes < ROW_BYTES:
+            deadline_ms, first, run, low, count = heappop(self._writing)
+            segment.add(run if count == run.count else run.part(low, low + count), 0)
+            deadlines.add(deadline_ms, first, first + count - 1)
+        segment.deadlines = deadlines
+        self._next = segment.last + 1
+        self._written.rows.append(copies)
+        self._journal.append(self.queue_id, segment)
+        self._unwritten.append(copies)
+        heappush(self._later, (copies.first_ms, segment.first, copies))
 
     def _release(self) -> None:
         """What the journal has by now needs no memory until its time comes near."""

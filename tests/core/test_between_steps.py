@@ -252,7 +252,8 @@ def queues_deleted(scene: Scene) -> None:
 
 def queues_purged(scene: Scene) -> None:
     for queue in list(scene.harness.node.queues.values()):
-        queue.purge()
+        for _ in queue.purging():
+            pass
 
 
 def queues_broken(scene: Scene) -> None:

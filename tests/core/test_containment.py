@@ -78,9 +78,9 @@ class BreakingQueue(Queue):
         self._break("requeue")
         super().requeue(first, last)
 
-    def purge(self) -> int:
+    def purging(self) -> Iterator[tuple[int, int]]:
         self._break("purge")
-        return super().purge()
+        yield from super().purging()
 
     def consume(self, consumer: Subscriber) -> None:
         self._break("consume")

@@ -303,7 +303,7 @@ def test_many_that_fall_due_at_once_come_in_portions(client: Client) -> None:
     while harness.node.tick() is not None and queue.backlog.ready < QUEUES_WORK_MAX:
         ready.append(queue.backlog.ready)
     portions = [after - before for before, after in pairwise([0, *ready])]
-    assert len(set(portions)) == 1
-    assert RELEASE_WORK * portions[0] <= QUEUES_WORK_MAX
+    assert max(portions) - min(portions) <= 1
+    assert RELEASE_WORK * max(portions) <= QUEUES_WORK_MAX
     ids = [message.properties.message_id for message in consumed(client)]
     assert ids == [str(number) for number in range(QUEUES_WORK_MAX)]

@@ -7,7 +7,7 @@ import random
 import pytest
 from pamqp import commands
 
-from amqpd.audit.kinds import DEAD_EXPIRED
+from amqpd.audit.kinds import DEAD_EXPIRED, EXPIRED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.kernel import Run
@@ -60,7 +60,9 @@ class World:
         self.journal.committed(transaction.index)
 
     def expire(self) -> None:
-        self.backlog.expire(self.now_ms, self.bury, lambda first, last: self.dying.append((first, last)))
+        self.backlog.expire(
+            self.now_ms, self.bury, lambda first, last: self.dying.append((first, last)), EXPIRED, 1 << 30
+        )
         while self.dying:
             first, last = self.dying.pop(0)
             _, stopped = self.backlog.bury(first, last, self.bury, DEAD_EXPIRED)
@@ -150,7 +152,8 @@ def test_what_is_delivered_meanwhile_expires_when_it_comes_back(world: World) ->
 
 def test_a_purge_and_a_deletion_leave_nothing_behind(world: World) -> None:
     world.fill(False)
-    world.backlog.purge()
+    for _ in world.backlog.purging():
+        pass
     world.until(2000)
     assert not world.rows
     world.fill(False)

@@ -122,11 +122,12 @@ class WatchedQueue(Queue):
         left = sum(last - first + 1 for lane in self.backlog.lanes() for first, last in lane.instants)
         self.model.dispatch_ends(name, self.facts.dropped, left)
 
-    def purge(self) -> int:
-        expected = self.model.queues[self.record.name].purge()
-        count = super().purge()
+    def purging(self) -> Iterator[tuple[int, int]]:
+        expected, count = self.model.queues[self.record.name].purge(), 0
+        for gone, work in super().purging():
+            count += gone
+            yield gone, work
         assert count == expected, f"{count} purged, {expected} were ready"
-        return count
 
     def get(self, no_ack: bool, answer: Callable[[Piece | None], bool]) -> None:
         client = self.harness.getter

@@ -1,11 +1,11 @@
-"""The messages of a queue that were delivered and came back, and are ready again.
+"""Stretches of messages of a queue: those that were delivered and came back, or those over and not buried yet.
 
 What comes in: stretches of sequence numbers. What goes out: the next one to serve; which of some messages are among
 them.
 Rules: 1. A stretch lies inside one segment. 2. They are served in the order of their numbers, or, with `fifo`, in the
 order in which they came back. 3. No step costs what grows with the number of stretches: clients choose in which order
 messages come back.
-Not here: messages that were never delivered (`backlog.py`).
+Not here: what becomes of them (`backlog.py`, `expiry.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Stretch = tuple[int, int]
 """first and last sequence number"""
 
 
-class Returned:
+class Stretches:
     def __init__(self, fifo: bool = False) -> None:
         self._firsts = SortedKeys()
         self._lasts: dict[int, int] = {}
