@@ -2,7 +2,7 @@
 
 What comes in: how many connections have ended. What goes out: collections.
 Rules: 1. A collection walks through the objects that it looks at, some 85 ns each, and nothing else happens
-meanwhile. So young ones are looked at a hundred thousand at a time, and those that have outlived that only when it is
+meanwhile. So young ones are looked at fifty thousand at a time, and those that have outlived that only when it is
 asked for. 2. Messages, deliveries, queues and channels are in no cycles; connections are, and are counted: when
 enough have ended, a full collection is asked for. 3. While so much lives that everybody would notice, it waits until
 more have ended; what waits to be collected is bounded by that count.
@@ -21,9 +21,9 @@ import trio
 
 from amqpd.node import Node
 
-# Net new objects before the youngest are looked at, and so many of these before the older ones are: 110,000 at most.
+# Net new objects before the youngest are looked at, and so many of these before the older ones are: 50,000 at most.
 # The last number keeps Python from full collections of its own.
-THRESHOLDS = (10_000, 10, 1_000_000_000)
+THRESHOLDS = (10_000, 4, 1_000_000_000)
 # What is left of a connection is some 4 kB.
 ENDED_MAX = 1_000
 # Old objects that a full collection may walk through as often as that: some 25 ms.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 # A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
 # again: some 25,000 with names of usual lengths, for a whole connection.
-ROUTES_BYTES_MAX: Final = 8 * 1024 * 1024
+ROUTES_BYTES_MAX = 8 * 1024 * 1024
 
 
 # Routing keys of CC and BCC with which a message is routed in one step.

@@ -17,10 +17,11 @@ from amqpd.unacked import Delivered
 if TYPE_CHECKING:
     from amqpd.channels import Channel
 
-# What an entry is charged, in the unit of `limiting/turns.py`; of a quorum queue, what comes back is counted.
-ENTRY_WORK, COUNTED_A_WORK = 3, 4
-# Messages of one entry that come back at once.
-BACK_AT_ONCE_MAX = 4_096
+# What an entry is charged, in the unit of `limiting/turns.py`, and what is rejected: each message of it may be
+# counted, or leave a segment of its own.
+ENTRY_WORK, REJECTED_A_WORK = 3, 4
+# Messages in one step, the worst of which stand alone in their segments.
+AT_ONCE_MAX = 4_096
 
 
 def conclude(channel: Channel, entries: list[Delivered], requeue: bool | None) -> None:
@@ -32,13 +33,13 @@ def conclude(channel: Channel, entries: list[Delivered], requeue: bool | None) -
         settle(channel, entries, requeue)
 
 
-def portions(entries: list[Delivered], requeue: bool | None) -> Iterator[list[Delivered]]:
+def portions(entries: list[Delivered]) -> Iterator[list[Delivered]]:
     """In pieces that are short enough for a step each."""
-    if not requeue:
+    if sum([entry.size for entry in entries]) <= AT_ONCE_MAX:
         yield entries
         return
     portion: list[Delivered] = []
-    left = BACK_AT_ONCE_MAX
+    left = AT_ONCE_MAX
     for entry in entries:
         at = 0
         while at < entry.size:
@@ -48,7 +49,7 @@ def portions(entries: list[Delivered], requeue: bool | None) -> Iterator[list[De
             left -= count
             if not left:
                 yield portion
-                portion, left = [], BACK_AT_ONCE_MAX
+                portion, left = [], AT_ONCE_MAX
     if portion:
         yield portion
 
@@ -56,13 +57,13 @@ def portions(entries: list[Delivered], requeue: bool | None) -> Iterator[list[De
 def settle(channel: Channel, entries: list[Delivered], requeue: bool | None) -> None:
     """The messages are acknowledged (None), or rejected: to be requeued or not."""
     node = channel.node
-    node.turns.charge(channel.connection, ENTRY_WORK * len(entries))
-    if requeue:
-        node.turns.charge(channel.connection, sum([entry.size for entry in entries]) // COUNTED_A_WORK)
+    work = ENTRY_WORK * len(entries)
+    if requeue is not None:
+        work += sum([entry.size for entry in entries]) // REJECTED_A_WORK
     for entry in entries:
         try:
             if requeue is None:
-                entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
+                work += entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
             else:
                 if requeue:
                     entry.queue.requeue(entry.seq, entry.seq + entry.size - 1)
@@ -72,6 +73,7 @@ def settle(channel: Channel, entries: list[Delivered], requeue: bool | None) -> 
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(entry.queue, error)
         _give_credit(channel, entry)
+    node.turns.charge(channel.connection, work)
 
 
 def _give_credit(channel: Channel, entry: Delivered) -> None:

@@ -43,7 +43,7 @@ def releasing(channel: Channel) -> Iterator[None]:
     channel.end_unfinished()
     while channel.unacked.count:
         entries, _ = channel.unacked.settle_through(0, ENTRIES_MAX)
-        for portion in portions(entries, True):
+        for portion in portions(entries):
             settle(channel, portion, True)
             yield
     turns.charge(connection, CHANNEL_WORK)
@@ -57,7 +57,7 @@ def _giving_up(channel: Channel) -> Iterator[None]:
     settled, transaction.settled = transaction.settled, []
     for entries, _ in settled:
         for at in range(0, len(entries), ENTRIES_MAX):
-            for portion in portions(entries[at : at + ENTRIES_MAX], True):
+            for portion in portions(entries[at : at + ENTRIES_MAX]):
                 settle(channel, portion, True)
                 yield
     transaction.end()
@@ -121,7 +121,7 @@ def _settling(channel: Channel, first: int, last: int, multiple: bool, requeue: 
         entries, unknown = unacked.settle_through(through, ENTRIES_MAX)
         if unknown is not None:
             raise AMQPPreconditionFailed(f"unknown delivery tag {unknown}")
-        for portion in portions(entries, requeue):
+        for portion in portions(entries):
             conclude(channel, portion, requeue)
             yield
         if entries[-1].tag + entries[-1].size > through:
@@ -134,7 +134,7 @@ def recovering(channel: Channel, done: Callable[[], None]) -> Iterator[None]:
     more = channel.unacked.count > 0
     while more and not channel.released:
         entries, _ = channel.unacked.settle_through(through, ENTRIES_MAX)
-        for portion in portions(entries, True):
+        for portion in portions(entries):
             settle(channel, portion, True)
             yield
         more = entries[-1].tag + entries[-1].size <= through

@@ -20,6 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from amqpd.kernel import Run
 
+# Of one read. Each becomes a segment, on the loop, in some microseconds; most rows hold thousands of messages, and
+# these are one or two.
+READ_ROWS_MAX = 1_000
+
 
 @dataclass(slots=True)
 class Row:
@@ -134,7 +138,7 @@ class Disk(Protocol):
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """Rows of the queue that overlap first_seq..last_seq, ascending, until bytes_max is reached (at least one
-        row if there is any). Raises JournalDamaged when a checksum does not fit."""
+        row if there is any), or READ_ROWS_MAX. Raises JournalDamaged when a checksum does not fit."""
         ...
 
     def vacuum_step(self) -> bool:

@@ -21,7 +21,7 @@ from amqpd.journal.database import JOURNAL, meaning, open_journal
 from amqpd.journal.discards import Discard, Discards, Piece
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.intake import checksum, checksum_of_deadlines, chunks, listed, split
-from amqpd.journal.records import JournalDamaged, Recovered, Row, Transaction
+from amqpd.journal.records import READ_ROWS_MAX, JournalDamaged, Recovered, Row, Transaction
 from amqpd.journal.recovery import Found, find
 from amqpd.journal.reserve import RESERVE_BYTES, Reserve
 from amqpd.journal.schema import PAGE_BYTES, SEQ_MAX
@@ -320,7 +320,7 @@ class SqliteDisk:
         for head in cursor:
             first, _, nbytes, *_ = head
             total += nbytes
-            if first > last_seq or (heads and total > bytes_max):
+            if first > last_seq or (heads and total > bytes_max) or len(heads) == READ_ROWS_MAX:
                 break
             heads.append(head)
         cursor.close()

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 # A client may have to wait for one tick that has just begun and for its own, each of which has this budget twice, for
 # connections and for queues: 20 ms of the 50 ms that nobody is to wait.
-TURN_WORK_MAX: Final = 5_000
+TURN_WORK_MAX = 5_000
 # The connections that are ready in one tick share it, so that a tick with twenty is no longer than with one. A turn
 # shorter than this would be spent on putting aside the rest of what came.
-TURN_WORK_MIN: Final = 250
+TURN_WORK_MIN = 250
 
 # What is charged, in the unit above.
 FRAME_WORK: Final = 3

@@ -74,7 +74,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     for entries, requeue in transaction.settled:
         for at in range(0, len(entries), SETTLED_AT_ONCE):
             some = entries[at : at + SETTLED_AT_ONCE]
-            for portion in portions(some, requeue):
+            for portion in portions(some):
                 settle(channel, portion, requeue)
                 node.turns.charge(channel.connection, COMMIT_WORK * len(portion))
                 yield

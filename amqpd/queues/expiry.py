@@ -185,6 +185,9 @@ class Expiring(Segments):
         if next_ms is not None:
             self.schedule_at(self.timetable, next_ms)
 
+    def write_part(self) -> int:
+        return self.timetable.write_row()
+
     def leaves(self, segment: Segment) -> int:
         if self.buries and segment.scattered:
             self._unschedule(segment)

@@ -119,6 +119,11 @@ class Levels:
         return count, work
 
     @property
+    def finished(self) -> int:
+        """See `Segments`."""
+        return sum([level.finished for level in self.lanes()])
+
+    @property
     def due(self) -> bool:
         """Some message may have a deadline."""
         return any(level.due for level in self.lanes())

@@ -25,9 +25,9 @@ from amqpd.queues.segment import RUN_BYTES, Segment
 SEGMENT_BYTES_MAX = 256 * 1024
 # So many segments are looked at in one call, and so many in a microsecond.
 VISITS_MAX, VISITS_A_WORK = 2_000, 2
-# After so many messages that were touched one by one, some milliseconds, the rest leaves with the next tick, unless
-# there is this many times as much as there should be.
-EFFORT_MAX, EFFORT_SHARE = 1000, 3
+# After so many messages that were touched one by one, some milliseconds, the rest leaves with the next tick; a little
+# later when there is this many times as much as there should be.
+EFFORT_MAX, URGENT_EFFORT_MAX, EFFORT_SHARE = 1000, 3000, 3
 
 _last = attrgetter("last")
 
@@ -45,6 +45,8 @@ class Segments:
         self.memory_bytes = 0
         self.released_bytes = 0
         """what left memory since the start because it was settled"""
+        self.finished = 0
+        """segments that were settled as a whole since the start"""
         self.journalled = False
         """some of the messages are, or were, on disk to stay"""
         self.paged = False
@@ -176,6 +178,7 @@ class Segments:
 
     def _finish(self, segment: Segment) -> None:
         nbytes = segment.memory_bytes
+        self.finished += 1
         self.memory_bytes -= nbytes
         self.released_bytes += nbytes
         segment.sealed = True
@@ -211,9 +214,10 @@ class Segments:
             return 0
         segments = self.segments
         index = begin = self.index_of(self._passed) - 1
-        effort = absorbed = 0
+        effort, absorbed = self._write_behind(), 0
         while index >= 0 and self.memory_bytes > bytes_max and segments[index].last >= self._pass_floor:
-            if begin - index >= VISITS_MAX or (effort > EFFORT_MAX and self.memory_bytes < bytes_max * EFFORT_SHARE):
+            urgent = self.memory_bytes >= bytes_max * EFFORT_SHARE
+            if begin - index >= VISITS_MAX or effort > (URGENT_EFFORT_MAX if urgent else EFFORT_MAX):
                 break
             segment = segments[index]
             self._passed = segment.first
@@ -228,6 +232,8 @@ class Segments:
         if index >= 0:
             absorbed = self._absorb(index, absorbed)
         self._join(max(index, 0), absorbed)
+        if effort < EFFORT_MAX:
+            effort += self._write_behind()
         return effort + (begin - index) // VISITS_A_WORK
 
     def _leave_memory(self, segment: Segment) -> int:
@@ -272,6 +278,17 @@ class Segments:
         self._passed, self._pass_floor = self.next_seq, floor
         self._pass_end, self._pass_at = self.next_seq, self.at
         return True
+
+    def _write_behind(self) -> int:
+        """What those that left have still to be written of them, as far as a step has room for; as `leaves` says."""
+        effort = 0
+        while effort < EFFORT_MAX and (written := self.write_part()):
+            effort += written
+        return effort
+
+    def write_part(self) -> int:
+        """The next part of that; what it cost, 0 when there is none."""
+        return 0
 
     def leaves(self, segment: Segment) -> int:
         """Its bodies are about to leave memory. How much that cost, in messages that had to be touched one by one."""

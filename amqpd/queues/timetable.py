@@ -30,8 +30,6 @@ from amqpd.queues.segment import Segment
 # What is sorted together, and what of it is read at once. A million messages of 100 bytes are 60 batches.
 BATCH_BYTES = 4 * 1024 * 1024
 ROW_BYTES = 128 * 1024
-# So many rows are made whenever a segment is taken over: a segment has two of them, so this keeps up.
-ROWS_A_SEGMENT = 3
 # How long before its time a row is read: many times what a read takes on a busy node.
 AHEAD_MS = 3000
 
@@ -125,9 +123,32 @@ class Timetable:
         if self._gathered_bytes >= BATCH_BYTES and not self._writing:
             self._writing, self._written = self._gathered, self._batch
             self._gathered, self._gathered_bytes, self._batch = [], 0, Batch()
-        for _ in range(ROWS_A_SEGMENT):
-            self._write_row()
         self._changed()
+
+    def write_row(self) -> int:
+        """The next row of the batch that is written, if one is: with 2,000 small messages it takes some milliseconds.
+        How many pieces it has."""
+        if not self._writing:
+            return 0
+        if not self._next:
+            # New each time: a number that was dropped must not come again in the transaction that drops it.
+            said = b"copies of %d at %d" % (self._of, self._journal.index)
+            self.queue_id = int.from_bytes(sha256(said).digest()[:8], "big") >> 1
+        segment, deadlines = Segment(self._next, False), Deadlines()
+        copies = _Copies(segment, self._writing[0][0])
+        pieces = 0
+        while self._writing and segment.nbytes < ROW_BYTES:
+            pieces += 1
+            deadline_ms, first, run, low, count = heappop(self._writing)
+            segment.add(run if count == run.count else run.part(low, low + count), 0)
+            deadlines.add(deadline_ms, first, first + count - 1)
+        segment.deadlines = deadlines
+        self._next = segment.last + 1
+        self._written.rows.append(copies)
+        self._journal.append(self.queue_id, segment)
+        self._unwritten.append(copies)
+        heappush(self._later, (copies.first_ms, segment.first, copies))
+        return pieces
 
     def forget(self, batch: Batch) -> None:
         """One of the segments has no messages any more."""
@@ -214,27 +235,6 @@ class Timetable:
     def _ready(self, copies: _Copies, runs: list[Run], deadlines: Deadlines) -> None:
         copies.entries = list(_entries(runs, deadlines.by_deadline()))
         heappush(self._soon, (copies.entries[0][0], copies.segment.first, copies))
-
-    def _write_row(self) -> None:
-        """The next row of the batch that is written: 2,000 small messages, some milliseconds."""
-        if not self._writing:
-            return
-        if not self._next:
-            # New each time: a number that was dropped must not come again in the transaction that drops it.
-            said = b"copies of %d at %d" % (self._of, self._journal.index)
-            self.queue_id = int.from_bytes(sha256(said).digest()[:8], "big") >> 1
-        segment, deadlines = Segment(self._next, False), Deadlines()
-        copies = _Copies(segment, self._writing[0][0])
-        while self._writing and segment.nbytes < ROW_BYTES:
-            deadline_ms, first, run, low, count = heappop(self._writing)
-            segment.add(run if count == run.count else run.part(low, low + count), 0)
-            deadlines.add(deadline_ms, first, first + count - 1)
-        segment.deadlines = deadlines
-        self._next = segment.last + 1
-        self._written.rows.append(copies)
-        self._journal.append(self.queue_id, segment)
-        self._unwritten.append(copies)
-        heappush(self._later, (copies.first_ms, segment.first, copies))
 
     def _release(self) -> None:
         """What the journal has by now needs no memory until its time comes near."""

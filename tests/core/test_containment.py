@@ -66,9 +66,9 @@ class BreakingQueue(Queue):
         self._break("capacity")
         return super().capacity(run)
 
-    def settle(self, first: int, last: int) -> None:
+    def settle(self, first: int, last: int) -> int:
         self._break("settle")
-        super().settle(first, last)
+        return super().settle(first, last)
 
     def reject(self, first: int, last: int) -> None:
         self._break("reject")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import (
+    READ_ROWS_MAX,
     JournalDamaged,
     Range,
     Recovered,
@@ -122,6 +123,8 @@ class MemoryDisk:
         for _, row in rows:
             if row.last_seq < first_seq or row.first_seq > last_seq:
                 continue
+            if len(found) == READ_ROWS_MAX:
+                break
             if found and sum(len(each.data) for each in found) + len(row.data) > bytes_max:
                 break
             if (queue_id, row.first_seq) in self.platter.damaged:

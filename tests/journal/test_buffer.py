@@ -85,12 +85,19 @@ def paged(buffer: JournalBuffer, count: int) -> list[Segment]:
     return segments
 
 
+def bodies_alone(monkeypatch: pytest.MonkeyPatch, paged_bytes_max: int) -> None:
+    """Bound what goes with one transaction by the bytes of bodies, which here are few."""
+    monkeypatch.setattr(buffer_module, "PAGED_BYTES_MAX", paged_bytes_max)
+    for name in ("ROW_BYTES", "RANGE_BYTES"):
+        monkeypatch.setattr(buffer_module, name, 0)
+
+
 def rows_of(buffer: JournalBuffer) -> list[tuple[int, int, bool]]:
     return [(row.queue_id, row.first_seq, row.persistent) for row in buffer.take().rows]
 
 
 def test_what_only_leaves_memory_goes_a_part_at_a_time_and_what_is_waited_for_at_once(buffer, monkeypatch):
-    monkeypatch.setattr(buffer_module, "PAGED_BYTES_MAX", 20)
+    bodies_alone(monkeypatch, 20)
     segments = paged(buffer, 5)
     waited_for = filled(0, 3)
     buffer.append(2, waited_for)
@@ -106,8 +113,23 @@ def test_what_only_leaves_memory_goes_a_part_at_a_time_and_what_is_waited_for_at
     assert (buffer.pending, buffer.gathered_bytes) == (False, 0)
 
 
+def test_very_many_small_rows_go_with_several_transactions(buffer):
+    """Of messages that stand alone, transient and persistent in turn, the bytes are few and the rows are many."""
+    many = 3 * buffer_module.PAGED_BYTES_MAX // buffer_module.ROW_BYTES
+    paged(buffer, many)
+    for number in range(many):
+        buffer.append(2, filled(3 * number, 3))
+    assert buffer.gathered_bytes > many * buffer_module.ROW_BYTES
+    rows = rows_of(buffer)
+    assert sum(queue_id == 2 for queue_id, _, _ in rows) == many
+    assert sum(queue_id == 1 for queue_id, _, _ in rows) <= many // 3
+    taken = [len(rows_of(buffer)) for _ in range(3)]
+    assert max(taken) <= many // 3
+    assert not buffer.pending
+
+
 def test_what_is_settled_or_dropped_while_it_waits_for_its_transaction_is_never_written(buffer, monkeypatch):
-    monkeypatch.setattr(buffer_module, "PAGED_BYTES_MAX", 10)
+    bodies_alone(monkeypatch, 10)
     segments = paged(buffer, 4)
     assert rows_of(buffer) == [(1, 0, False)]
     segments[1].discard(3, 5)
@@ -121,7 +143,7 @@ def test_what_is_settled_or_dropped_while_it_waits_for_its_transaction_is_never_
 
 
 def test_what_waits_of_a_dropped_queue_is_never_written_later(buffer, monkeypatch):
-    monkeypatch.setattr(buffer_module, "PAGED_BYTES_MAX", 10)
+    bodies_alone(monkeypatch, 10)
     paged(buffer, 3)
     buffer.append(2, filled(0, 3, persistent=False))
     assert rows_of(buffer) == [(1, 0, False)]

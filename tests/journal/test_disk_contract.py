@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.records import READ_ROWS_MAX, Range, Recovered, RecoveredQueue, RecoveredRow
 from tests.journal.disks import Drive, row, transaction
 
 
@@ -158,6 +158,13 @@ def test_read_gives_the_rows_that_overlap(disk):
 def test_read_stops_before_bytes_max_but_gives_one_row(disk, bytes_max, rows):
     disk.commit(transaction(1, *(row(1, 10 * n, 10 * n + 9) for n in range(5))))
     assert disk.read(1, 0, 100, bytes_max) == [row(1, 10 * n, 10 * n + 9) for n in range(rows)]
+
+
+def test_read_gives_a_bounded_number_of_rows(disk):
+    """Messages that stand alone are rows of a few bytes."""
+    disk.commit(transaction(1, *(row(1, n, n) for n in range(READ_ROWS_MAX + 5))))
+    found = disk.read(1, 0, 1 << 30, 1 << 30)
+    assert [each.first_seq for each in found] == list(range(READ_ROWS_MAX))
 
 
 def test_rows_with_gaps_between_them(drive, disk):

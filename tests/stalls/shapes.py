@@ -3,7 +3,8 @@
 What comes in: a rig. What goes out: SHAPES by name.
 Rules: 1. A shape is a function that makes attackers and lets them act; its preparations count too, they are input as
 well. 2. Each stands for a cause, not for a case: the sizes are those at which the fault took seconds.
-Not here: what is measured (`rig.py`), random shapes (`drawn.py`).
+Not here: what is measured (`rig.py`), random shapes (`drawn.py`), long backlogs (`backlog_shapes.py`), consumers
+(`consumer_shapes.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import count, pairwise
 
 from pamqp import commands
 
+from tests.stalls.backlog_shapes import BACKLOG_SHAPES
 from tests.stalls.consumer_shapes import CONSUMER_SHAPES
 from tests.stalls.rig import Attacker, Rig
 from tests.stalls.wire import method, methods, publish
@@ -215,24 +217,28 @@ def messages_that_expire_together(rig: Rig) -> None:
     attacker.read_for(6.5)
 
 
-SHAPES: dict[str, Shape] = CONSUMER_SHAPES | {
-    shape.__name__: shape
-    for shape in (
-        cc_keys_through_dead_letter_queues,
-        headers_bindings_that_are_all_looked_at,
-        a_large_header_beside_many_bindings,
-        a_transaction_of_many_copies,
-        commits_that_overlap,
-        delayed_messages_due_together,
-        topic_patterns_with_many_wildcards,
-        chained_exchanges,
-        headers_of_many_small_publishes,
-        a_history_that_goes_through_many_exchanges,
-        slots_of_a_hash_exchange,
-        one_message_to_very_many_queues,
-        queues_of_a_connection_that_ends,
-        a_policy_for_all_queues,
-        a_backlog_that_goes_at_once,
-        messages_that_expire_together,
-    )
-}
+SHAPES: dict[str, Shape] = (
+    CONSUMER_SHAPES
+    | BACKLOG_SHAPES
+    | {
+        shape.__name__: shape
+        for shape in (
+            cc_keys_through_dead_letter_queues,
+            headers_bindings_that_are_all_looked_at,
+            a_large_header_beside_many_bindings,
+            a_transaction_of_many_copies,
+            commits_that_overlap,
+            delayed_messages_due_together,
+            topic_patterns_with_many_wildcards,
+            chained_exchanges,
+            headers_of_many_small_publishes,
+            a_history_that_goes_through_many_exchanges,
+            slots_of_a_hash_exchange,
+            one_message_to_very_many_queues,
+            queues_of_a_connection_that_ends,
+            a_policy_for_all_queues,
+            a_backlog_that_goes_at_once,
+            messages_that_expire_together,
+        )
+    }
+)
