@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -63,7 +64,7 @@ from amqpd.topology.bootstrap import bootstrap
 from amqpd.topology.records import Change
 from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.state import Topology
-from amqpd.topology.store import MetadataStoreError, StoreBusy
+from amqpd.topology.store import MetadataStoreError, StoreBusy, StoreFull
 from amqpd.topology.sync import TopologySync
 from amqpd.transaction import MESSAGE_EXTRA_BYTES
 from amqpd.transients import Transients
@@ -86,9 +87,9 @@ async def serve(settings: Settings, stop: trio.Event) -> None:
             async with AsyncExitStack() as stack:
                 disk = await _opened(trio.to_thread.run_sync(SqliteDisk, directory.path))
                 stack.callback(disk.close)
-                store = await _opened(SqliteStore.open(directory.path / "metadata.db"))
+                store, full = await _opened(_open_store(directory.path / "metadata.db", disk))
                 stack.push_async_callback(store.aclose)
-                broker = Broker(settings, disk, store)
+                broker = Broker(settings, disk, store, full)
                 await _opened(broker.recover())
                 await broker.run(listeners, tls, stop)
     except* (DiskFailure, JournalDamaged, MetadataStoreError) as group:
@@ -96,6 +97,15 @@ async def serve(settings: Settings, stop: trio.Event) -> None:
         raise NodeFailure(str(next(leaves(group)))) from group
     finally:
         close_listeners(listeners)
+
+
+async def _open_store(path: Path, disk: SqliteDisk) -> tuple[SqliteStore, bool]:
+    """The store, and whether the disk is so full that the journal's reserve had to be given up for it."""
+    try:
+        return await SqliteStore.open(path), False
+    except StoreFull:
+        await trio.to_thread.run_sync(disk.release_reserve)
+        return await SqliteStore.open(path), True
 
 
 async def _opened(opening: Awaitable[Any]) -> Any:
@@ -107,8 +117,10 @@ async def _opened(opening: Awaitable[Any]) -> Any:
 
 
 class Broker:
-    def __init__(self, settings: Settings, disk: SqliteDisk, store: SqliteStore) -> None:
+    def __init__(self, settings: Settings, disk: SqliteDisk, store: SqliteStore, full: bool = False) -> None:
+        """`full`: the disk is, and the journal's reserve is given up."""
         self._settings = settings
+        self._full = full
         self._disk = disk
         self._store = store
         self._topology = Topology()
@@ -137,7 +149,7 @@ class Broker:
         )
         self.node.connection_left = self._connection_left
         self._sync = TopologySync(self._store, self._topology, self._applied)
-        self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full)
+        self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full, self._full)
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
         self.pump = Pump(

@@ -11,6 +11,7 @@ Not here: the formats inside (journal, metadata store), the control socket (`con
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -61,10 +62,9 @@ def open_data_directory(path: Path) -> DataDirectory:
         raise _unusable(path, error) from None
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock_fd, 0)
-        os.pwrite(lock_fd, b"%d\n" % os.getpid(), 0)
+        _note_holder(lock_fd)
     except BlockingIOError:
-        holder = os.pread(lock_fd, 20, 0).decode("ascii", "replace").strip()
+        holder = os.pread(lock_fd, 20, 0).decode("ascii", "replace").partition("\n")[0].strip()
         os.close(lock_fd)
         raise StartupError(
             f"data directory {path} is in use by another amqpd (process {holder or 'unknown'}): "
@@ -76,6 +76,18 @@ def open_data_directory(path: Path) -> DataDirectory:
     if stat.S_IMODE(path.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
         log.warning("others may write the data directory", data_dir=str(path), advice="chmod go-w")
     return DataDirectory(path, lock_fd)
+
+
+def _note_holder(lock_fd: int) -> None:
+    """Raises OSError, but not for want of space: the number is for people."""
+    note = b"%d\n" % os.getpid()
+    try:
+        # Emptied first, it would give its block away: on a full disk to somebody else.
+        os.pwrite(lock_fd, note, 0)
+        os.ftruncate(lock_fd, len(note))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _unusable(path: Path, error: OSError) -> StartupError:

@@ -38,7 +38,9 @@ class JournalWriter:
         disk: Disk,
         on_durable: Callable[[int], None],
         on_full: Callable[[bool], None],
+        full: bool = False,
     ) -> None:
+        """`full`: the disk is, and its reserve has been given up already."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
@@ -46,7 +48,7 @@ class JournalWriter:
         self._work = trio.Event()
         self.threads = trio.CapacityLimiter(1)
         self._busy = False
-        self._full = False
+        self._full = full
         self._idle = trio.Event()
 
     def want_commit(self) -> None:
@@ -57,6 +59,8 @@ class JournalWriter:
     async def run(self) -> None:
         """Commit what gathers, until cancelled; a commit that is under way is waited for."""
         buffer = self._buffer
+        if self._full:
+            self._tell_full("it was full at the start")
         while True:
             await self._wait_for_work()
             self._busy = True
@@ -105,8 +109,7 @@ class JournalWriter:
                 _forget_locals(error)
                 if not self._full:
                     self._full = True
-                    _log.error("disk full: publishers wait, consumers go on", reason=str(error), retry_s=FULL_RETRY_S)
-                    self._on_full(True)
+                    self._tell_full(str(error))
                     await self._in_thread(self._disk.release_reserve)
                 else:
                     await trio.sleep(FULL_RETRY_S)
@@ -114,6 +117,10 @@ class JournalWriter:
                 if self._full:
                     await self._end_shortage()
                 return
+
+    def _tell_full(self, reason: str) -> None:
+        _log.error("disk full: publishers wait, consumers go on", reason=reason, retry_s=FULL_RETRY_S)
+        self._on_full(True)
 
     async def _end_shortage(self) -> None:
         """Publishers go on when the reserve is held again."""

@@ -29,6 +29,10 @@ from amqpd.topology.store import MetadataStoreError, NewerFormat, StoreBusy, Sto
 # How long a transaction waits for other processes (the command line holds the lock for milliseconds; a disk
 # under load may take seconds). After it the caller is told, and tries again if it may.
 BUSY_TIMEOUT_S = 30.0
+# What SQLite says where there is no space. The second: for the index of the write-ahead log, 32 KiB, which the first
+# process makes when it opens the file. Later a commit may have come half of its way then.
+_FULL = ("SQLITE_FULL",)
+_FULL_AT_OPENING = (*_FULL, "SQLITE_IOERR_SHMSIZE")
 
 tables = sa.MetaData()
 
@@ -61,18 +65,18 @@ state = sa.Table(
 
 def open_database(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Connection:
     """Create or migrate the file when necessary, and connect. Blocking. Raises NewerFormat, StoreDamaged,
-    MetadataStoreError."""
+    StoreFull, MetadataStoreError."""
     if not path.parent.is_dir():
         raise MetadataStoreError(f"cannot open {path}: there is no directory {path.parent}")
     steps = ScriptDirectory.from_config(_migrations())
-    with explained(path):
+    with explained(path, _FULL_AT_OPENING):
         if path.exists():
             _check_format(path, steps, busy_timeout_s)
         else:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         connection = _connect(f"file:{_quoted(path)}?mode=rw", busy_timeout_s)
     try:
-        with explained(path):
+        with explained(path, _FULL_AT_OPENING):
             _set_up(connection, path, steps)
     except BaseException:
         connection.close()
@@ -103,8 +107,9 @@ def transaction(driver: sqlite3.Connection, begin: str) -> Iterator[None]:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Turn the errors of the database and of the file system into one sentence each."""
+def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
+    """Turn the errors of the database and of the file system into one sentence each. `full`: those of SQLite that
+    mean StoreFull."""
     try:
         yield
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
@@ -114,7 +119,7 @@ def explained(path: Path) -> Iterator[None]:
             raise StoreDamaged(f"{path} is damaged or is not amqpd's metadata ({reason})") from error
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise StoreBusy(f"{path} is locked by another process ({reason})") from error
-        if code.startswith("SQLITE_FULL"):
+        if code.startswith(full):
             raise StoreFull(f"there is no room on the disk for {path}") from error
         raise MetadataStoreError(f"{path} cannot be read or written ({reason})") from error
     except OSError as error:

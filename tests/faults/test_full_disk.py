@@ -19,7 +19,7 @@ import pytest
 from pamqp import commands
 
 from ..audit.reading import only, rows_below, told
-from ..clients.broker_process import BrokerProcess
+from ..clients.broker_process import BrokerFailed, BrokerProcess
 from ..clients.brokers import broker_class
 from ..clients.wire import METHOD, Wire, decode_method, publish_bytes
 from .conftest import settings
@@ -250,6 +250,38 @@ def test_a_broker_that_is_killed_starts_without_a_free_byte(make_broker: MakeBro
     ]
     assert [json.loads(row["detail"])["orderly"] for row in only(rows, "started")] == [True, False, True]
     assert sorted(path.name for path in (data / "audit" / "spool").iterdir()) == []
+
+
+def test_a_broker_that_was_stopped_starts_without_a_free_byte(make_broker: MakeBroker, small_disk: Path) -> None:
+    """The metadata's index, which an orderly stop removes, finds space in what the journal holds back. Publishers
+    wait until that is held again; where it is not there either, the start is refused."""
+    if broker_class() is not BrokerProcess:
+        pytest.skip("RabbitMQ's nodes crash without the alarm")
+    data = small_disk / "data"
+    broker = make_broker(data, environment={"AMQPD_DISK_FREE_BYTES_MIN": "0"})
+    ballast = prepare(broker, small_disk)
+    filler = Filler(broker.port)
+    filler.start()
+    filler.wait(lambda: filler.confirmed >= 50, "the queue was not filled")
+    filler.stop = True
+    filler.join(180)
+    assert filler.failure is None, filler.failure
+    assert broker.terminate() == 0
+    use_up(small_disk, ballast)
+
+    broker.start()
+    broker.wait_log(r"level=error.*disk full: publishers wait.*at the start")
+    take(broker, 0, 20)
+    assert broker.terminate() == 0
+    assert not (data / "reserve").exists()
+    use_up(small_disk, ballast)
+    with pytest.raises(BrokerFailed, match=r"amqpd: there is no room on the disk for .*metadata\.db"):
+        broker.start()
+
+    ballast.unlink()
+    broker.start()
+    take(broker, 20, filler.confirmed - 20)
+    assert broker.terminate() == 0
 
 
 def test_a_message_to_more_queues_than_the_disk_has_space_for_is_refused_and_others_go_on(

@@ -1,4 +1,4 @@
-"""The task that commits: what it keeps of tries that failed."""
+"""The task that commits: what it does while the disk is full, and what it keeps of tries that failed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from weakref import WeakSet
 
 import pytest
 import trio
+import trio.testing
 
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.records import Transaction
-from amqpd.journal.writer import JournalWriter
+from amqpd.journal.writer import HOUSEKEEPING_IDLE_S, JournalWriter
 from tests.journal.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.trio
@@ -66,3 +67,28 @@ async def test_tries_that_a_full_disk_refused_leave_nothing_behind(monkeypatch: 
     finally:
         gc.enable()
     assert disk.alive_max <= 1
+
+
+async def test_publishers_wait_from_the_start_until_what_was_given_up_is_held_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    told: list[bool] = []
+    over = trio.Event()
+
+    def on_full(full: bool) -> None:
+        told.append(full)
+        if not full:
+            over.set()
+
+    disk = MemoryDisk()
+    disk.full = True
+    disk.release_reserve()
+    writer = JournalWriter(JournalBuffer(), disk, lambda index: None, on_full, full=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await trio.sleep(10 * HOUSEKEEPING_IDLE_S)
+        assert told == [True]
+        disk.full = False
+        await over.wait()
+        assert told == [True, False]
+        nursery.cancel_scope.cancel()

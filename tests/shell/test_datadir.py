@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -80,6 +81,31 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="cannot use data directory"):
         open_data_directory(tmp_path / "data")
     assert other.read_text() == "precious"
+
+
+@pytest.mark.parametrize("text", ["", "123456789012\n", "1\n"])
+def test_the_number_of_the_last_holder_is_replaced_as_a_whole(tmp_path: Path, text: str) -> None:
+    (tmp_path / LOCK_NAME).write_text(text)
+    with open_data_directory(tmp_path):
+        assert (tmp_path / LOCK_NAME).read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_is_no_reason_not_to_hold_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """The number in the file is for people."""
+
+    def fails(*_: object) -> int:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("amqpd.datadir.os.pwrite", fails)
+    if error == errno.EIO:
+        with pytest.raises(StartupError, match="Input/output error"):
+            open_data_directory(tmp_path)
+    else:
+        with open_data_directory(tmp_path), pytest.raises(StartupError, match=r"in use .* \(process unknown\)"):
+            open_data_directory(tmp_path)
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o700, False), (0o755, False), (0o770, True), (0o777, True)])
