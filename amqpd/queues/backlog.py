@@ -200,6 +200,17 @@ class Backlog(Expiring):
             return run, start, stop, seq, redelivered
         return None
 
+    def next_returned(self, limit: int) -> int:
+        """How many of those that came back `take` gives at once, of one run; there must be one. 1 when it must be
+        read first."""
+        first, last = self.returned.first
+        segment = self.segments[self.index_of(first)]
+        if segment.runs is None:
+            return 1
+        low = first - segment.first
+        _, start, stop = segment.piece(low, min(low + limit, last - segment.first + 1))
+        return stop - start
+
     def _take_returned(self, limit: int, nbytes: int) -> Piece | None:
         first, last = self.returned.first
         segment = self.segments[self.index_of(first)]

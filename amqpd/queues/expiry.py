@@ -291,6 +291,8 @@ class Expiring(Segments):
     # Bytes of bodies
 
     def ready_bytes_in(self, segment: Segment) -> int:
+        if segment.whole and segment.first >= self.cursor and not self.doomed:
+            return segment.body_bytes
         nbytes = 0
         for low, high in segment.live_ranges():
             for part in self.ready_in(segment.first + low, segment.first + high - 1):

@@ -298,10 +298,10 @@ class Mortality:
                 return backlog.take(limit)
             # What came back before a restart stands in its place again.
             return self._with_count(backlog.take(1))
-        first, last = returned.first
+        first = returned.first[0]
         count = counts.get(first, 0)
-        alike = 1
-        while alike < limit and first + alike <= last and counts.get(first + alike, 0) == count:
+        alike, most = 1, backlog.next_returned(limit)
+        while alike < most and counts.get(first + alike, 0) == count:
             alike += 1
         return self._with_count(backlog.take(alike))
 

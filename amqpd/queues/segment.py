@@ -195,15 +195,19 @@ class Segment:
     def load(self, runs: list[Run]) -> None:
         """Take the bodies back from the journal; `body_bytes` is right then. Raises ValueError when there are not as
         many messages as there should be."""
-        count = sum(run.count for run in runs)
+        count = sum([run.count for run in runs])
         if count != self.last - self.first + 1:
             raise ValueError(f"{count} messages read where {self.last - self.first + 1} were written")
         self._hold(runs, [0, *accumulate([run.count for run in runs])][:-1])
         self.held = count
         if self.body_size >= 0:
             return
-        if all(run.body_size == runs[0].body_size for run in runs):
-            self.body_size = runs[0].body_size
+        size = runs[0].body_size
+        if {run.body_size for run in runs} == {size}:
+            self.body_size = size
+        if self.whole:
+            self.body_bytes = sum([run.count * run.body_size for run in runs])
+            return
         self.body_bytes = sum(
             self.bytes_in(self.first + low, self.first + high - 1) for low, high in self.live_ranges()
         )
