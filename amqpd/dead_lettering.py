@@ -54,7 +54,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
             node.work_left -= COPIED_LETTER_WORK
             return _post(node, queue, copied, mould.properties, True, mould.targets)
     part = run if count == run.count else run.part(low, high)
-    properties = node.properties.read(part.properties)
+    properties = node.properties.read(part.properties, True)
     published_deaths = node.limits.published_deaths
     letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms, published_deaths)
     node.work_left -= LETTER_WORK + part.header_size // HEADER_BYTES_A_WORK
@@ -65,7 +65,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
             node.log("dead_letter_lost", queue=queue.record.name, vhost=queue.record.vhost, reason="died too often")
         return count
     node.work_left -= letter.run.header_size // HEADER_BYTES_A_WORK
-    new_properties = node.properties.read(letter.run.properties)
+    new_properties = node.properties.read(letter.run.properties, True)
     if _takes_long(node, queue, letter):
         _begin_own(node, queue, letter.run, count, new_properties)
         exchange, routing_key = run_names(letter.run)
@@ -83,7 +83,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
         if len(letter.routing_keys) == 1 and found is route.queues:
 
             def letter_of(like: Run) -> Run:
-                read = node.properties.read(like.properties)
+                read = node.properties.read(like.properties, True)
                 name = queue.record.name
                 made = dead_letter(like, read, name, reason, settings, node.now_ms, published_deaths)
                 return like if made is None else made.run

@@ -13,7 +13,7 @@ Source: AMQP 0-9-1 section 4.2.1 and 4.2.5; https://www.rabbitmq.com/amqp-0-9-1-
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from struct import Struct
@@ -109,6 +109,37 @@ def split_entries(data: bytes) -> list[tuple[bytes, bytes]]:
     except (StructError, IndexError) as error:
         raise ValueError("it ends early") from error
     return entries
+
+
+class UnreadTable(Mapping[str, Any]):
+    """A table of which each value is read when somebody asks for it, as `read_table` would."""
+
+    __slots__ = ("_entries", "_values")
+
+    def __init__(self, data: bytes) -> None:
+        """Without its length. Raises ValueError, as asking for a value does: for what was never read as a whole."""
+        self._entries = {name.decode("utf-8", "surrogateescape"): value for name, value in split_entries(data)}
+        self._values: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            data = self._entries[name]
+            read = _read_text if data[0] == _LONG_STRING else _read_entry
+            self._values[name] = read(data, 0, len(data))[0]
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _read_entry(data: bytes, at: int, end: int) -> _Value:
+    return _read_value(data, at, end, 1)
 
 
 def _value_end(data: bytes, at: int) -> int:

@@ -137,7 +137,7 @@ class Histories:
     def _give(self, binding: BindingRecord, runs: tuple[Run, ...]) -> Iterator[None]:
         node = self._node
         for run in runs:
-            properties = node.properties.read(run.properties)
+            properties = node.properties.read(run.properties, True)
             names: tuple[str, ...] = (binding.destination,)
             contents = node.topology.vhosts.get(binding.vhost)
             if contents is None:

@@ -9,13 +9,14 @@ Not here: field tables (`fieldtable.py`), changing a list (`propertylist.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pamqp.exceptions import AMQPSyntaxError
 
 from amqpd.claims import BCC, CC, expiration_problem, header_problem, routing_keys
 from amqpd.delays import X_DELAY, delay_ms_of
-from amqpd.fieldtable import read_table
+from amqpd.fieldtable import UnreadTable, read_table
 
 # The pseudo-queue of direct replies (https://www.rabbitmq.com/docs/direct-reply-to).
 REPLY_TO = "amq.rabbitmq.reply-to"
@@ -51,7 +52,7 @@ _LAYOUT: list[tuple[int, int]] = [
 
 
 class Properties:
-    """`headers` is the decoded table, or None when the message has none. `expiration` is the text as it came: if
+    """`headers` is the table, or None when the message has none. `expiration` is the text as it came: if
     `problem` is None, an integer of milliseconds."""
 
     __slots__ = (
@@ -73,7 +74,7 @@ class Properties:
     def __init__(
         self,
         persistent: bool,
-        headers: dict[str, Any] | None,
+        headers: Mapping[str, Any] | None,
         priority: int | None,
         expiration: str | None,
         user_id: str | None,
@@ -113,7 +114,7 @@ class Properties:
             and (self.headers is None or X_DEATH not in self.headers)
         )
 
-    def _look_at(self, headers: dict[str, Any]) -> None:
+    def _look_at(self, headers: Mapping[str, Any]) -> None:
         self.has_bcc = BCC in headers
         if self.has_bcc or CC in headers:
             self.problem = self.problem or header_problem(headers)
@@ -128,14 +129,16 @@ class PropertiesReader:
         self._large: tuple[bytes, Properties] | None = None
         """the last one that is too large to be remembered: a message's are read as it comes, and when it dies"""
 
-    def read(self, raw: bytes) -> Properties:
-        """Raises AMQPSyntaxError when the list does not fit the flags."""
+    def read(self, raw: bytes, checked: bool = False) -> Properties:
+        """Raises AMQPSyntaxError when the list does not fit the flags. `checked`: it was read before, when its
+        message came. Then of many headers those are decoded that somebody asks for: they may have a hundred
+        kilobytes, which is 20 ms, and a message may die in hundreds of queues."""
         known = self._known.get(raw)
         if known is None:
             if self._large is not None and self._large[0] == raw:
                 return self._large[1]
             try:
-                known = _read(raw)
+                known = _read(raw, checked and len(raw) > CACHE_ENTRY_BYTES_MAX)
             except (ValueError, IndexError) as error:
                 raise AMQPSyntaxError("cannot read the content header's properties") from error
             if len(raw) <= CACHE_ENTRY_BYTES_MAX:
@@ -147,11 +150,12 @@ class PropertiesReader:
         return known
 
 
-def _read(raw: bytes) -> Properties:
+def _read(raw: bytes, when_asked: bool) -> Properties:
     flags = raw[0] << 8 | raw[1]
     if flags & 3:
         raise ValueError("property flags beyond those of the basic class")
-    at, persistent, priority, headers = 2, False, None, None
+    at, persistent, priority = 2, False, None
+    headers: Mapping[str, Any] | None = None
     texts: dict[int, str] = {}
     for flag, kind in _LAYOUT:
         if not flags & flag:
@@ -169,6 +173,9 @@ def _read(raw: bytes) -> Properties:
             at += 1
         elif kind == _LONGLONG:
             at += 8
+        elif when_asked:
+            stop = at + 4 + int.from_bytes(raw[at : at + 4])
+            headers, at = UnreadTable(raw[at + 4 : stop]), stop
         else:
             headers, at = read_table(raw, at)
     if at != len(raw):

@@ -51,7 +51,7 @@ def _release(node: Node, vhost: str, run: Run) -> bool:
     if vhost not in node.topology.vhosts:
         return False
     exchange, routing_key = run_names(run)
-    properties = node.properties.read(run.properties)
+    properties = node.properties.read(run.properties, True)
     keys = (routing_key, *properties.routing_keys)
     entrance = node.routes.entrance(node, vhost, exchange)
     light = entrance.light and len(keys) <= KEYS_AT_ONCE
@@ -66,7 +66,7 @@ def _release(node: Node, vhost: str, run: Run) -> bool:
         if not queues:
             count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
         delivered = without_bcc(part, properties)
-        read, audit = node.properties.read(delivered.properties), node.audit
+        read, audit = node.properties.read(delivered.properties, True), node.audit
         if audit.active:
             publication = audit.begin_own(vhost, exchange, routing_key, "delayed", part.count, read)
             letter = letter or publication
@@ -86,7 +86,7 @@ def _begin_release(
 ) -> None:
     """Where it takes long to find out where it goes, or to bring it there."""
     delivered, audit = without_bcc(run, properties), node.audit
-    read = node.properties.read(delivered.properties)
+    read = node.properties.read(delivered.properties, True)
     if audit.active:
         audit.letter = audit.begin_own(vhost, route.exchange, keys[0], "delayed", run.count, read)
     steps = _release_slowly(node, vhost, route, run, delivered, keys, properties, read, audit.save())

@@ -64,7 +64,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     node, complete = channel.node, True
     transaction.end()
     for run, queues, route, replies, delay_ms in transaction.publishes:
-        properties = node.properties.read(run.properties)
+        properties = node.properties.read(run.properties, True)
         left = tuple(_of_now(channel, queues))
         # Who waited for a reply may have gone since too: then it is a queue that is not there.
         replies = tuple(reply for reply in replies if node.replies.is_open(reply))

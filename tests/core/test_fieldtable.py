@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import base, commands, decode, encode
 
-from amqpd.fieldtable import DEPTH_MAX, read_arguments, read_entries, read_table
+from amqpd.fieldtable import DEPTH_MAX, UnreadTable, read_arguments, read_entries, read_table
 from amqpd.fieldtypes import Short, SignedInt, number_type
 from amqpd.fieldwriter import write_value
 
@@ -33,6 +33,17 @@ values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4), max_leaves=12
 )
 tables = st.dictionaries(names, values, max_size=6)
+
+
+@given(tables)
+def test_a_table_that_is_read_when_it_is_asked_for_has_the_same_values(table: dict[str, Any]) -> None:
+    data = encode.field_table(table)
+    unread, (read, _) = UnreadTable(data[4:]), read_table(data, 0)
+    assert (len(unread), list(unread), bool(unread)) == (len(read), list(read), bool(read))
+    assert all(name in unread for name in read)
+    assert "none such" not in unread
+    assert {name: unread[name] for name in reversed(list(read))} == read == dict(unread)
+    assert unread.get("none such") is None
 
 
 @given(tables, st.binary(max_size=3))

@@ -32,6 +32,8 @@ TYPES += ("x-consistent-hash", "x-modulus-hash", "x-random", "x-recent-history")
 PHASE_BYTES_MAX = 2_000_000
 MANY = (1, 3, 20, 100, 400, 1_500, 5_000)
 CHANNELS = (1, 1, 2, 5, 30, 300)
+# What is gathered is not bounded so: an hour brings any amount.
+ACCUMULATED_CHUNK = 20_000
 
 
 class Drawn:
@@ -77,6 +79,8 @@ class Drawn:
             self._wait,
             self._break_off,
             self._fail_channels,
+            self._accumulate,
+            self._settle_every_other,
         )
         for step in draw.choices(steps, k=draw.randint(3, 9)):
             step()
@@ -356,6 +360,42 @@ class Drawn:
     def _fill(self) -> None:
         if self._queues:
             self._publish_many(None, "fill")
+
+    def _accumulate(self) -> None:
+        """Far more than one phase brings, each message unlike its neighbours: a place of its own for each."""
+        draw = self._random
+        if not self._queues:
+            return
+        queue, times = draw.choice(self._queues), draw.choice((2, 5, 12))
+        how = draw.sample(("modes", "expirations", "sizes", "priorities"), draw.randint(1, 3))
+        span_ms, soon_ms = draw.choice((1, 2, 3_000)), draw.choice((300, 3_000, 100_000))
+
+        def make(number: int) -> bytes:
+            properties: dict[str, Any] = {}
+            if "modes" in how:
+                properties["delivery_mode"] = 1 + number % 2
+            if "expirations" in how:
+                properties["expiration"] = str(soon_ms + number * 7 % span_ms)
+            if "priorities" in how:
+                properties["priority"] = number % 256
+            return publish("", queue, bytes(number % 7 if "sizes" in how else 0), **properties)
+
+        chunk = b"".join(map(make, range(ACCUMULATED_CHUNK)))
+        attacker = self._one()
+        for _ in range(times):
+            attacker.send(chunk)
+        self._send(b"", attacker)
+        self._say("accumulated", f"{times * ACCUMULATED_CHUNK} publishes to one queue that differ in {how}")
+
+    def _settle_every_other(self) -> None:
+        """Of what one channel was delivered, as far as that is; then all the rest at once."""
+        draw = self._random
+        attacker = self._one()
+        for first in range(1, 100_000, 20_000):
+            attacker.send(b"".join(method(Basic.Ack(tag)) for tag in range(first, first + 20_000, 2)))
+        rest: base.Frame = draw.choice((Basic.Ack(0, True), Basic.Nack(0, True, True), Basic.Nack(0, True, False)))
+        self._send(method(rest), attacker)
+        self._say("settled every other", f"every other of 100,000 tags acknowledged, then {rest.name}")
 
     def _transaction(self) -> None:
         draw = self._random
