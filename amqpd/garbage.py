@@ -3,9 +3,10 @@
 What comes in: how many connections have ended. What goes out: collections.
 Rules: 1. A collection walks through the objects that it looks at, some 85 ns each, and nothing else happens
 meanwhile. So young ones are looked at fifty thousand at a time, and those that have outlived that only when it is
-asked for. 2. Messages, deliveries, queues and channels are in no cycles; connections are, and are counted: when
-enough have ended, a full collection is asked for. 3. While so much lives that everybody would notice, it waits until
-more have ended; what waits to be collected is bounded by that count.
+asked for. Python counts what came less what went; the pump asks for the young by the work that it did, because where
+as many go as come a million would be young. 2. Messages, deliveries, queues and channels are in no cycles;
+connections are, and are counted: when enough have ended, a full collection is asked for. 3. While so much lives that
+everybody would notice, it waits until more have ended; what waits to be collected is bounded by that count.
 Not here: what ends them (`node.py`).
 
 Measured with a hundred thousand consumers and half a million entries of ledgers: a full collection of these 600,000

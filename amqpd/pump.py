@@ -11,6 +11,7 @@ Not here: what the bytes mean (`connection.py`), opening ports (`listeners.py`),
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import select
@@ -46,6 +47,10 @@ RECEIVE_BYTES_MAX: Final = 256 * 1024
 TURN_S = 0.004
 # Queues are looked at no more often than this because of the time alone: what falls due in between goes together.
 WAKE_S_MIN: Final = 0.01
+# After so much work, in the unit of `limiting/turns.py`, the objects are looked at that came with it; each third time
+# those too that outlived one look.
+YOUNG_WORK_MAX: Final = 10_000
+YOUNG_LOOKS: Final = 3
 # By the name of its class a member is looked up through the metaclass each time, which takes half a microsecond.
 _HEADER: Final = State.HEADER
 _HANDSHAKE: Final = State.HANDSHAKE
@@ -92,6 +97,8 @@ class Pump:
         self._epoll = select.epoll()
         self._wakeup = Wakeup(self._epoll)
         self._handshakes = TlsHandshakes(self._wakeup.set)
+        self._worked = self._looks = 0
+        """since the young objects were looked at; how often that was"""
         self._unserved: dict[int, int] = {}
         """sockets that were ready when the budget of a tick was used up, and how"""
         self.acceptor = Acceptor(
@@ -212,6 +219,16 @@ class Pump:
             self._end_steps(now)
         turns.next()
         self._settle(now, True)
+        self._worked += 2 * TURN_WORK_MAX - turns.tick_left - self.node.work_left
+        if self._worked > YOUNG_WORK_MAX:
+            self._worked = 0
+            self._look_at_young()
+
+    def _look_at_young(self) -> None:
+        """Python looks when there are many more objects than before. Where as many go as come, it would do so after
+        millions, 200 ms of them at once (`garbage.py`)."""
+        self._looks += 1
+        gc.collect(0 if self._looks % YOUNG_LOOKS else 1)
 
     def _with_unserved(self, events: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         ready, self._unserved = self._unserved, {}
