@@ -52,7 +52,7 @@ _HEAD: Final = Struct(">BHI")
 _PUBLISH_ID: Final = b"\x00\x3c\x00\x28"
 _ACK_ID: Final = b"\x00\x3c\x00\x50"
 
-# By the name of its class a member is looked up through the metaclass each time, which takes half a microsecond.
+# By the name of its class a member is looked up through the metaclass each time: 900 instructions.
 _HEADER: Final = State.HEADER
 _HANDSHAKE: Final = State.HANDSHAKE
 _RUNNING: Final = State.RUNNING
