@@ -71,7 +71,8 @@ class Channel:
         self.released = False
         """what it has of others' is being given back, or was: its consumers get nothing more"""
         self.suspended = False
-        self.held: deque[tuple[int, bytes]] = deque()
+        self.held: deque[tuple[int, bytes]] | None = None
+        """(kind, payload) of frames that wait until it goes on; None for none yet"""
         self.held_bytes = 0
         self._notices: list[base.Frame] = []
         """what is told behind the answer that a suspended channel waits for"""
@@ -114,6 +115,8 @@ class Channel:
     def frame(self, kind: int, payload: bytes) -> None:
         """One frame of this channel. Soft errors end here; hard ones are the connection's."""
         if self.suspended or self.connection.choked:
+            if self.held is None:
+                self.held = deque()
             self.held.append((kind, payload))
             self._hold(HELD_FRAME_BYTES + len(payload))
             return

@@ -56,8 +56,8 @@ class Intake:
         """it published as much as it may, or as its turn has room for; what came behind that is not taken"""
         self.work_left = connection.node.turns.turn_work
         """of its turn, see `limiting/turns.py`"""
-        self.unfinished: deque[Iterator[None]] = deque()
-        """what one turn had no room for, in order; each step charges what it did"""
+        self.unfinished: deque[Iterator[None]] | None = None
+        """what one turn had no room for, in order; each step charges what it did; None for none yet"""
         self._finishing = False
         self.parked = False
         """what it has begun waits for the journal (`holds.py`), without turns"""
@@ -116,6 +116,8 @@ class Intake:
     def begin(self, steps: Iterator[None]) -> None:
         """Carry out the steps: as many as this turn has room for now, the others in later turns, before anything else
         of this connection."""
+        if self.unfinished is None:
+            self.unfinished = deque()
         self.unfinished.append(steps)
         if len(self.unfinished) == 1:
             self._finish()
@@ -134,7 +136,7 @@ class Intake:
     def _finish(self) -> None:
         """One after the other. What a step begins comes behind it."""
         unfinished, turns = self.unfinished, self._connection.node.turns
-        if self._finishing:
+        if self._finishing or unfinished is None:
             return
         self._finishing = True
         try:

@@ -58,8 +58,8 @@ class Mortality:
     and that stops everybody."""
 
     def __init__(self, queue: Queue) -> None:
-        self.dying: deque[tuple[int, int, str]] = deque()
-        """unacked (first, last, reason), waiting for their bodies or for somebody to take them"""
+        self.dying: deque[tuple[int, int, str]] | None = None
+        """unacked (first, last, reason), waiting for their bodies or for somebody to take them; None for none yet"""
         self._dying_count = 0
         self._burying = False
         """letters are on their way: one that comes back here must not find the queue half done"""
@@ -164,6 +164,8 @@ class Mortality:
         self._die(first, last, EXPIRED)
 
     def _die(self, first: int, last: int, reason: str) -> None:
+        if self.dying is None:
+            self.dying = deque()
         dying = self.dying
         if dying and dying[-1][1] + 1 == first and dying[-1][2] == reason:
             # One by one and in order mostly.
@@ -355,7 +357,9 @@ class Mortality:
 
     def _bury_next(self, queue: Queue) -> int:
         """Of the first that are dying, at most MESSAGES_MAX. How many it were; 0 when they have to wait."""
-        first, last, reason = self.dying.popleft()
+        dying = self.dying
+        assert dying is not None
+        first, last, reason = dying.popleft()
         end = min(last, first + MESSAGES_MAX - 1)
         bury = self._bury(queue, reason)
         if bury is None:
@@ -371,7 +375,7 @@ class Mortality:
         else:
             queue.facts.delivery_limit += count
         if stopped <= last:
-            self.dying.appendleft((stopped, last, reason))
+            dying.appendleft((stopped, last, reason))
         return end - first + 1 if stopped > end else 0
 
     def _bury(self, queue: Queue, reason: str) -> Bury | None:

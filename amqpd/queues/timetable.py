@@ -87,8 +87,8 @@ class Timetable:
         """the heap that was gathered before, while its rows are made one by one"""
         self._written = Batch()
         """what it is a batch of"""
-        self._unwritten: deque[_Copies] = deque()
-        """in memory until the journal has them"""
+        self._unwritten: deque[_Copies] | None = None
+        """in memory until the journal has them; None for none yet"""
         self._later: list[tuple[int, int, _Copies]] = []
         self._soon: list[tuple[int, int, _Copies]] = []
         """heaps: rows that are on disk or need not be read yet, rows with entries; by deadline"""
@@ -146,6 +146,8 @@ class Timetable:
         self._next = segment.last + 1
         self._written.rows.append(copies)
         self._journal.append(self.queue_id, segment)
+        if self._unwritten is None:
+            self._unwritten = deque()
         self._unwritten.append(copies)
         heappush(self._later, (copies.first_ms, segment.first, copies))
         return pieces
