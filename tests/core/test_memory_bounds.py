@@ -24,6 +24,8 @@ from tests.core.harness import Client, Harness, publish_bytes
 from tests.core.invariants import check_node
 from tests.core.resident import MIB, RECEIVE_BYTES, ROOMY, queue_of, traced
 
+# Of an idle connection, with this test's own half of it and without sockets and tasks.
+IDLE_BYTES_MAX = 13_000 if KERNEL == "cython" else 17_500
 MESSAGES = 2_000_000 if os.environ.get("AMQPD_HEAVY") else 300_000
 
 
@@ -141,6 +143,21 @@ def test_small_messages_that_differ_cost_what_is_counted_for_them(spread: int) -
 
 
 # Caches
+
+
+def test_an_idle_consumer_costs_little() -> None:
+    """A connection with an exclusive queue and a consumer that wait for messages: nothing is kept for what has not
+    come yet. An empty deque alone takes 760 bytes."""
+    harness = Harness()
+    clients = [harness.client()]
+    with traced() as resident:
+        for _ in range(100):
+            client = harness.client()
+            queue = client.declare("", exclusive=True).queue
+            client.consume(queue)
+            clients.append(client)
+        harness.step()
+    assert resident[0] < 100 * IDLE_BYTES_MAX, f"{resident[0] / 100:.0f} bytes for each"
 
 
 def test_the_route_cache_is_bounded_for_a_whole_connection() -> None:
