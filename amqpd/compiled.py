@@ -43,6 +43,7 @@ ROOMS = (
     "amqpd.content",
     "amqpd.credit",
     "amqpd.dispatching",
+    "amqpd.fieldtable",
     "amqpd.firehose",
     "amqpd.intake",
     "amqpd.journal.buffer",
