@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 # What queues do in one tick, in the unit of `limiting/turns.py`, which says why it is so much.
-QUEUES_WORK_MAX = 5_000
+QUEUES_WORK_MAX = 4_000
 # What has begun and takes longer leaves so much of it to the queues: their consumers are not to wait for its end.
-QUEUES_SHARE_MIN = 1_250
+QUEUES_SHARE_MIN = 1_000
 # A look at a queue that has nothing to do; a priority queue has a backlog for each level.
 LOOK_WORK: Final = 1
 LEVELS_LOOK_WORK: Final = 8

@@ -49,8 +49,8 @@ ROUTES_BYTES_MAX = 8 * 1024 * 1024
 
 # Routing keys of CC and BCC with which a message is routed in one step.
 KEYS_AT_ONCE = 16
-# Properties that are longer are read for each run: tables of many small values take longest.
-HEADER_BYTES_FREE: Final = 256
+# Longer properties are mostly read for each run: tables of many small values take longest.
+HEADER_BYTES_FREE: Final = 32
 HEADER_BYTES_A_WORK: Final = 16
 # What a new route takes beside looking up its queues: permissions, mostly.
 ROUTE_WORK: Final = 10
