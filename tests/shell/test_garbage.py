@@ -10,7 +10,10 @@ import trio
 
 from amqpd import garbage
 from amqpd.garbage import ENDED_MANY_MAX, ENDED_MAX, LOOK_S, THRESHOLDS, collect_garbage
+from amqpd.limiting.turns import TURN_WORK_MAX
+from amqpd.pump import YOUNG_LOOKS, YOUNG_WORK_MAX
 from tests.core.harness import Harness
+from tests.shell.test_pump_reads import pump_of
 
 
 @pytest.fixture
@@ -84,3 +87,30 @@ def test_connections_are_counted_when_they_end() -> None:
     before = harness.node.ended
     client.lose()
     assert harness.node.ended == before + 1
+
+
+@pytest.mark.usefixtures("settings_of_python")
+def test_the_young_are_looked_at_by_the_work_that_was_done() -> None:
+    """Where as many objects go as come Python sees no growth, and would look after a million."""
+    looks, ticks_a_look = 9, YOUNG_WORK_MAX // TURN_WORK_MAX + 1
+
+    async def main() -> None:
+        harness = Harness()
+        pump, connection = pump_of(harness), harness.client().connection
+
+        def steps() -> Iterator[None]:
+            while True:
+                harness.node.turns.charge(connection, TURN_WORK_MAX)
+                yield
+
+        connection.intake.begin_apart(steps())
+        before = [each["collections"] for each in gc.get_stats()]
+        for _ in range(looks * ticks_a_look):
+            pump._tick([])
+        found.extend(each["collections"] - was for each, was in zip(gc.get_stats(), before, strict=True))
+        pump.close()
+
+    found: list[int] = []
+    gc.set_threshold(0)
+    trio.run(main)
+    assert found == [looks - looks // YOUNG_LOOKS, looks // YOUNG_LOOKS, 0]
