@@ -310,12 +310,23 @@ class Backlog(Expiring):
             # The last segment may still grow, so the cursor stays in it.
             self.at = max(0, min(self.index_of(self.cursor), len(self.segments) - 1))
             yield gone, work
-        if not self.ready:
-            # What is on disk only was counted by an estimate.
-            self.unacked_bytes += self.ready_bytes
-            self.ready_bytes = 0
         if not (self.ready or self.unacked):
             self.wanted = None
+        yield from self._purged_bytes()
+
+    def _purged_bytes(self) -> Iterator[tuple[int, int]]:
+        """While nothing is ready: of what is on disk only, how much was ready had been estimated."""
+        at = 0
+        while self.ready_bytes and not self.ready and at < len(self.segments):
+            part = self.segments[at : at + PURGED_AT_ONCE_MAX]
+            for segment in part:
+                if segment.estimated:
+                    rest = segment.body_bytes - segment.taken_bytes
+                    segment.taken_bytes += rest
+                    self.ready_bytes -= rest
+                    self.unacked_bytes += rest
+            at += len(part)
+            yield 0, len(part)
 
     def mark_delivered(self, ahead: bool) -> None:
         """Let the journal know how far deliveries may have come, so that a restart can tell what is redelivered. With

@@ -169,7 +169,8 @@ class Expiring(Segments):
         return count, work
 
     def _ready_or(self, waiting: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
-        """The ready ones among the unsettled messages first..last; the others go to `waiting`."""
+        """The ready ones among the unsettled messages first..last; the others go to `waiting`, but for those behind
+        the cursor that die of something else already."""
         found = self.ready_in(first, last)
         at = first
         for low, high in found:
@@ -178,6 +179,8 @@ class Expiring(Segments):
             at = high + 1
         if at <= last:
             waiting.append((at, last))
+        if self.doomed:
+            return [part for low, high in found for part in self.not_doomed(low, high)]
         return found
 
     def _timetable_changed(self) -> None:

@@ -24,6 +24,7 @@ from tests.core.model.commands import (
     run,
     shortest,
 )
+from tests.core.model.found import FOUND
 
 STEPS = int(os.environ.get("AMQPD_MODEL_STEPS", 21_000))
 SEED = os.environ.get("AMQPD_MODEL_SEED", "1")
@@ -60,6 +61,11 @@ def test_a_node_does_what_the_model_says(theme: Theme) -> None:
             few = shortest(commands, lambda until=until: until - monotonic())  # type: ignore[misc]
             listed = "\n".join(f"    {command!r}," for command in few)
             raise AssertionError(f"seed {seed!r}: {error}\nthe shortest list that fails:\n{listed}") from error
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_long_runs_found(what: str) -> None:
+    run(FOUND[what])
 
 
 def test_the_generator_makes_everything_that_it_should() -> None:

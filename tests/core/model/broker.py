@@ -114,11 +114,14 @@ class Model:
             queue.end_instants(self.now_ms, instants)
             queue.expire(self.now_ms)
 
-    def buried(self, name: str, numbers: list[int], reason: str, refused: bool, bury: Callable[[], int]) -> int:
-        """The node buries these messages of the queue; `refused`: they never were in it."""
+    def buried(
+        self, name: str, numbers: list[int], deaths: int, reason: str, refused: bool, bury: Callable[[], int]
+    ) -> int:
+        """The node buries these messages of the queue, which have died so often before; `refused`: they never were in
+        it."""
         queue = self.queues[name]
         outer, self.incoming = self.incoming, {}
-        dying = [self._dying(queue, number, reason, refused, outer) for number in numbers]
+        dying = [self._dying(queue, number, deaths, reason, refused, outer) for number in numbers]
         exchange, key = queue.asked.dead_letter_exchange, queue.asked.word("dead-letter-routing-key")
         assert exchange is not None
         letters = [letter(message, name, reason, exchange, key) for message in dying]
@@ -134,13 +137,14 @@ class Model:
             self.refuse_rest(by_client=False, counted=False)
         self.incoming = outer
         if not refused:
-            for number in numbers[:taken]:
-                queue.bury(number, reason, self.now_ms)
+            for message in dying[:taken]:
+                queue.bury(message, reason)
         return taken
 
     def _dying(
-        self, queue: ModelQueue, number: int, reason: str, refused: bool, outer: dict[str, list[Message]]
+        self, queue: ModelQueue, number: int, deaths: int, reason: str, refused: bool, outer: dict[str, list[Message]]
     ) -> Message:
+        """A dead letter may stand beside the message of its number that came before it, and die first."""
         if refused:
             return next(each for each in outer[queue.name] if each.number == number)
         dies = any((each.number, why) == (number, reason) for each, why in queue.dying)
@@ -148,8 +152,8 @@ class Model:
             # In the middle of a dispatch, when consumers have been served.
             queue.end_instants(self.now_ms)
             queue.expire(self.now_ms)
-        held = queue.ready if reason == MAXLEN else [message for message, _ in queue.dying]
-        found = [each for each in held if each.number == number]
+        held = queue.ready if reason == MAXLEN else [message for message, why in queue.dying if why == reason]
+        found = [each for each in held if (each.number, len(each.deaths)) == (number, deaths)]
         assert found, f"{number} dies in {queue.name} ({reason}), and may not"
         return found[0]
 

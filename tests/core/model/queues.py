@@ -268,26 +268,24 @@ class ModelQueue:
         self.facts["dropped"] += 1
         return self.ready.pop(0)
 
-    def bury(self, number: int, reason: str, now_ms: int) -> Message:
+    def bury(self, message: Message, reason: str) -> None:
         """The message leaves as a dead letter, for this reason."""
         self.facts["dead_lettered"] += 1
         if reason == MAXLEN:
-            message = self.drop()
-            assert message.number == number, f"{number} is dropped, but {message} is first"
+            dropped = self.drop()
+            assert dropped is message, f"{message} is dropped, but {dropped} is first"
         else:
-            message, _ = entry = self._first_dying(number, reason)
-            self.dying.remove(entry)
+            self.dying.remove(self._dies(message, reason))
             self.facts[reason] += 1
-        return message
 
-    def _first_dying(self, number: int, reason: str) -> tuple[Message, str]:
-        found = next((each for each in self.dying if (each[0].number, each[1]) == (number, reason)), None)
-        assert found is not None, f"{number} is buried ({reason}), and is not among {self.dying}"
+    def _dies(self, message: Message, reason: str) -> tuple[Message, str]:
+        at = next((at for at, each in enumerate(self.dying) if each[0] is message and each[1] == reason), None)
+        assert at is not None, f"{message} is buried ({reason}), and is not among {self.dying}"
         if reason != EXPIRED:
             # What expires, expires in the order of deadlines; between equal ones the queue may choose.
-            before = self.dying[: self.dying.index(found)]
-            assert all(other == EXPIRED for _, other in before), f"{number} is buried before {before}"
-        return found
+            before = self.dying[:at]
+            assert all(other == EXPIRED for _, other in before), f"{message} is buried before {before}"
+        return self.dying[at]
 
     def purge(self) -> int:
         count = len(self.ready)

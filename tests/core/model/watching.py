@@ -45,7 +45,10 @@ class WatchedNode(Node):
     def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
         numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
         bury, name = super().bury, queue.record.name
-        return self.harness.model.buried(name, numbers, reason, refused, lambda: bury(queue, run, low, high, reason))
+        deaths = len((self.properties.read(run.properties).headers or {}).get("x-death", ()))
+        return self.harness.model.buried(
+            name, numbers, deaths, reason, refused, lambda: bury(queue, run, low, high, reason)
+        )
 
     def _release(self, vhost: str, run: Run) -> None:
         model = self.harness.model
