@@ -152,6 +152,8 @@ class Model:
             # In the middle of a dispatch, when consumers have been served.
             queue.end_instants(self.now_ms)
             queue.expire(self.now_ms)
+        if reason == MAXLEN and queue.bytes_guessed and not any(each.number == number for each in queue.ready):
+            queue.not_expired_yet(number)
         held = queue.ready if reason == MAXLEN else [message for message, why in queue.dying if why == reason]
         found = [each for each in held if (each.number, len(each.deaths)) == (number, deaths)]
         assert found, f"{number} dies in {queue.name} ({reason}), and may not"

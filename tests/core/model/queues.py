@@ -255,6 +255,14 @@ class ModelQueue:
                 self.facts[reason] += 1
             self.dying = []
 
+    def not_expired_yet(self, number: int) -> None:
+        """What is on disk only has to be read before it is buried; the length limit may find it first."""
+        found = [each for each in self.dying if (each[0].number, each[1]) == (number, EXPIRED)]
+        for entry in found:
+            self.dying.remove(entry)
+            self.expired_now -= 1
+            self.ready.insert(0, entry[0])
+
     @property
     def over_limit(self) -> bool:
         length, nbytes = self.asked.number("max-length"), self.asked.number("max-length-bytes")
