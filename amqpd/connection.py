@@ -321,10 +321,10 @@ class Connection:
         self.guard(self.resume)
 
     def refused(self, mechanism: str, reason: str) -> None:
-        """The log-in was refused. The reason is for the log, never for the client."""
+        """The log-in was refused. The reason is for the log, never for the client, who may have left by now."""
+        self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
+        self.node.acts.login_failed(self, reason)
         if self.state is _HANDSHAKE:
-            self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
-            self.node.acts.login_failed(self, reason)
             self.guard(lambda: self._handshake.refused(mechanism))
             self.guard(self.resume)
 

@@ -142,6 +142,15 @@ def test_a_log_in_that_failed_names_who_it_wanted_to_be_and_is_told_once(harness
     ]
 
 
+def test_a_log_in_that_failed_is_told_though_the_client_has_left(harness: RecordedHarness) -> None:
+    client = Client(harness)
+    client.raw(PROTOCOL_HEADER)
+    client.connection.claimed_user = "eve"
+    client.lose()
+    client.connection.refused("PLAIN", "wrong password")
+    assert told(harness.acts(), "event", "user", "reason") == [("login_failed", "eve", "wrong password")]
+
+
 def test_who_may_not_enter_was_never_connected(harness: RecordedHarness) -> None:
     harness.access.forbidden.add(("enter", "/"))
     client = handshake(harness, "\0guest\0guest")

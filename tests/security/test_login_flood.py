@@ -223,6 +223,24 @@ async def test_of_log_ins_that_are_broken_off_ten_of_each_address_stay_in_line(
     assert not harness.bugs
 
 
+async def test_a_refusal_is_told_to_the_operator_though_the_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guessing and leaving at once left no trace of the guess."""
+    hashes = HeldHashes(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        harness = Guarded(nursery)
+        await warm(harness, hashes)
+        harness.logged.clear()
+        client = knock(harness, "victim", "wrong", "198.51.100.1")
+        await trio.testing.wait_all_tasks_blocked()
+        client.lose()
+        hashes.go_on.set()
+        await harness.until(lambda: harness.attempts == (0, 0))
+    (line,) = [fields for event, fields in harness.logged if event == "login_refused"]
+    assert (line["connection"], line["mechanism"]) == (client.connection.name, "PLAIN")
+    assert "victim" in line["reason"]
+    assert not harness.bugs
+
+
 async def test_log_ins_that_are_broken_off_from_many_addresses_are_bounded_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
