@@ -45,7 +45,7 @@ async def test_a_collection_comes_when_enough_has_ended(nursery: trio.Nursery, a
 async def test_it_waits_while_very_much_lives(
     nursery: trio.Nursery, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "OBJECTS_MAX", -1)
+    monkeypatch.setattr(garbage, "COLLECTION_S_MAX", -1)
     node = Harness().node
     nursery.start_soon(collect_garbage, node)
     await trio.sleep(LOOK_S / 2)
@@ -56,6 +56,30 @@ async def test_it_waits_while_very_much_lives(
     node.ended += 1
     await trio.sleep(LOOK_S)
     assert gc.get_stats()[2]["collections"] == before + 1
+
+
+@pytest.mark.trio
+@pytest.mark.usefixtures("settings_of_python")
+async def test_it_waits_when_the_last_one_took_long(
+    nursery: trio.Nursery, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects are not alike: two thousand log-ins that wait took as long as eight times as many deliveries."""
+    clock = iter([0.0, 0.1, 0.1, 0.11])
+    monkeypatch.setattr(garbage.time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(garbage, "OBJECTS_MIN", 1)
+    kept = [[number] for number in range(1_000)]
+    node = Harness().node
+    nursery.start_soon(collect_garbage, node)
+    await trio.sleep(LOOK_S / 2)
+    lived = [[number] for number in range(1_000)]
+    gc.collect()
+    before = gc.get_stats()[2]["collections"]
+    for ended, collections in ((ENDED_MAX, 1), (ENDED_MAX, 1), (ENDED_MANY_MAX - ENDED_MAX, 2), (ENDED_MAX, 3)):
+        node.ended += ended
+        await trio.sleep(LOOK_S)
+        assert gc.get_stats()[2]["collections"] == before + collections
+        clock = iter([0.0, 0.0])
+    assert len(kept) == len(lived)
 
 
 @pytest.mark.usefixtures("settings_of_python")
