@@ -35,7 +35,10 @@ class Row:
     then it is little-endian int64 triples (deadline_ms, first_seq, last_seq).
 
     What the queues hand in has `runs` in place of `data` and `body_bytes`: whoever writes it joins them, in a thread
-    of its own. A segment may have ten thousand runs, and a transaction a hundred segments."""
+    of its own. A segment may have ten thousand runs, and a transaction a hundred segments.
+
+    `damage` is set by `Disk.read` only: why the messages cannot be given, in one sentence. `data` is then what bytes
+    could be read, for export; it must not be parsed."""
 
     queue_id: int
     first_seq: int
@@ -46,6 +49,7 @@ class Row:
     published_ms: int = 0
     deadlines: bytes = b""
     runs: Sequence[Run] | None = None
+    damage: str = ""
 
     def join(self) -> None:
         """Set `data` and `body_bytes`, if there are runs instead."""
