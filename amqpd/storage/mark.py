@@ -1,0 +1,99 @@
+"""A small file beside a database that says up to which number its transactions were promised to be durable.
+
+What comes in: a database's identity; after each commit, its number. What goes out: the promise, for the next start.
+Rules: 1. It is written after the database's own sync and not synced itself: the operating system keeps it when the
+process dies, and after a power cut it may be older. So it never says more than is true, and a database that has less
+than it says has lost something. 2. Two places are written in turn, each with a checksum: one that was half written
+leaves the other. 3. It is mapped into memory, so that writing it is no system call: each of these gives up the
+interpreter lock.
+Not here: what follows when the promise is broken (`amqpd.journal.trust`, `amqpd.topology`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+FILE_BYTES = 4096
+_PLACES = (0, FILE_BYTES // 2)
+_MAGIC = b"amqpmark"
+_PLACE = Struct("<8s16sQ")
+_SUM = Struct("<I")
+
+
+class Promise(NamedTuple):
+    identity: str
+    """of the database, 32 hexadecimal digits"""
+    number: int
+    """of the last transaction that was promised"""
+
+
+class MarkDamaged(Exception):
+    """The file is there and holds no promise; one sentence."""
+
+
+def read_mark(path: Path) -> Promise | None:
+    """None when there is no file, or it was never written to. Raises MarkDamaged, OSError."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    found = [promise for at in _PLACES if (promise := _parse(data[at : at + _PLACE.size + _SUM.size])) is not None]
+    if len({promise.identity for promise in found}) == 1:
+        return max(found)
+    if not found and data.count(0) == len(data):
+        return None  # the power went before its bytes were written
+    raise MarkDamaged(f"{path} is damaged: what was promised to be on the disk is not known")
+
+
+class Mark:
+    """The file, open for writing. Raises OSError; a full disk may refuse a new one."""
+
+    def __init__(self, path: Path, identity: str, number: int) -> None:
+        self.path = path
+        self._identity = bytes.fromhex(identity)
+        self._turn = 0
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # Written, not only made longer: a page that the disk has no room for would end the process later.
+            os.pwrite(descriptor, self._whole(number), 0)
+            os.ftruncate(descriptor, FILE_BYTES)
+            self._map = mmap.mmap(descriptor, FILE_BYTES)
+        finally:
+            os.close(descriptor)
+
+    def promise(self, number: int) -> None:
+        """Transactions up to this number are on stable storage."""
+        self._turn ^= 1
+        at = _PLACES[self._turn]
+        place = self._place(number)
+        self._map[at : at + len(place)] = place
+
+    def sync(self) -> None:
+        """The promise itself is on stable storage. Raises OSError."""
+        self._map.flush()
+
+    def close(self) -> None:
+        self._map.close()
+
+    def _place(self, number: int) -> bytes:
+        place = _PLACE.pack(_MAGIC, self._identity, number)
+        return place + _SUM.pack(crc32(place))
+
+    def _whole(self, number: int) -> bytes:
+        place = self._place(number)
+        return place.ljust(_PLACES[1], b"\0") + place.ljust(FILE_BYTES - _PLACES[1], b"\0")
+
+
+def _parse(data: bytes) -> Promise | None:
+    if len(data) < _PLACE.size + _SUM.size:
+        return None
+    magic, identity, number = _PLACE.unpack_from(data)
+    (checksum,) = _SUM.unpack_from(data, _PLACE.size)
+    if magic != _MAGIC or checksum != crc32(data[: _PLACE.size]):
+        return None
+    return Promise(identity.hex(), number)
