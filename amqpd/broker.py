@@ -77,16 +77,21 @@ SWITCH_INTERVAL_S = 0.0005
 log = structlog.get_logger(room="broker")
 
 
-async def serve(settings: Settings, stop: trio.Event) -> None:
-    """Run a broker until `stop` is set, then drain it. Raises StartupError before it accepts, NodeFailure after."""
+async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = False) -> None:
+    """Run a broker until `stop` is set, then drain it. `accept_loss`: also on files that have less than they once
+    promised. Raises StartupError before it accepts, NodeFailure after."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     listeners = open_listeners(settings)
     try:
         tls = server_context(settings.tls) if settings.tls.enabled else None
         with open_data_directory(settings.data_dir) as directory:
             async with AsyncExitStack() as stack:
-                disk = await _opened(trio.to_thread.run_sync(SqliteDisk, directory.path))
+                disk = await _opened(
+                    trio.to_thread.run_sync(partial(SqliteDisk, directory.path, accept_loss=accept_loss))
+                )
                 stack.callback(disk.close)
+                for sentence in disk.accepted:
+                    log.warning("journal", accepted=sentence)
                 store, full = await _opened(_open_store(directory.path / "metadata.db", disk))
                 stack.push_async_callback(store.aclose)
                 broker = Broker(settings, disk, store, full)

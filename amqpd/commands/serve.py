@@ -53,18 +53,23 @@ finishes what was begun and ends; a second one ends at once."""
 @click.option("--log-level", metavar="L", help="debug, info, warning or error.")
 @click.option("--server-product", metavar="NAME", help="What clients are told that this is.  [default: amqpd]")
 @click.option("--server-version", metavar="V", help="The version that they are told.  [default: amqpd's own]")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Start once although files have less than was confirmed; without it amqpd says what is missing and ends.",
+)
 @click.pass_context
-def serve(context: click.Context, /, config: Path | None, **flags: Any) -> None:
+def serve(context: click.Context, /, config: Path | None, accept_loss: bool, **flags: Any) -> None:
     """Run the broker.
 
     Without any setting it listens on 127.0.0.1 and ::1, port 5672, and keeps everything on disk in the state
     directory of this user. amqpd.example.toml has every setting with its default.
     """
-    context.exit(run(load_settings(config, flags)))
+    context.exit(run(load_settings(config, flags), accept_loss=accept_loss))
 
 
-def run(settings: Settings) -> int:
-    """Serves until a signal; returns the exit code."""
+def run(settings: Settings, *, accept_loss: bool = False) -> int:
+    """Serves until a signal; returns the exit code. `accept_loss`: see `broker.serve`."""
     _keep_standard_descriptors()
     unblock_standard_error()
     configure_logs(settings.log_level)
@@ -73,7 +78,7 @@ def run(settings: Settings) -> int:
     # Not info: when it cannot start, the operator reads one sentence and nothing else.
     log.debug("starting", data_dir=str(settings.data_dir), bind=",".join(settings.bind), port=settings.port)
     try:
-        trio.run(_main, settings)
+        trio.run(_main, settings, accept_loss)
     except BaseException as error:  # noqa: BLE001 - the last door: everything is reported, and ends the process
         return report(error)
     return 0
@@ -89,13 +94,13 @@ def _keep_standard_descriptors() -> None:
             return
 
 
-async def _main(settings: Settings) -> None:
+async def _main(settings: Settings, accept_loss: bool) -> None:
     from amqpd import broker  # SQLAlchemy and all: only when it is needed
 
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(watch_stop_signals, stop)
-        await broker.serve(settings, stop)
+        await broker.serve(settings, stop, accept_loss=accept_loss)
         nursery.cancel_scope.cancel()
 
 

@@ -1,12 +1,14 @@
 """Opens a journal's file: checks whose it is before it is touched, creates or migrates it, sets SQLite up.
 
-What comes in: a data directory. What goes out: connections of SQLite's driver, and exceptions with one sentence.
+What comes in: a data directory. What goes out: connections of SQLite's driver, what the file says of itself, and
+exceptions with one sentence.
 Rules: 1. A file that is not ours, or is of a newer amqpd, is refused after a look that changes no byte.
 2. A new journal is built under another name and renamed when it is whole, so `journal.db` is never half made.
 3. All connections of a journal are in one process, by SQLite's `unix-excl`: a second process is refused, and the
 index of the WAL is in memory, not in a file that a full disk could keep from growing (SQLITE_IOERR_SHMSIZE).
-4. One connection writes and checkpoints, the other only reads.
-Not here: tables (`schema.py`), transactions (`sqlite.py`).
+4. One connection writes and checkpoints, the other only reads. 5. A journal that is refused is left as it was, byte
+for byte.
+Not here: tables (`schema.py`), transactions (`sqlite.py`), what is a loss (`trust.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +18,17 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from amqpd.journal import statements, trust
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS
+from amqpd.storage.closing import close_unchanged
+from amqpd.storage.mark import Promise
+from amqpd.storage.wal import WalEnd
 
 JOURNAL = "journal.db"
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -30,34 +37,82 @@ CACHE_BYTES = 16 << 20
 """The writer's page cache: holds the inner pages and the index of a backlog of some hundred thousand rows."""
 READ_CACHE_BYTES = 2 << 20
 """The reader reads bodies once each; a large cache would only hold what is never asked for again."""
+PROBE_PAGES = 4
+"""What a start takes and gives back, to see that it can."""
 WAL_KEPT_BYTES = 64 << 20
 """The WAL's file is cut to this after a larger transaction; below it the file is overwritten in place."""
 
 
-def open_journal(directory: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """(writer, reader) of the journal in the directory, which is created when there is none.
+VFS = "unix-excl"
+
+
+@dataclass(slots=True)
+class OpenedJournal:
+    writer: sqlite3.Connection
+    reader: sqlite3.Connection
+    names: dict[str, str]
+    """see `schema.names`"""
+    source: trust.Source | None
+    """None: nothing was ever committed"""
+    accepted: list[str] = field(default_factory=list)
+    """what is lost, and the operator has accepted: sentences"""
+
+
+def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal:
+    """The journal in the directory, which is created when there is none.
 
     Raises NotAJournal, NewerFormat, JournalInUse, JournalDamaged, DiskFull, DiskFailure."""
     path = directory / JOURNAL
     with translated(path):
+        promise, unknown = trust.promise_of(path)
+        accepted = [unknown] if unknown else []
         if path.exists():
             check_untouched(path)
         else:
+            if promise is not None and promise.number:
+                accepted += _accepted(accept_loss, [trust.missing(path)])
             _create(path)
+            promise = None
+        end = trust.log_end(path)
         writer = _connect(path)
+        opened = [writer]
         try:
             _set_up_writer(writer)
             if _known_revision(path, writer) != REVISIONS[-1]:
+                if end.damage:
+                    accepted += _accepted(accept_loss, trust.losses(path, "", -1, end, None), path)
                 migrate(writer)
                 # So that the look at the bare file in `check_untouched` sees the new revision.
                 writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                end, promise = WalEnd(0), None
             reader = _connect(path)
+            opened.append(reader)
             reader.execute("PRAGMA query_only = ON")
             reader.execute(f"PRAGMA cache_size = -{READ_CACHE_BYTES >> 10}")
+            journal = OpenedJournal(writer, reader, trust.read_names(path, reader), trust.read_source(path, reader))
+            journal.accepted = accepted + _judged(path, journal, end, promise, accept_loss=accept_loss)
         except BaseException:
-            writer.close()
+            close_unchanged(path, opened, vfs=VFS)
             raise
-    return writer, reader
+    return journal
+
+
+def _judged(
+    path: Path, journal: OpenedJournal, end: WalEnd, promise: Promise | None, *, accept_loss: bool
+) -> list[str]:
+    trust.check_shape(path, journal.reader, end)
+    index = journal.source.idx if journal.source is not None else 0
+    return _accepted(accept_loss, trust.losses(path, journal.names["identity"], index, end, promise), path)
+
+
+def _accepted(accept_loss: bool, losses: list[str], path: Path | None = None) -> list[str]:
+    """The losses, with the place of the log's copy. Raises JournalDamaged if the operator has not accepted any."""
+    if not losses:
+        return []
+    if not accept_loss:
+        raise JournalDamaged(f"{losses[0]}; {trust.REMEDY}")
+    copy = trust.accept(path) if path is not None else None
+    return [*losses, *([f"the log as it was is kept in {copy}"] if copy is not None else [])]
 
 
 def check_untouched(path: Path) -> None:
@@ -133,6 +188,19 @@ def meaning(error: sqlite3.Error, path: Path) -> Exception:
     return DiskFailure(f"the disk of {path} failed: {error} ({name})")
 
 
+def try_to_write(connection: sqlite3.Connection, path: Path) -> None:
+    """Take some pages and give them back, without a commit: a damaged list of free pages shows now, not when messages
+    come. Raises sqlite3.Error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(statements.PROBE, {"data": bytes(PROBE_PAGES * PAGE_BYTES)})
+    except sqlite3.OperationalError as error:
+        if not isinstance(meaning(error, path), DiskFull):
+            raise
+    finally:
+        connection.execute("ROLLBACK")
+
+
 def sync_directory(directory: Path) -> None:
     """Make names that were created, renamed or removed in it durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -173,7 +241,7 @@ def _create(path: Path) -> None:
 def _connect(path: Path) -> sqlite3.Connection:
     # isolation_level None: the driver begins no transaction of its own. Threads: `Disk` says who calls when.
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?vfs=unix-excl",
+        f"file:{quote(str(path))}?vfs={VFS}",
         uri=True,
         timeout=0,
         isolation_level=None,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from amqpd.journal import statements
+from amqpd.journal import queries
 
 PIECE_BYTES_MAX = 2 << 20
 """Deleting 2 MB of cold rows takes 0.9 ms here, about three fsyncs: what a commit may be late by."""
@@ -50,6 +50,10 @@ class Piece:
     discarded: list[tuple[int]] = field(default_factory=list)
     nbytes: int = 0
 
+    def __bool__(self) -> bool:
+        """There is something to delete."""
+        return bool(self.row_deletes or self.settled_deletes or self.discarded)
+
 
 class Discards:
     def __init__(self, pending: list[Discard]) -> None:
@@ -58,6 +62,13 @@ class Discards:
 
     def __bool__(self) -> bool:
         return bool(self._pending)
+
+    def of_queues(self, ranges: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        """Of these (queue_id, first_seq, last_seq) those of queues of which something is being discarded."""
+        if not self._pending:
+            return []
+        queues = {discard.queue_id for discard in self._pending}
+        return [item for item in ranges if item[0] in queues]
 
     def numbered(self, ranges: list[tuple[int, int, int, int]]) -> list[Discard]:
         """Discards for these (queue_id, first_seq, last_seq, idx); hand them to `begun` when they are on disk."""
@@ -84,14 +95,14 @@ class Discards:
         bytes_max = PIECE_BYTES_MAX + OUTFLOW * nbytes
         for discard in islice(self._pending, PIECE_DISCARDS_MAX + OUTFLOW * begun):
             given = {**discard._asdict(), "count_max": rows_left}
-            found = connection.execute(statements.ROWS_TO_DISCARD, given).fetchall()
+            found = connection.execute(queries.ROWS_TO_DISCARD, given).fetchall()
             if not _take_rows(piece, discard, found, bytes_max, whole=len(found) < rows_left):
                 break
             rows_left -= len(found)
             given["count_max"] = PIECE_SETTLED_MAX
-            beyond = connection.execute(statements.SETTLED_TO_DISCARD, given).fetchall()
+            beyond = connection.execute(queries.SETTLED_TO_DISCARD, given).fetchall()
             if discard.queue_id in counted:
-                beyond += connection.execute(statements.RETURNED_TO_DISCARD, given).fetchall()
+                beyond += connection.execute(queries.RETURNED_TO_DISCARD, given).fetchall()
             until = min((seq for (seq,) in beyond), default=discard.last_seq)
             piece.settled_deletes.append((discard.queue_id, discard.first_seq, until, discard.last_seq, discard.idx))
             if beyond:

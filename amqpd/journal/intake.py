@@ -15,6 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from amqpd.journal.checksums import HEAD_SHIFT, of_head
 from amqpd.journal.records import Range, Row
 from amqpd.journal.statements import NUMBER_BYTES, NUMBERS
 
@@ -51,6 +52,7 @@ class Chunk(NamedTuple):
         step = NUMBERS * NUMBER_BYTES
         return {
             "rows": str(list(range(1, 1 + step * self.rows, step))) if self.rows else None,
+            "inserted": self.rows,
             "numbers": self.numbers,
             "deadlines": listed(self.deadlines),
             "data": self.data,
@@ -61,8 +63,8 @@ def listed(items: Sequence[object] | None) -> str | None:
     return _encode(items) if items else None
 
 
-def chunks(rows: list[Row]) -> Iterator[Chunk]:
-    """At least one; more than one for a large transaction, each made when it is asked for."""
+def chunks(rows: list[Row], index: int) -> Iterator[Chunk]:
+    """Of the transaction with this index: at least one, more for a large one, each made when it is asked for."""
     numbers: list[bytes] = []
     timed: list[tuple[int, ...]] = []
     pieces: list[bytes] = []
@@ -75,7 +77,8 @@ def chunks(rows: list[Row]) -> Iterator[Chunk]:
             numbers, timed, pieces, at = [], [], [], 1
         queue_id, first, last = row.queue_id, row.first_seq, row.last_seq
         what = (row.body_bytes, row.published_ms, deadline_bytes)
-        numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, checksum(row), *what))
+        crc = of_head(queue_id, first, last, row.persistent, nbytes, index, *what) << HEAD_SHIFT | checksum(row)
+        numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, crc, *what))
         pieces.append(row.data)
         at += nbytes
         if deadline_bytes:

@@ -4,7 +4,8 @@ What comes in: a connection to an opened journal. What goes out: `Recovered` for
 recovery found dead, for the caller to write down.
 Rules: 1. Each table is read once, in order, and no body at all: time goes with the number of rows, not of bytes.
 2. Nothing is changed here, so a crash during recovery repeats it from the same state. 3. An index that contradicts
-itself is `JournalDamaged`, never guessed around.
+itself, a record whose checksum does not fit, and a number of records that is not what it should be are
+`JournalDamaged`, never guessed around.
 Not here: deleting (`sqlite.py` begins discards for `Found.dead`), checksums of bodies (`Disk.read`).
 """
 
@@ -16,11 +17,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from operator import itemgetter
 
-from amqpd.journal import statements
+from amqpd.journal import checksums, queries
 from amqpd.journal.discards import Discard
 from amqpd.journal.intake import checksum_of_deadlines
 from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.schema import SEQ_MAX
+from amqpd.journal.trust import Source
 
 ORPHANS_MAX = 100_000
 """Settled records and counts without a row that one recovery clears away; more wait for the next one."""
@@ -39,23 +41,51 @@ class Found:
     """ids of queues that have deadlines on disk, also of rows that are discarded or dead"""
     counted: set[int]
     """the same for counts of returned messages"""
+    marks: dict[int, tuple[int, int]]
+    """queue_id -> (next_seq, delivered), as they are on disk"""
 
 
-def find(connection: sqlite3.Connection, index: int) -> Found:
-    """`index` is the last committed one."""
-    discards = [Discard(*row) for row in connection.execute(statements.DISCARDS)]
+def find(connection: sqlite3.Connection, source: Source) -> Found:
+    """Raises JournalDamaged."""
+    _check_structure(connection)
+    index = source.idx
+    discards = [_discard(row) for row in connection.execute(queries.DISCARDS)]
+    marks = dict(_mark(row) for row in connection.execute(queries.QUEUES))
     queues = {
         queue_id: RecoveredQueue([], max(next_seq, delivered), max(0, delivered))
-        for queue_id, next_seq, delivered in connection.execute(statements.QUEUES)
+        for queue_id, (next_seq, delivered) in marks.items()
     }
     deadlines = _Deadlines(connection)
-    transient = _rows(connection, index, queues, _Gone(discards), deadlines)
+    transient = _rows(connection, source, queues, _Gone(discards), deadlines)
     deadlines.check_all_taken()
-    orphans = _settled(connection, queues, _Gone(discards))
+    orphans = _settled(connection, source, queues, _Gone(discards))
     counted, lonely = _returned(connection, index, queues, transient, _Gone(discards))
     orphans = (orphans + lonely)[:ORPHANS_MAX]
     dead = _dead(queues, transient)
-    return Found(Recovered(index, queues), discards, dead, orphans, deadlines.queues, counted)
+    return Found(Recovered(index, queues), discards, dead, orphans, deadlines.queues, counted, marks)
+
+
+def _check_structure(connection: sqlite3.Connection) -> None:
+    """Of the small tables: a page that names fewer records than it has shows in no record. (The index of the rows is
+    too large for that; `Source.rows` says how many it must have.)"""
+    for table in ("settled", "queue", "discard", "returned", "deadline", "source", "names"):
+        (said,) = connection.execute(f"PRAGMA quick_check('{table}')").fetchone()
+        if said != "ok":
+            raise JournalDamaged(f"the table {table} is damaged ({' '.join(said.split())})")
+
+
+def _discard(row: tuple[int, ...]) -> Discard:
+    *fields, crc = row
+    if checksums.of_discard(*fields) != crc:
+        raise JournalDamaged(f"the record of a deletion of messages of queue {fields[1]} does not fit its checksum")
+    return Discard(*fields)
+
+
+def _mark(row: tuple[int, int, int, int]) -> tuple[int, tuple[int, int]]:
+    queue_id, next_seq, delivered, crc = row
+    if checksums.of_mark(queue_id, next_seq, delivered) != crc:
+        raise JournalDamaged(f"the record of what was delivered of queue {queue_id} does not fit its checksum")
+    return queue_id, (next_seq, delivered)
 
 
 class _Gone:
@@ -86,7 +116,7 @@ class _Deadlines:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._left: dict[int, tuple[int | None, bytes]] = {
-            batch_id: (crc, data) for batch_id, crc, data in connection.execute(statements.DEADLINES)
+            batch_id: (crc, data) for batch_id, crc, data in connection.execute(queries.DEADLINES)
         }
         self.queues: set[int] = set()
 
@@ -107,17 +137,36 @@ class _Deadlines:
 
 def _rows(
     connection: sqlite3.Connection,
-    index: int,
+    source: Source,
     queues: dict[int, RecoveredQueue],
     gone: _Gone,
     deadlines: _Deadlines,
 ) -> set[tuple[int, int]]:
     """Fill in the rows of each queue; returns (queue_id, first_seq) of the transient ones, which are among them."""
     transient = set()
-    for item in connection.execute(statements.ROWS):
-        queue_id, last_seq, first_seq, nbytes, persistent, idx, body_bytes, published_ms, deadline_bytes, row_id = (
-            item
-        )
+    index, count = source.idx, 0
+    for item in connection.execute(queries.ROWS):
+        count += 1
+        (
+            queue_id,
+            last_seq,
+            first_seq,
+            nbytes,
+            persistent,
+            idx,
+            body_bytes,
+            published_ms,
+            deadline_bytes,
+            crc,
+            row_id,
+        ) = item
+        head = crc >> checksums.HEAD_SHIFT
+        if head and head != checksums.of_head(
+            *(queue_id, first_seq, last_seq, persistent, nbytes, idx, body_bytes, published_ms, deadline_bytes)
+        ):
+            raise JournalDamaged(
+                f"the index entry of messages {first_seq}..{last_seq} of queue {queue_id} does not fit its checksum"
+            )
         timed = deadlines.of(row_id, deadline_bytes, queue_id, first_seq, last_seq) if deadline_bytes else b""
         discards = gone.by(queue_id, first_seq, last_seq, idx)
         if any(discard.last_seq == SEQ_MAX for discard in discards):
@@ -137,18 +186,30 @@ def _rows(
         queue.rows.append(RecoveredRow(first_seq, last_seq, nbytes, [], body_bytes, published_ms, timed))
         if not persistent:
             transient.add((queue_id, first_seq))
+    if count != source.rows:
+        raise JournalDamaged(f"the index has {count} rows of messages where {source.rows} were written")
     return transient
 
 
 def _settled(
-    connection: sqlite3.Connection, queues: dict[int, RecoveredQueue], gone: _Gone
+    connection: sqlite3.Connection, source: Source, queues: dict[int, RecoveredQueue], gone: _Gone
 ) -> list[tuple[int, int, int]]:
     """Fill in the settled parts, merged and cut at the rows' edges; returns the records that touch no row."""
     orphans: list[tuple[int, int, int]] = []
     known_queue = None
     rows: list[RecoveredRow] = []
     lasts: list[int] = []
-    for queue_id, first_seq, last_seq, idx in connection.execute(statements.SETTLED):
+    count, before = 0, (-SEQ_MAX - 1, 0, 0)
+    for queue_id, first_seq, last_seq, idx, crc in connection.execute(queries.SETTLED):
+        count += 1
+        if (
+            checksums.of_settled(queue_id, first_seq, last_seq, idx) != crc
+            or (queue_id, first_seq, last_seq) <= before
+        ):
+            raise JournalDamaged(
+                f"the record that {first_seq}..{last_seq} of queue {queue_id} are settled does not fit its checksum"
+            )
+        before = (queue_id, first_seq, last_seq)
         if gone.by(queue_id, first_seq, last_seq, idx):
             continue
         if queue_id != known_queue:
@@ -162,6 +223,8 @@ def _settled(
         while at < len(rows) and rows[at].first_seq <= last_seq:
             _merge(rows[at], max(first_seq, rows[at].first_seq), min(last_seq, rows[at].last_seq))
             at += 1
+    if count != source.settled:
+        raise JournalDamaged(f"{count} records of settled messages are there where {source.settled} were written")
     return orphans
 
 
@@ -179,7 +242,11 @@ def _returned(
     known_queue = None
     rows: list[RecoveredRow] = []
     lasts: list[int] = []
-    for queue_id, seq, count, idx in connection.execute(statements.RETURNED):
+    for queue_id, seq, count, idx, crc in connection.execute(queries.RETURNED):
+        if checksums.of_returned(queue_id, seq, count, idx) != crc:
+            raise JournalDamaged(
+                f"the record of how often message {seq} of queue {queue_id} came back does not fit its checksum"
+            )
         counted.add(queue_id)
         if gone.by(queue_id, seq, seq, idx):
             continue

@@ -3,16 +3,18 @@
 What comes in: nothing. What goes out: SQLAlchemy tables, `REVISIONS`, the pages' size.
 Rules: 1. What belongs to one transaction of a source carries (source, epoch, idx), so that an uncommitted tail
 can be undone by deleting what has a higher idx (CLUSTER.md 3). 2. A message row is found and recovered by its
-index alone; the body is read only to be delivered. 3. A change here is a new file in `migrations/versions` and
-a new last entry of `REVISIONS`; a test compares the migrated tables with these.
+index alone; the body is read only to be delivered. 3. What is not in a body has a checksum of its own
+(`checksums.py`), and `source` counts rows and settled records, so that one that vanished is missed. 4. A change here
+is a new file in `migrations/versions` and a new last entry of `REVISIONS`; a test compares the migrated tables with
+these.
 Not here: the statements (`statements.py`), opening and migrating a file (`database.py`).
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table
+from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Formats that this code can read, oldest first; the last one is what it writes."""
 
 APPLICATION_ID = 0x616D716A
@@ -52,13 +54,14 @@ batch = Table(
     _integer("published_ms"),
     _integer("deadline_bytes"),
     *_origin(),
+    # Of the body and of what the row says, and in the upper half of the head alone: recovery reads no body.
     _integer("crc"),
     # The last one: what stands behind a body is found only by walking through its pages.
     Column("data", LargeBinary, nullable=False),
     # last_seq before first_seq: rows of a queue are disjoint, so `last_seq >= x` seeks to the row that holds x.
     Index(
         *("batch_index", "queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"),
-        *("body_bytes", "published_ms", "deadline_bytes"),
+        *("body_bytes", "published_ms", "deadline_bytes", "crc"),
     ),
 )
 
@@ -81,6 +84,7 @@ returned = Table(
     _integer("seq", key=True),
     _integer("count"),
     *_origin(),
+    _integer("crc"),
     sqlite_with_rowid=False,
 )
 
@@ -91,6 +95,7 @@ settled = Table(
     _integer("first_seq", key=True),
     _integer("last_seq", key=True),
     *_origin(),
+    _integer("crc"),
     sqlite_with_rowid=False,
 )
 
@@ -104,6 +109,7 @@ discard = Table(
     _integer("first_seq"),
     _integer("last_seq"),
     *_origin(),
+    _integer("crc"),
     Index("discard_index", "queue_id", "first_seq", "last_seq", "idx"),
 )
 
@@ -114,6 +120,7 @@ queue = Table(
     _integer("queue_id", key=True),
     _integer("next_seq"),
     _integer("delivered"),
+    _integer("crc"),
 )
 
 source = Table(
@@ -122,4 +129,20 @@ source = Table(
     _integer("source", key=True),
     _integer("epoch"),
     _integer("idx"),
+    _integer("crc"),
+    # How many records there are in `batch` and in `settled`, and the same numbers below zero: a flipped bit shows.
+    _integer("rows"),
+    _integer("rows_check"),
+    _integer("settled"),
+    _integer("settled_check"),
+)
+
+# What the file is called: `identity`, 32 hexadecimal digits drawn when it was made; of the metadata store beside it
+# `metadata` (its identity) and `metadata_revision`.
+names = Table(
+    "names",
+    metadata,
+    Column("name", Text, primary_key=True, nullable=False),
+    Column("value", Text, nullable=False),
+    _integer("crc"),
 )

@@ -10,21 +10,26 @@ Not here: when a transaction is cut (`buffer.py`), SQL text (`statements.py`), f
 
 from __future__ import annotations
 
+import errno
 import sqlite3
-import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from amqpd.journal import statements
-from amqpd.journal.database import JOURNAL, meaning, open_journal
+from amqpd.journal import checksums, statements, trust
+from amqpd.journal.database import JOURNAL, VFS, meaning, open_journal, try_to_write
 from amqpd.journal.discards import Discard, Discards, Piece
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.intake import checksum, checksum_of_deadlines, chunks, listed, split
-from amqpd.journal.records import READ_ROWS_MAX, JournalDamaged, Recovered, Row, Transaction
+from amqpd.journal.intake import chunks, listed, split
+from amqpd.journal.queue_marks import QueueMarks
+from amqpd.journal.reading import RowReader
+from amqpd.journal.records import JournalDamaged, Recovered, Row, Transaction
 from amqpd.journal.recovery import Found, find
 from amqpd.journal.reserve import RESERVE_BYTES, Reserve
 from amqpd.journal.schema import PAGE_BYTES, SEQ_MAX
+from amqpd.storage.closing import close_unchanged
+from amqpd.storage.mark import Mark
 
 SOURCE, EPOCH = 0, 1
 """The only source of a single node and its reign (CLUSTER.md 1)."""
@@ -39,6 +44,15 @@ VACUUM_PAGES = 256
 """Free pages that one idle step gives back to the file system: 2 MB, 1 to 3 ms."""
 FREE_BYTES_KEPT = 64 << 20
 """Free pages are kept for the next backlog up to this, or a quarter of the file if that is more."""
+_NEW_SOURCE = {
+    "source": SOURCE,
+    "epoch": EPOCH,
+    "idx": 0,
+    "rows": 0,
+    "rows_check": 0,
+    "settled": 0,
+    "settled_check": 0,
+}
 RECOVERY_STEPS_MAX = 16
 """Pieces of dead rows that recovery itself deletes (32 MB); the rest is left to idle moments."""
 
@@ -48,54 +62,71 @@ class SqliteDisk:
 
     Raises NotAJournal, NewerFormat, JournalInUse, JournalDamaged, DiskFull, DiskFailure."""
 
-    def __init__(self, directory: Path, *, reserve_bytes: int = RESERVE_BYTES) -> None:
+    def __init__(self, directory: Path, *, reserve_bytes: int = RESERVE_BYTES, accept_loss: bool = False) -> None:
+        """`accept_loss`: go on with a journal that has less than it once confirmed."""
         self._path = directory / JOURNAL
-        self._writer, self._reader = open_journal(directory)
+        opened = open_journal(directory, accept_loss=accept_loss)
+        self.accepted = opened.accepted
+        """what was accepted as lost, or is not known any more: sentences for the log"""
+        self.names = opened.names
+        """see `schema.names`"""
+        self._writer, self._reader = opened.writer, opened.reader
+        self._rows = RowReader(self._reader, self._path)
         self._reserve = Reserve(directory, reserve_bytes)
-        self._reading = threading.Lock()
-        """held for the time of one read"""
+        self._mark: Mark | None = None
+        """None on a full disk, too"""
         self._discards = Discards([])
         self._timed: set[int] = set()
         """ids of queues that may have deadlines on disk: they are looked for only when rows of these are deleted"""
         self._counted: set[int] = set()
         """the same for counts of returned messages"""
+        self._marks = QueueMarks({})
         self._index: int | None = None
         self._wal_bytes = 0
         """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
         self._checkpoint_at = CHECKPOINT_BYTES
         self._failure: str | None = None
+        self.kept: str | None = None
+        """why what is settled does not leave the disk any more (a damaged page); None while it does"""
         try:
             self._writer.executescript(";".join(("BEGIN", *statements.CREATE_INTAKE, "COMMIT")))
-            self._reserve.restore()
-        except BaseException:
+        except sqlite3.Error as error:
             self.close()
-            raise
+            raise meaning(error, self._path) from error
 
     # --- Disk
 
     def recover(self) -> Recovered:
-        """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces."""
+        """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is
+        written before all is read."""
         try:
-            row = self._writer.execute(statements.SOURCE, {"source": SOURCE}).fetchone()
-            if row is None:
-                row = (EPOCH, 0)
-                self._writer.execute(statements.NEW_SOURCE, {"source": SOURCE, "epoch": EPOCH, "idx": 0})
-            self._index = row[1]
-            found = find(self._writer, row[1])
+            known = trust.read_source(self._path, self._reader)
+            source = known or trust.Source(EPOCH, 0, 0, 0)
+            found = find(self._reader, source)
+            try_to_write(self._writer, self._path)
+            if known is None:
+                crc = checksums.of_source(SOURCE, EPOCH, 0)
+                self._writer.execute(statements.NEW_SOURCE, {**_NEW_SOURCE, "crc": crc})
         except sqlite3.Error as error:
             raise self._failed(error) from error
+        except JournalDamaged as error:
+            self._failure = f"{self._path} is damaged: {error}; {trust.REMEDY_OF_RECORDS}"
+            raise JournalDamaged(self._failure) from error
+        self._index = source.idx
+        self._reserve.restore()
         self._discards = Discards(found.discards)
-        self._timed, self._counted = found.timed, found.counted
+        self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
         try:
-            self._bury(found)
+            self._delete_dead(found)
             for _ in range(RECOVERY_STEPS_MAX):
-                if not self._discards:
+                if not self._discards or self.kept:
                     break
                 self.vacuum_step()
         except DiskFull:
             # A node has to start on a full disk, to let its consumers empty it. What is dead stays so, and is found
             # again by the next recovery.
             pass
+        self._make_mark()
         return found.recovered
 
     def commit(self, transaction: Transaction) -> None:
@@ -119,44 +150,34 @@ class SqliteDisk:
         ]
         self._timed.update([row.queue_id for row in rows if row.deadlines])
         self._counted.update([queue_id for queue_id, *_ in transaction.counts])
+        settled = [(item.queue_id, item.first_seq, item.last_seq) for item in transaction.settled]
         lists: dict[str, list[Any]] = {
-            "returned": transaction.counts,
-            "settled": [(item.queue_id, item.first_seq, item.last_seq) for item in transaction.settled],
-            "marks": marks,
+            "returned": [(*item, checksums.of_returned(*item, index)) for item in transaction.counts],
+            "settled": [(*item, checksums.of_settled(*item, index)) for item in settled],
+            "settled_again": self._discards.of_queues(settled),
+            "marks": self._marks.raised(marks),
             "dropped": [(queue_id,) for queue_id in transaction.dropped],
         }
-        self._write(index, rows, piece, begun, lists, counts=1)
+        self._write(index, rows, piece, begun, lists)
         self._index = index
+        if self._mark is not None:
+            self._mark.promise(index)
         if self._wal_bytes >= self._checkpoint_at:
             self._checkpoint()
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
-        """See `Disk`. Rows that do not fit into bytes_max any more are not read; the first one always is."""
-        connection = self._reader
-        with self._reading:
-            try:
-                connection.execute("BEGIN")  # the search and the read see the same state
-                try:
-                    heads = self._find(queue_id, first_seq, last_seq, bytes_max)
-                    if not heads:
-                        return []
-                    given = {"queue_id": queue_id, "first_seq": first_seq, "last_seq": heads[-1][1]}
-                    found = connection.execute(statements.READ, given).fetchall()
-                finally:
-                    connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise meaning(error, self._path) from error
-        if len(found) != len(heads):
-            raise JournalDamaged(f"{len(heads)} rows of queue {queue_id} in {self._path} are {len(found)}")
-        return [self._row(queue_id, head, body) for head, body in zip(heads, found, strict=True)]
+        """See `Disk`."""
+        return self._rows.read(queue_id, first_seq, last_seq, bytes_max)
 
     def vacuum_step(self) -> bool:
         """See `Disk`. Deletes what was discarded, then gives free pages back to the file system, then empties the
         WAL."""
         if self._index is None:
             raise ValueError("the journal is not recovered yet")
-        if self._discards:
-            self._write(self._index, [], self._piece([], []), [], {}, counts=0)
+        if self.kept:
+            more = False
+        elif self._discards:
+            self._write(self._index, [], self._piece([], []), [], {})
             more = True
         else:
             more = self._shrink()
@@ -172,53 +193,62 @@ class SqliteDisk:
 
     def restore_reserve(self) -> bool:
         """Hold the space again, when there is twice as much. True: it is held, publishers may go on."""
-        return self._reserve.restore()
+        held = self._reserve.restore()
+        if held and self._mark is None and self._index is not None:
+            self._make_mark()
+        return held
+
+    def set_names(self, **names: str) -> None:
+        """Write down names (`schema.names`), which are changed rarely. Raises like `commit`."""
+        self._refuse_after_failure()
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for name, value in names.items():
+                given = {"name": name, "value": value, "crc": checksums.of_name(name, value)}
+                self._writer.execute(statements.PUT_NAME, given)
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        self.names.update(names)
 
     def close(self) -> None:
-        """No call may be running. The WAL is copied into the database and removed, as far as the disk allows."""
-        self._reader.close()
-        self._writer.close()
+        """No call may be running. The WAL is copied into the database and removed, as far as the disk allows; after a
+        failure, or of a journal that was never recovered, the files are left as they are."""
+        if self._failure is not None or self._index is None:
+            close_unchanged(self._path, (self._writer, self._reader), vfs=VFS)
+        else:
+            self._reader.close()
+            self._writer.close()
+        if self._mark is not None:
+            if self._failure is None:
+                with suppress(OSError):  # then it is as old as after a power cut
+                    self._mark.sync()
+            self._mark.close()
+            self._mark = None
 
     # --- writing
 
     def _write(
-        self,
-        index: int,
-        rows: list[Row],
-        piece: Piece,
-        begun: list[Discard],
-        lists: dict[str, list[Any]],
-        *,
-        counts: int,
+        self, index: int, rows: list[Row], piece: Piece, begun: list[Discard], lists: dict[str, list[Any]]
     ) -> None:
-        """One transaction. `counts`: 1 when `index` becomes the last committed one, 0 for housekeeping."""
+        """One transaction; for housekeeping `index` is that of the last one. A page that cannot be changed when
+        something is to be deleted ends deletions and nothing else."""
         self._refuse_after_failure()
-        given: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LISTS))
-        given.update(source=SOURCE, epoch=EPOCH, idx=index, counts=0)
-        last = {
-            "counts": counts,
-            "row_deletes": listed(piece.row_deletes),
-            "deadline_deletes": listed(_among(self._timed, piece.row_deletes)),
-            "settled_deletes": listed(piece.settled_deletes),
-            "returned_deletes": listed(_among(self._counted, piece.settled_deletes)),
-            "discarded": listed(piece.discarded),
-            "discards": listed(begun),
-            **{name: listed(items) for name, items in lists.items()},
-        }
-        connection = self._writer
+        lists["discards"] = [(*discard, checksums.of_discard(*discard)) for discard in begun]
+        if self.kept:
+            piece = Piece()
         try:
-            parts = chunks(rows)
-            part = next(parts).taken_in()
-            for following in parts:
-                if not connection.in_transaction:
-                    connection.execute("BEGIN IMMEDIATE")
-                self._take_in({**given, **part})
-                part = following.taken_in()
-            self._take_in({**given, **last, **part})
-            if connection.in_transaction:
-                connection.execute("COMMIT")
+            try:
+                self._write_all(index, rows, piece, lists)
+            except sqlite3.DatabaseError as error:
+                if not piece or not isinstance(meaning(error, self._path), JournalDamaged):
+                    raise
+                self._keep(error)
+                piece = Piece()
+                self._write_all(index, rows, piece, lists)
         except sqlite3.Error as error:
             raise self._failed(error) from error
+        self._marks.put(lists.get("marks", ()), [queue_id for (queue_id,) in lists.get("dropped", ())])
         self._discards.done(piece)
         self._discards.begun(begun)
         # A row dirties a page of the table and one of the index; freed bodies dirty 1 page of the free list and 1 of
@@ -227,13 +257,46 @@ class SqliteDisk:
         dirty += len(piece.row_deletes) + piece.nbytes // (100 * PAGE_BYTES)
         self._wal_bytes += dirty * PAGE_BYTES + _nbytes(rows)
 
+    def _write_all(self, index: int, rows: list[Row], piece: Piece, lists: dict[str, list[Any]]) -> None:
+        """Raises sqlite3.Error; a transaction may be open then."""
+        given: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LISTS))
+        given.update(source=SOURCE, epoch=EPOCH, idx=index)
+        given["source_crc"] = checksums.of_source(SOURCE, EPOCH, index)
+        last = {
+            "row_deletes": listed(piece.row_deletes),
+            "deadline_deletes": listed(_among(self._timed, piece.row_deletes)),
+            "settled_deletes": listed(piece.settled_deletes),
+            "returned_deletes": listed(_among(self._counted, piece.settled_deletes)),
+            "discarded": listed(piece.discarded),
+            **{name: listed(items) for name, items in lists.items()},
+        }
+        connection = self._writer
+        parts = chunks(rows, index)
+        part = next(parts).taken_in()
+        for following in parts:
+            if not connection.in_transaction:
+                connection.execute("BEGIN IMMEDIATE")
+            self._take_in({**given, **part})
+            part = following.taken_in()
+        self._take_in({**given, **last, **part})
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+    def _keep(self, error: sqlite3.Error) -> None:
+        """Delete nothing from now on: what is settled stays settled, and its space is lost until a repair."""
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+        self.kept = (
+            f"{self._path} is damaged where settled messages are to be deleted ({error}): they stay on the disk"
+        )
+
     def _take_in(self, given: dict[str, Any]) -> None:
         rare = any(map(given.get, statements.RARE_LISTS))
         self._writer.execute(statements.COMMIT_WITH_RARE if rare else statements.COMMIT, given)
 
     def _piece(self, rows: list[Row], begun: list[Discard]) -> Piece:
         """What of the discards goes with the next transaction."""
-        if not self._discards:
+        if not self._discards or self.kept:
             return Piece()
         try:
             return self._discards.piece(
@@ -263,7 +326,7 @@ class SqliteDisk:
             self._failure = f"the journal stopped after a failure: {exception}"
         return exception
 
-    def _bury(self, found: Found) -> None:
+    def _delete_dead(self, found: Found) -> None:
         """Write down what recovery found dead."""
         if not found.dead and not found.orphans:
             return
@@ -272,7 +335,20 @@ class SqliteDisk:
         begun = self._discards.numbered([(*item, index) for item in found.dead])
         orphans = [(queue_id, first, first, last, index) for queue_id, first, last in found.orphans]
         marks = [(queue_id, last + 1, -1) for queue_id, _, last in found.dead]
-        self._write(index, [], Piece(settled_deletes=orphans), begun, {"marks": marks}, counts=0)
+        self._write(index, [], Piece(settled_deletes=orphans), begun, {"marks": self._marks.raised(marks)})
+
+    def _make_mark(self) -> None:
+        assert self._index is not None
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
+        try:
+            self._mark = Mark(trust.mark_path(self._path), self.names["identity"], self._index)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                failure = f"{trust.mark_path(self._path)} cannot be written: {error.strerror or error}"
+                self._failure = f"the journal stopped after a failure: {failure}"
+                raise DiskFailure(failure) from error
 
     # --- housekeeping
 
@@ -283,7 +359,7 @@ class SqliteDisk:
         try:
             _, pages, copied = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages * PAGE_BYTES > WAL_BYTES_MAX:
-                with self._reading:
+                with self._rows.turn:
                     _, pages, copied = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
             if not isinstance(meaning(error, self._path), DiskFull):
@@ -306,37 +382,12 @@ class SqliteDisk:
             # executescript: SQLite returns after each page, and `execute` would stop at the first.
             self._writer.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUM_PAGES)})")
         except sqlite3.Error as error:
+            if isinstance(meaning(error, self._path), JournalDamaged):
+                self._keep(error)
+                return False
             raise self._failed(error) from error
         self._wal_bytes += min(spare, VACUUM_PAGES) * PAGE_BYTES
         return spare > VACUUM_PAGES
-
-    # --- reading
-
-    def _find(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[tuple[int, ...]]:
-        """What the index alone says of the rows to read (`statements.FIND`)."""
-        heads: list[tuple[int, ...]] = []
-        total = 0
-        cursor = self._reader.execute(statements.FIND, {"queue_id": queue_id, "first_seq": first_seq})
-        for head in cursor:
-            first, _, nbytes, *_ = head
-            total += nbytes
-            if first > last_seq or (heads and total > bytes_max) or len(heads) == READ_ROWS_MAX:
-                break
-            heads.append(head)
-        cursor.close()
-        return heads
-
-    def _row(self, queue_id: int, head: tuple[int, ...], body: tuple[Any, ...]) -> Row:
-        """Raises JournalDamaged when what the index says, the body and the deadlines do not belong together."""
-        first, last, nbytes, persistent, body_bytes, published_ms, deadline_bytes = head
-        crc, data, deadline_crc, deadlines = body
-        row = Row(queue_id, first, last, data, bool(persistent), body_bytes, published_ms, deadlines or b"")
-        if (
-            *(len(data), len(row.deadlines), checksum(row)),
-            checksum_of_deadlines(queue_id, first, last, row.deadlines) if deadline_bytes else None,
-        ) != (nbytes, deadline_bytes, crc, deadline_crc):
-            raise JournalDamaged(f"messages {first}..{last} of queue {queue_id} in {self._path} are damaged")
-        return row
 
 
 def _nbytes(rows: list[Row]) -> int:

@@ -1,4 +1,4 @@
-"""Every SQL statement of the journal, built with SQLAlchemy Core and compiled to text once, when this is imported.
+"""The SQL that writes the journal, built with SQLAlchemy Core and compiled to text once, when this is imported.
 
 What comes in: the tables of `schema.py`. What goes out: SQL text with named parameters, for SQLite's driver.
 Rules: 1. A commit is one call of the driver: `COMMIT`. Each call of the driver gives up the interpreter lock and
@@ -8,7 +8,7 @@ writes all tables; SQLite then wraps this single statement in a transaction of i
 bodies as one blob, end to end; the numbers of rows in another one, as decimal digits (why: `NUMBER_BYTES`). 3. View
 and trigger belong to the connection and are code, not format: they live in the temp schema and no migration knows
 them.
-Not here: who calls them (`sqlite.py`, `recovery.py`, `discards.py`).
+Not here: what reads (`queries.py`), who calls them (`sqlite.py`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,13 @@ from typing import Any
 
 from sqlalchemy import (
     ClauseElement,
-    ColumnElement,
     Integer,
     LargeBinary,
     Table,
     and_,
-    case,
     cast,
     column,
     delete,
-    exists,
     func,
     insert,
     literal_column,
@@ -39,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from amqpd.journal.schema import batch, deadline, discard, queue, returned, settled, source
+from amqpd.journal.schema import batch, deadline, discard, names, queue, returned, settled, source
 
 _dialect = sqlite.dialect(paramstyle="named")
 
@@ -50,13 +47,9 @@ NUMBERS = 10
 """Of a row."""
 
 
-def _text(statement: ClauseElement) -> str:
-    """Its parameters are `_given` below; every other value is part of the text."""
+def text(statement: ClauseElement) -> str:
+    """Parameters are `literal_column(":name")`; every other value is part of the text."""
     return str(statement.compile(dialect=_dialect, compile_kwargs={"literal_binds": True}))
-
-
-def _given(name: str) -> ColumnElement[int]:
-    return literal_column(f":{name}", Integer)
 
 
 def _each(name: str, *types: type[Any]) -> Any:
@@ -135,17 +128,14 @@ def _delete_rows(name: str, of: Table) -> Any:
 
 
 def _settled() -> list[Any]:
-    """Settled ranges, in and out."""
-    ranges, items = _each("settled", *[Integer] * 3)
+    """Settled ranges, in and out, and their number."""
+    ranges, (*items, crc) = _each("settled", *[Integer] * 4)
     insert_settled = upsert(settled).from_select(
-        ["queue_id", "first_seq", "last_seq", "source", "epoch", "idx"],
-        select(*items, *_origin()).select_from(ranges).where(true()),
+        ["queue_id", "first_seq", "last_seq", "source", "epoch", "idx", "crc"],
+        select(*items, *_origin(), crc).select_from(ranges).where(true()),
     )
-    # A range is settled once; the record that is there is of a dropped queue with the same id, and waits to leave.
-    insert_settled = insert_settled.on_conflict_do_update(
-        index_elements=["queue_id", "first_seq", "last_seq"],
-        set_={name: insert_settled.excluded[name] for name in ("source", "epoch", "idx")},
-    )
+    # A range that was settled before stays as it is.
+    insert_settled = insert_settled.on_conflict_do_nothing()
     _, (queue_id, first, until, last, idx) = _each("settled_deletes", *[Integer] * 5)
     doomed = settled.alias("doomed")
     inside = and_(
@@ -159,19 +149,40 @@ def _settled() -> list[Any]:
             select(doomed.c.queue_id, doomed.c.first_seq, doomed.c.last_seq).where(inside)
         )
     )
-    return [insert_settled, delete_settled]
+    return [insert_settled, _count("settled", func.changes()), delete_settled, _count("settled", -func.changes())]
+
+
+def _settled_again() -> list[Any]:
+    """Before them: the record of the same range that is there may be of a dropped queue with the same id, and wait
+    to leave."""
+    again, (queue_id, first, last) = _each("settled_again", *[Integer] * 3)
+    replaced = delete(settled).where(
+        tuple_(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq).in_(
+            select(queue_id, first, last).select_from(again)
+        )
+    )
+    return [replaced, _count("settled", -func.changes())]
+
+
+def _count(what: str, by: Any) -> Any:
+    """Keep the number of records, behind the statement that put in or deleted some (SQLite's changes())."""
+    return (
+        update(source)
+        .where(source.c.source == _new("source"))
+        .values({what: source.c[what] + by, f"{what}_check": source.c[f"{what}_check"] - by})
+    )
 
 
 def _returned() -> list[Any]:
     """Counts of returned messages, in and out."""
-    counts, items = _each("returned", *[Integer] * 3)
+    counts, (*items, crc) = _each("returned", *[Integer] * 4)
     raise_counts = upsert(returned).from_select(
-        ["queue_id", "seq", "count", "source", "epoch", "idx"],
-        select(*items, *_origin()).select_from(counts).where(true()),
+        ["queue_id", "seq", "count", "source", "epoch", "idx", "crc"],
+        select(*items, *_origin(), crc).select_from(counts).where(true()),
     )
     raise_counts = raise_counts.on_conflict_do_update(
         index_elements=["queue_id", "seq"],
-        set_={name: raise_counts.excluded[name] for name in ("count", "source", "epoch", "idx")},
+        set_={name: raise_counts.excluded[name] for name in ("count", "source", "epoch", "idx", "crc")},
     )
     _, (queue_id, first, until, _, idx) = _each("returned_deletes", *[Integer] * 5)
     gone = returned.alias("gone")
@@ -183,54 +194,66 @@ def _returned() -> list[Any]:
 
 
 def _bookkeeping() -> list[Any]:
-    """Marks of queues, discards, the last committed index."""
-    marks, items = _each("marks", *[Integer] * 3)
-    raise_marks = upsert(queue).from_select(
-        ["queue_id", "next_seq", "delivered"], select(*items).select_from(marks).where(true())
+    """Marks of queues, discards."""
+    marks, items = _each("marks", *[Integer] * 4)
+    put_marks = upsert(queue).from_select(
+        ["queue_id", "next_seq", "delivered", "crc"], select(*items).select_from(marks).where(true())
     )
-    raise_marks = raise_marks.on_conflict_do_update(
+    put_marks = put_marks.on_conflict_do_update(
         index_elements=["queue_id"],
-        set_={
-            "next_seq": func.max(queue.c.next_seq, raise_marks.excluded.next_seq),
-            "delivered": case(
-                (raise_marks.excluded.delivered < 0, queue.c.delivered), else_=raise_marks.excluded.delivered
-            ),
-        },
+        set_={name: put_marks.excluded[name] for name in ("next_seq", "delivered", "crc")},
     )
     dropped, (queue_id,) = _each("dropped", Integer)
     drop_marks = delete(queue).where(queue.c.queue_id.in_(select(queue_id).select_from(dropped)))
-    begun, items = _each("discards", *[Integer] * 5)
-    *items, idx = items
+    begun, (*items, idx, crc) = _each("discards", *[Integer] * 6)
     begin_discards = insert(discard).from_select(
-        ["discard_id", "queue_id", "first_seq", "last_seq", "source", "epoch", "idx"],
-        select(*items, _new("source"), _new("epoch"), idx).select_from(begun),
+        ["discard_id", "queue_id", "first_seq", "last_seq", "source", "epoch", "idx", "crc"],
+        select(*items, _new("source"), _new("epoch"), idx, crc).select_from(begun),
     )
     ended, (discard_id,) = _each("discarded", Integer)
     end_discards = delete(discard).where(discard.c.discard_id.in_(select(discard_id).select_from(ended)))
-    count = update(source).where(source.c.source == _new("source"), _new("counts") == 1)
-    count = count.values(epoch=_new("epoch"), idx=_new("idx"))
-    return [raise_marks, drop_marks, begin_discards, end_discards, count]
+    return [put_marks, drop_marks, begin_discards, end_discards]
+
+
+def _reached() -> Any:
+    """The last committed index, and the number of rows: behind the statement that deletes some."""
+    by = _new("inserted") - func.changes()
+    return (
+        update(source)
+        .where(source.c.source == _new("source"))
+        .values(
+            epoch=_new("epoch"),
+            idx=_new("idx"),
+            crc=_new("source_crc"),
+            rows=source.c.rows + by,
+            rows_check=source.c.rows_check - by,
+        )
+    )
 
 
 def _program(*, rare: bool) -> list[Any]:
     timed = [_insert_deadlines(), _delete_rows("deadline_deletes", deadline)] if rare else []
     counted = _returned() if rare else []
-    return [_insert_rows(), *timed, _delete_rows("row_deletes", batch), *_settled(), *counted, *_bookkeeping()]
+    again = _settled_again() if rare else []
+    return [
+        *(_insert_rows(), *timed, _delete_rows("row_deletes", batch), _reached()),
+        *(*again, *_settled(), *counted, *_bookkeeping()),
+    ]
 
 
 LISTS = (
     *("rows", "row_deletes", "settled", "settled_deletes"),
     *("marks", "dropped", "discards", "discarded"),
 )
-RARE_LISTS = ("deadlines", "deadline_deletes", "returned", "returned_deletes")
-_COLUMNS = ("source", "epoch", "idx", "counts", *LISTS, "numbers", "data")
+RARE_LISTS = ("deadlines", "deadline_deletes", "settled_again", "returned", "returned_deletes")
+_COLUMNS = ("source", "epoch", "idx", "source_crc", "inserted", *LISTS, "numbers", "data")
 
 
 def _create(view: str, columns: tuple[str, ...], program: list[Any]) -> tuple[str, str]:
     return (
         f"CREATE TEMP VIEW {view} AS SELECT " + ", ".join(f"NULL AS {name}" for name in columns),
         f"CREATE TEMP TRIGGER {view}_insert INSTEAD OF INSERT ON {view} BEGIN "
-        + "; ".join(_text(statement) for statement in program)
+        + "; ".join(text(statement) for statement in program)
         + "; END",
     )
 
@@ -249,116 +272,32 @@ COMMIT = _commit("intake", _COLUMNS)
 `numbers` of each row's NUMBERS numbers:
 rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc, body_bytes,
 published_ms, deadline_bytes; row_deletes: queue_id, first_seq, last_seq, largest idx;
-settled: queue_id, first_seq, last_seq;
+settled: queue_id, first_seq, last_seq, crc;
 settled_deletes: queue_id, smallest and largest first_seq, largest last_seq, largest idx;
-marks: queue_id, next_seq (only ever rises), delivered (negative: as it was); dropped: queue_id;
-discards: discard_id, queue_id, first_seq, last_seq, idx; discarded: discard_id.
-`counts` is 1 when idx becomes the last committed index, 0 for housekeeping."""
+marks: queue_id, next_seq, delivered, crc; dropped: queue_id;
+discards: discard_id, queue_id, first_seq, last_seq, idx, crc; discarded: discard_id.
+`inserted` is the number of `rows`."""
 
 COMMIT_WITH_RARE = _commit("intake_with_rare", (*_COLUMNS, *RARE_LISTS))
 """The same with RARE_LISTS as well: without anything to do they would cost 10 us, a third of an empty transaction.
 deadlines, of rows of this transaction: queue_id, first_seq, last_seq, offset in `data`, bytes, crc;
-deadline_deletes: those of row_deletes that may have some; returned: queue_id, seq, count;
+deadline_deletes: those of row_deletes that may have some; settled_again: queue_id, first_seq, last_seq of those of
+settled that may be there already; returned: queue_id, seq, count, crc;
 returned_deletes: those of settled_deletes that may have some."""
 
-# --- recovery: each is one sequential scan, of an index or of a small table; no body is read
-
-SOURCE = _text(select(source.c.epoch, source.c.idx).where(source.c.source == _given("source")))
+PUT_NAME = str(
+    upsert(names)
+    .on_conflict_do_update(
+        index_elements=["name"],
+        set_={"value": literal_column("excluded.value"), "crc": literal_column("excluded.crc")},
+    )
+    .compile(dialect=_dialect)
+)
+PROBE = text(
+    insert(batch).values(
+        {each.name: literal_column("0") for each in batch.c}
+        | {"batch_id": literal_column("NULL"), "data": literal_column(":data")}
+    )
+)
+"""A row that is rolled back."""
 NEW_SOURCE = str(insert(source).compile(dialect=_dialect))
-QUEUES = _text(select(queue.c.queue_id, queue.c.next_seq, queue.c.delivered))
-DISCARDS = _text(
-    select(discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx).order_by(
-        discard.c.discard_id
-    )
-)
-ROWS = _text(
-    select(
-        *(
-            batch.c.queue_id,
-            batch.c.last_seq,
-            batch.c.first_seq,
-            batch.c.nbytes,
-            batch.c.persistent,
-            batch.c.idx,
-            batch.c.body_bytes,
-            batch.c.published_ms,
-            batch.c.deadline_bytes,
-            batch.c.batch_id,
-        )
-    ).order_by(batch.c.queue_id, batch.c.last_seq)
-)
-DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
-SETTLED = _text(
-    select(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq, settled.c.idx).order_by(
-        settled.c.queue_id, settled.c.first_seq, settled.c.last_seq
-    )
-)
-RETURNED = _text(
-    select(returned.c.queue_id, returned.c.seq, returned.c.count, returned.c.idx).order_by(
-        returned.c.queue_id, returned.c.seq
-    )
-)
-
-# --- a piece of a discard
-
-_of_discard = (_given("queue_id"), _given("first_seq"), _given("last_seq"), _given("idx"))
-ROWS_TO_DISCARD = _text(
-    select(batch.c.last_seq, batch.c.nbytes)
-    .where(
-        batch.c.queue_id == _of_discard[0],
-        batch.c.last_seq.between(_of_discard[1], _of_discard[2]),
-        batch.c.first_seq >= _of_discard[1],
-        batch.c.idx <= _of_discard[3],
-    )
-    .order_by(batch.c.last_seq)
-    .limit(_given("count_max"))
-)
-SETTLED_TO_DISCARD = _text(
-    select(settled.c.first_seq)
-    .where(
-        settled.c.queue_id == _of_discard[0],
-        settled.c.first_seq.between(_of_discard[1], _of_discard[2]),
-        settled.c.last_seq <= _of_discard[2],
-        settled.c.idx <= _of_discard[3],
-    )
-    .order_by(settled.c.first_seq)
-    .limit(1)
-    .offset(_given("count_max"))
-)
-RETURNED_TO_DISCARD = _text(
-    select(returned.c.seq)
-    .where(
-        returned.c.queue_id == _of_discard[0],
-        returned.c.seq.between(_of_discard[1], _of_discard[2]),
-        returned.c.idx <= _of_discard[3],
-    )
-    .order_by(returned.c.seq)
-    .limit(1)
-    .offset(_given("count_max"))
-)
-
-# --- reading
-
-_queue_id, _first, _last = _given("queue_id"), _given("first_seq"), _given("last_seq")
-_discarded = exists().where(
-    discard.c.queue_id == batch.c.queue_id,
-    discard.c.first_seq <= batch.c.first_seq,
-    discard.c.last_seq >= batch.c.last_seq,
-    discard.c.idx >= batch.c.idx,
-)
-FIND = _text(
-    select(
-        *(batch.c.first_seq, batch.c.last_seq, batch.c.nbytes, batch.c.persistent),
-        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes),
-    )
-    .where(batch.c.queue_id == _queue_id, batch.c.last_seq >= _first, ~_discarded)
-    .order_by(batch.c.last_seq)
-)
-"""The index only: what it says is what recovery went by, so the checksum of the body is held against that. Ends with
-the queue: the reader stops at the first row that it does not want."""
-READ = _text(
-    select(batch.c.crc, batch.c.data, deadline.c.crc.label("deadline_crc"), deadline.c.data.label("deadline_data"))
-    .select_from(batch.outerjoin(deadline, and_(deadline.c.batch_id == batch.c.batch_id, batch.c.deadline_bytes > 0)))
-    .where(batch.c.queue_id == _queue_id, batch.c.last_seq.between(_first, _last), ~_discarded)
-    .order_by(batch.c.last_seq)
-)

@@ -80,6 +80,8 @@ def test_a_wal_cut_anywhere_recovers_to_a_prefix(tmp_path):
         disk.commit(nth(index))
         sizes.append(wal.stat().st_size)
     shutil.copytree(tmp_path / "data", tmp_path / "image")
+    # As after a power cut, which took the mark's last number too.
+    (tmp_path / "image" / "journal.mark").unlink()
     disk.close()
     whole = (tmp_path / "image" / wal.name).read_bytes()
     edges = {size + off for size in sizes for off in (-8193, -1, 0, 1, 24, 25) if 0 <= size + off <= len(whole)}

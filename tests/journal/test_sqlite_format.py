@@ -103,7 +103,7 @@ def test_a_database_of_another_program_is_refused_untouched(tmp_path):
 def test_a_wal_without_its_journal_is_refused(data):
     (data / JOURNAL).unlink()
     (data / f"{JOURNAL}-wal").write_bytes(b"x")
-    with pytest.raises(JournalDamaged, match="is missing and"):
+    with pytest.raises(JournalDamaged, match="is missing, and"):
         SqliteDrive(data).open()
 
 

@@ -16,7 +16,7 @@ import pytest
 from amqpd.journal import schema
 from amqpd.journal.database import JOURNAL
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow, Row
+from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row
 from amqpd.journal.sqlite import SqliteDisk
 from tests.journal.disks import SqliteDrive, row, transaction
 
@@ -151,8 +151,7 @@ def test_a_row_that_was_damaged_before_is_still_told_when_it_is_read(tmp_path):
     recovered = disk.recover()
     assert [each.body_bytes for each in recovered.queues[1].rows] == [0, 0]
     for queue_id in (1, 2):
-        with pytest.raises(JournalDamaged, match="are damaged"):
-            disk.read(queue_id, 0, 99, 1 << 20)
+        assert all("are damaged" in each.damage for each in disk.read(queue_id, 0, 99, 1 << 20))
     disk.close()
 
 
