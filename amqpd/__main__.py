@@ -51,6 +51,7 @@ COMMANDS = {
     "binding": ("amqpd.commands.queues", "binding", "List bindings."),
     "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),
     "trace": ("amqpd.commands.trace", "trace", "Copy all messages of a virtual host to an exchange, to see them."),
+    "metadata": ("amqpd.commands.copies", "metadata", "Put a copy of damaged metadata in its place."),
     "audit": ("amqpd.commands.audit", "audit", "See what was written down of messages and acts."),
 }
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from hashlib import sha256
 
 from amqpd.audit.kinds import RELEASED
 from amqpd.kernel import Run
@@ -19,6 +18,7 @@ from amqpd.queues.backlog import Backlog
 from amqpd.queues.host import QueueHost
 from amqpd.queues.queue import Queue
 from amqpd.topology.records import QueueRecord
+from amqpd.topology.records import delayed_id as delayed_id
 
 # What it takes to publish a run again, in the unit of `limiting/turns.py`, without routing and copies.
 RELEASE_WORK = 10
@@ -81,9 +81,3 @@ class DelayedMessages(Queue):
         self.host.work_left -= RELEASE_WORK
         self._release(self.record.vhost, run.part(low, high))
         return high - low
-
-
-def delayed_id(vhost: str) -> int:
-    """The number of the store in the journal, of 63 bits as all are. It follows from the name, so there is nothing
-    to be remembered."""
-    return int.from_bytes(sha256(b"delayed messages of " + vhost.encode("utf-8", "surrogatepass")).digest()[:8]) >> 1

@@ -11,20 +11,28 @@ Not here: what is done with the tables (`sqlite.py`), the steps of the format (`
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from amqpd.topology.store import MetadataStoreError, NewerFormat, StoreBusy, StoreDamaged, StoreFull
+from amqpd.storage.mark import Mark
+from amqpd.topology import copies, promises
+from amqpd.topology.promises import mark_path, wal_path
+from amqpd.topology.store import MetadataStoreError, NewerFormat, StoreBusy, StoreDamaged, StoreFull, StoreIncomplete
+from amqpd.topology.verification import Contents, check_header, check_pages, contents_of, verify
 
 # How long a transaction waits for other processes (the command line holds the lock for milliseconds; a disk
 # under load may take seconds). After it the caller is told, and tries again if it may.
@@ -33,56 +41,145 @@ BUSY_TIMEOUT_S = 30.0
 # process makes when it opens the file. Later a commit may have come half of its way then.
 _FULL = ("SQLITE_FULL",)
 _FULL_AT_OPENING = (*_FULL, "SQLITE_IOERR_SHMSIZE")
+_FORMAT = re.compile(r"metadata_[0-9]{4}\Z")
+# Those whose rows have checksums.
+SEALED_FORMATS = {"metadata_0004"}
 
-tables = sa.MetaData()
-
-# The present: one row a key; `revision` is the transaction that put it.
-entries = sa.Table(
-    "entries",
-    tables,
-    sa.Column("key", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-    sa.Column("revision", sa.Integer, nullable=False),
-)
-# The past: the operations of each transaction in their order; no value means: deleted.
-history = sa.Table(
-    "history",
-    tables,
-    sa.Column("revision", sa.Integer, primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("key", sa.Text, nullable=False),
-    sa.Column("value", sa.Text),
-)
-# One row: the last transaction's revision, and the last one that is gone from the history.
-state = sa.Table(
-    "state",
-    tables,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("revision", sa.Integer, nullable=False),
-    sa.Column("compacted", sa.Integer, nullable=False),
-)
+log = structlog.get_logger(room="topology")
 
 
-def open_database(path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> sa.Connection:
+@dataclass(slots=True)
+class Opened:
+    """A database that is whole, and has everything that it promised; or less, and the operator has accepted it."""
+
+    connection: sa.Connection
+    identity: str
+    mark: Mark
+    accepted: list[str]
+    """what is lost, and where the rest is kept: sentences"""
+
+
+def open_database(path: Path, *, accept_loss: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Opened:
     """Create or migrate the file when necessary, and connect. Blocking. Raises NewerFormat, StoreDamaged,
-    StoreFull, MetadataStoreError."""
+    StoreFull, MetadataStoreError: then no file has changed."""
     if not path.parent.is_dir():
         raise MetadataStoreError(f"cannot open {path}: there is no directory {path.parent}")
-    steps = ScriptDirectory.from_config(_migrations())
-    with explained(path, _FULL_AT_OPENING):
-        if path.exists():
-            _check_format(path, steps, busy_timeout_s)
-        else:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        connection = _connect(f"file:{_quoted(path)}?mode=rw", busy_timeout_s)
     try:
         with explained(path, _FULL_AT_OPENING):
-            _set_up(connection, path, steps)
-    except BaseException:
-        connection.close()
-        connection.engine.dispose()
-        raise
-    return connection
+            opened = _open(_Opening(path, accept_loss, busy_timeout_s), busy_timeout_s)
+    except StoreDamaged as damage:
+        way_out = copies.way_out(path, accept_loss=isinstance(damage, StoreIncomplete))
+        raise type(damage)(f"{damage}; {way_out}") from damage
+    for sentence in opened.accepted:
+        log.warning("the loss of metadata is accepted", what=sentence)
+    return opened
+
+
+def _open(opening: _Opening, busy_timeout_s: float) -> Opened:
+    path = opening.path
+    with ExitStack() as looking:
+        if opening.exists():
+            opening.look(looking)
+        else:
+            opening.begin()
+        connection = _connect(f"file:{_quoted(path)}?mode=rw", busy_timeout_s)
+        try:
+            _set_up(connection, path, opening.steps)
+            contents = contents_of(driver_of(connection), path)
+            mark = Mark(mark_path(path), contents.identity, contents.revision)
+        except BaseException:
+            _close(connection)
+            raise
+    return Opened(connection, contents.identity, mark, opening.accepted)
+
+
+class _Opening:
+    """What is looked at, and decided, before the file is opened for writing."""
+
+    def __init__(self, path: Path, accept_loss: bool, busy_timeout_s: float) -> None:
+        self.path = path
+        self.steps = ScriptDirectory.from_config(_migrations())
+        self.accepted: list[str] = []
+        self._formats: set[str] = set()
+        self._accept_loss = accept_loss
+        self._busy_timeout_s = busy_timeout_s
+
+    def exists(self) -> bool:
+        return self.path.exists() and self.path.stat().st_size > 0
+
+    def begin(self) -> None:
+        """There is no database yet, or there is none any more."""
+        if lost := promises.missing(self.path, promises.traces_of(self.path)):
+            self._accept(lost)
+            # SQLite would take the log for the new database's.
+            self.accepted += promises.keep_log(self.path, move=True)
+            self.accepted += promises.keep_copies_aside(self.path)
+            mark_path(self.path).unlink(missing_ok=True)
+        if not self.path.exists():
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+    def look(self, looking: ExitStack) -> None:
+        """Read everything. What is opened for it is closed with `looking`: a connection that may not write does not
+        empty the log into the database, and none does that while this one is open."""
+        # Before the database: what it promises then is less than what is read, never more.
+        traces = promises.traces_of(self.path)
+        if traces.unknown:
+            log.warning("what was committed to the metadata is not known", reason=traces.unknown)
+        contents = self._contents(looking)
+        identity, revision = (contents.identity, contents.revision) if contents is not None else ("", -1)
+        lost = promises.losses(self.path, identity, revision, traces)
+        if not self._formats and not lost:
+            lost = promises.emptied(self.path)
+        if lost:
+            self._accept(lost)
+            self.accepted += promises.keep_log(self.path)
+            if not self._formats:
+                self.accepted += promises.keep_copies_aside(self.path)
+
+    def _contents(self, looking: ExitStack) -> Contents | None:
+        # `immutable` makes no file beside the database, and is right while there is no write-ahead log. Should a
+        # process write at this very moment, what is read may look damaged, and the ordinary way is taken.
+        before = self.path.stat()
+        if not wal_path(self.path).exists():
+            try:
+                with ExitStack() as closing:
+                    return self._read("immutable=1", closing)
+            except (sa.exc.DBAPIError, sqlite3.Error, StoreDamaged):
+                now = self.path.stat()
+                same = (before.st_size, before.st_mtime_ns) == (now.st_size, now.st_mtime_ns)
+                if same and not wal_path(self.path).exists():
+                    raise
+        return self._read("mode=ro", looking)
+
+    def _read(self, how: str, closing: ExitStack) -> Contents | None:
+        """None: it is of an older format, whose rows have no checksums."""
+        connection = _connect(f"file:{_quoted(self.path)}?{how}", self._busy_timeout_s)
+        closing.callback(_close, connection)
+        driver = driver_of(connection)
+        with transaction(driver, "BEGIN"):
+            found = MigrationContext.configure(connection).get_current_heads()
+            _check_known(found, self.path, self.steps)
+            self._formats = set(found)
+            check_pages(driver, self.path)
+            check_header(driver, self.path, whole=how != "mode=ro")
+            return verify(driver, self.path) if SEALED_FORMATS & self._formats else None
+
+    def _accept(self, lost: list[str]) -> None:
+        if not self._accept_loss:
+            raise StoreIncomplete(lost[0])
+        self.accepted += lost
+
+
+def empty_log(driver: sqlite3.Connection) -> None:
+    """Take what is in the log over into the database, and cut the log to nothing: unless somebody is using it just
+    now. A log that was taken over and stays would be read again after a crash, and one that is damaged then would put
+    old pages over new ones."""
+    (timeout_ms,) = driver.execute("PRAGMA busy_timeout").fetchone()
+    driver.execute("PRAGMA busy_timeout = 0")
+    try:
+        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {timeout_ms}")
 
 
 def driver_of(connection: sa.Connection) -> sqlite3.Connection:
@@ -115,6 +212,8 @@ def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
         reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         code = getattr(reason, "sqlite_errorname", "") or ""
+        if not code and str(reason).startswith("Could not decode"):
+            raise StoreDamaged(f"{path} is damaged (a text in it is not UTF-8)") from error
         if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA")):
             raise StoreDamaged(f"{path} is damaged or is not amqpd's metadata ({reason})") from error
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -123,33 +222,14 @@ def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
             raise StoreFull(f"there is no room on the disk for {path}") from error
         raise MetadataStoreError(f"{path} cannot be read or written ({reason})") from error
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(f"there is no room on the disk for {path}") from error
         raise MetadataStoreError(f"{path} cannot be opened ({error.strerror or error})") from error
 
 
-def _check_format(path: Path, steps: ScriptDirectory, busy_timeout_s: float) -> None:
-    if path.stat().st_size == 0:
-        return
-    # `immutable` makes no file beside the database, and is right while there is no write-ahead log. Should
-    # a process make one at this very moment, the read may fail, and the ordinary way is taken.
-    if not path.with_name(path.name + "-wal").exists():
-        try:
-            _check_format_of(f"file:{_quoted(path)}?immutable=1", path, steps, busy_timeout_s)
-            return
-        except sa.exc.DBAPIError:
-            pass
-    _check_format_of(f"file:{_quoted(path)}?mode=ro", path, steps, busy_timeout_s)
-
-
-def _check_format_of(uri: str, path: Path, steps: ScriptDirectory, busy_timeout_s: float) -> None:
-    connection = _connect(uri, busy_timeout_s)
-    try:
-        _check_known(MigrationContext.configure(connection).get_current_heads(), path, steps)
-    finally:
-        connection.close()
-        connection.engine.dispose()
-
-
 def _check_known(found: tuple[str, ...], path: Path, steps: ScriptDirectory) -> None:
+    if len(found) > 1 or not all(_FORMAT.match(str(each)) for each in found):
+        raise StoreDamaged(f"{path} is damaged (its format is {', '.join(map(repr, found))})")
     known = {step.revision for step in steps.walk_revisions()}
     if newer := sorted(set(found) - known):
         raise NewerFormat(
@@ -169,8 +249,9 @@ def _set_up(connection: sa.Connection, path: Path, steps: ScriptDirectory) -> No
         _check_known(found, path, steps)
         if found != (steps.get_current_head(),):
             command.upgrade(_migrations(connection), "head")
-    if (damage := connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()) != "ok":
-        raise StoreDamaged(f"{path} is damaged ({damage})")
+    if found != (steps.get_current_head(),):
+        # What is no revision of the store is not promised by its mark.
+        empty_log(driver_of(connection))
 
 
 def _connect(uri: str, busy_timeout_s: float) -> sa.Connection:
@@ -184,6 +265,11 @@ def _connect(uri: str, busy_timeout_s: float) -> sa.Connection:
     except BaseException:
         engine.dispose()
         raise
+
+
+def _close(connection: sa.Connection) -> None:
+    connection.close()
+    connection.engine.dispose()
 
 
 def _migrations(connection: sa.Connection | None = None) -> Config:

@@ -9,7 +9,7 @@ Not here: anything durable (`sqlite.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import trio
 
@@ -29,16 +29,20 @@ from amqpd.topology.store import (
     StoreClosed,
     Transaction,
 )
+from amqpd.topology.tombstones import numbers
 
 
 class MemorySpace:
     """The key space that the stores share."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: str = "0" * 32) -> None:
         self.entries: dict[str, Entry] = {}
         self.revision = 0
         self.leases = 0
         self.logs: list[EventLog] = []
+        self.identity = identity
+        self.journal: tuple[str, int] | None = None
+        self.dropped: set[int] = set()
         self._history: list[Event] = []
 
     def open_log(self) -> EventLog:
@@ -58,6 +62,7 @@ class MemorySpace:
         if not effective:
             return Committed(self.revision)
         self.revision += 1
+        self._note_numbers(effective)
         for operation in effective:
             if isinstance(operation, PutKey):
                 self.entries[operation.key] = Entry(operation.key, operation.value, self.revision, operation.lease)
@@ -68,6 +73,12 @@ class MemorySpace:
         for log in self.logs:
             log.publish([event])
         return Committed(self.revision)
+
+    def _note_numbers(self, operations: Sequence[Operation]) -> None:
+        before = [self.entries[operation.key] for operation in operations if operation.key in self.entries]
+        ended = numbers((entry.key, entry.value) for entry in before if not entry.lease)
+        used = numbers((each.key, each.value) for each in operations if isinstance(each, PutKey) and not each.lease)
+        self.dropped = (self.dropped | ended) - used
 
 
 class MemoryStore:
@@ -124,6 +135,29 @@ class MemoryStore:
     async def revoke_lease(self, lease: int) -> None:
         await self.keep_alive(lease)
         self._end_leases({lease})
+
+    async def identity(self) -> str:
+        await self._enter()
+        return self._space.identity
+
+    async def journal(self) -> tuple[str, int] | None:
+        await self._enter()
+        return self._space.journal
+
+    async def set_journal(self, identity: str, index: int) -> None:
+        await self._enter()
+        self._space.journal = (identity, index)
+
+    async def dropped_queues(self) -> frozenset[int]:
+        await self._enter()
+        return frozenset(self._space.dropped)
+
+    async def forget_dropped(self, ids: Iterable[int]) -> None:
+        await self._enter()
+        self._space.dropped.difference_update(ids)
+
+    async def keep_copies(self) -> None:
+        await self._enter()
 
     async def aclose(self) -> None:
         self._end_leases(set(self._leases))

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 import trio
 
+from amqpd.topology.batch import LEASED_BITS, Call
+from amqpd.topology.copies import keep_copy
 from amqpd.topology.events import EventLog, Watch
-from amqpd.topology.sqlite_file import HISTORY_REVISIONS_MAX, Call, SqliteFile
+from amqpd.topology.sqlite_file import HISTORY_REVISIONS_MAX, SqliteFile
 from amqpd.topology.store import (
     Compacted,
     Compare,
@@ -60,16 +62,27 @@ class SqliteStore:
         self._gathered: list[Call] = []
         self._leases: set[int] = set()
         self._lease_numbers = itertools.count(1)
+        self._copied = -1
         self._failure: MetadataStoreError | None = None
 
     @classmethod
     async def open(
-        cls, path: Path, *, poll_s: float = POLL_S, history_revisions_max: int = HISTORY_REVISIONS_MAX
+        cls,
+        path: Path,
+        *,
+        accept_loss: bool = False,
+        poll_s: float = POLL_S,
+        history_revisions_max: int = HISTORY_REVISIONS_MAX,
     ) -> SqliteStore:
-        """Create or migrate the file at `path` when necessary. Raises NewerFormat, StoreDamaged,
-        MetadataStoreError."""
-        file = await trio.to_thread.run_sync(lambda: SqliteFile(path, history_revisions_max))
+        """Create or migrate the file at `path` when necessary. With `accept_loss`, go on with what is there when that
+        is less than what was committed. Raises NewerFormat, StoreDamaged, MetadataStoreError."""
+        file = await trio.to_thread.run_sync(lambda: SqliteFile(path, history_revisions_max, accept_loss))
         return cls(file, poll_s)
+
+    @property
+    def accepted(self) -> list[str]:
+        """What was lost when it was opened with `accept_loss`, and where the rest is kept: sentences."""
+        return self._file.accepted
 
     async def get(self, key: str) -> Entry | None:
         return await self._call(lambda: self._file.get(key))
@@ -117,6 +130,31 @@ class SqliteStore:
         self._leases.remove(lease)
         await self._gather(Call([], ended_lease=lease))
 
+    async def identity(self) -> str:
+        self._check_usable()
+        await trio.lowlevel.checkpoint()
+        return self._file.identity
+
+    async def journal(self) -> tuple[str, int] | None:
+        return await self._call(self._file.journal)
+
+    async def set_journal(self, identity: str, index: int) -> None:
+        await self._call(lambda: self._file.set_journal(identity, index))
+
+    async def dropped_queues(self) -> frozenset[int]:
+        return await self._call(self._file.dropped)
+
+    async def forget_dropped(self, ids: Iterable[int]) -> None:
+        numbers = set(ids)
+        await self._call(lambda: self._file.forget(numbers))
+
+    async def keep_copies(self) -> None:
+        self._check_usable()
+        revision = self._file.revision >> LEASED_BITS
+        # Beside the turns of others: it reads by a connection of its own.
+        if revision != self._copied and await trio.to_thread.run_sync(keep_copy, self._file.path):
+            self._copied = revision
+
     async def aclose(self) -> None:
         with trio.CancelScope(shield=True):
             async with self._turn:
@@ -160,7 +198,7 @@ class SqliteStore:
         # Should a commit be running, it looks for others' changes itself.
         if not self._turn.locked():
             with suppress(StoreBusy):  # the next look comes soon
-                await self.refresh()
+                await self._call(self._file.look)
 
     async def _call(self, work: Callable[[], T]) -> T:
         async with self._turn:

@@ -5,37 +5,51 @@ were seen or made on the way, in `events` (and `missed_until`, when other proces
 the caller to take after each call, also one that raised.
 Rules: 1. One thread at a time. 2. What a commit changes beside the file (counters, leased keys, events)
 changes after COMMIT has returned; so a full disk, which SQLite rolls back, leaves everything as it was.
-Not here: threads and turns (`sqlite.py`), tables and errors (`database.py`).
+Not here: threads and turns (`sqlite.py`), the group commit (`batch.py`), tables (`tables.py`), opening and
+errors (`database.py`).
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.dialects.sqlite import insert
 
-from amqpd.topology.database import driver_of, entries, explained, history, open_database, state, transaction
+from amqpd.topology.batch import LEASED_BITS, Batch, Call, keys_of
+from amqpd.topology.database import driver_of, empty_log, explained, open_database, transaction
+from amqpd.topology.statements import (
+    ADD_DROPPED,
+    ADD_HISTORY,
+    CUT_DROPPED,
+    CUT_HISTORY,
+    DELETE_DROPPED,
+    DELETE_ENTRIES,
+    MEASURE_HISTORY,
+    PUT_ENTRIES,
+    READ_HISTORY,
+    WRITE_STATE,
+    read_entries,
+)
 from amqpd.topology.store import (
-    Committed,
     Compacted,
-    Conflict,
     DeleteKey,
     Entry,
     Event,
-    MetadataStoreError,
     Outcome,
     PutKey,
     Snapshot,
-    Transaction,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
     bytes_of,
     prefix_end,
 )
+from amqpd.topology.tables import dropped_checksum, entries, entry_checksum, fits, history_checksum, state_checksum
+from amqpd.topology.tombstones import DROPPED_MAX
+from amqpd.topology.verification import read_dropped, read_journal, read_state, write_journal
 
 # A process that missed more transactions than this reads everything anew.
 HISTORY_REVISIONS_MAX = 10_000
@@ -44,82 +58,39 @@ HISTORY_REVISIONS_MAX = 10_000
 HISTORY_BYTES_MAX = 16 * 1024 * 1024
 # The history is cut once in so many revisions, so that it is not paid in each commit.
 HISTORY_CUT_EVERY = 1_000
-# Leased transactions between two of the file: 2**48 last nine years at a million a second.
-LEASED_BITS = 48
+# The tombstones are counted once in so many.
+DROPPED_CUT_EVERY = 10_000
+# So many looks of `sqlite.POLL_S` without a change (2 s), and the log is emptied: damage in it cannot matter then.
+# The next commit pays one more fsync, for the header of a new log.
+QUIET_LOOKS = 8
 # SQLite takes 32,766 parameters in a statement; a list of this length keeps the statement cache small.
 KEYS_A_SELECT = 500
 
-_dialect = sqlite.dialect(paramstyle="named")
 
-
-def _text(statement: sa.ClauseElement) -> str:
-    """SQL with named parameters, for the driver. Built once, and not run by SQLAlchemy either: both cost several
-    times what SQLite takes, and a declare waits for six of them."""
-    return str(statement.compile(dialect=_dialect))
-
-
-_READ_STATE = _text(sa.select(state.c.revision, state.c.compacted))
-_READ_HISTORY = _text(
-    sa.select(history.c.revision, history.c.key, history.c.value)
-    .where(history.c.revision > sa.bindparam("after"), history.c.revision <= sa.bindparam("until"))
-    .order_by(history.c.revision, history.c.position)
-)
-_INSERT_ENTRY = insert(entries)
-_PUT_ENTRIES = _text(
-    _INSERT_ENTRY.on_conflict_do_update(
-        index_elements=[entries.c.key],
-        set_={"value": _INSERT_ENTRY.excluded.value, "revision": _INSERT_ENTRY.excluded.revision},
-    )
-)
-_DELETE_ENTRIES = _text(sa.delete(entries).where(entries.c.key == sa.bindparam("gone")))
-_CHARS = sa.func.length(history.c.key) + sa.func.coalesce(sa.func.length(history.c.value), sa.literal_column("0"))
-_MEASURE_HISTORY = _text(
-    sa.select(history.c.revision, sa.func.sum(_CHARS))
-    .group_by(history.c.revision)
-    .order_by(history.c.revision.desc())
-)
-_ADD_HISTORY = _text(sa.insert(history))
-_CUT_HISTORY = _text(sa.delete(history).where(history.c.revision <= sa.bindparam("cut")))
-_WRITE_STATE = _text(
-    sa.update(state).values(revision=sa.bindparam("new_revision"), compacted=sa.bindparam("new_compacted"))
-)
-
-
-@functools.lru_cache(maxsize=32)
-def _read_entries(count: int) -> str:
-    """The parameters are key0, key1, ..."""
-    keys: list[sa.BindParameter[str]] = [sa.bindparam(f"key{at}") for at in range(count)]
-    return _text(sa.select(entries).where(entries.c.key.in_(keys)))
-
-
-class Call:
-    """Transactions of one caller, and a lease to end after them. When `done`, no `outcomes` means: it had
-    no effect, for `failure`."""
-
-    def __init__(self, transactions: list[Transaction], ended_lease: int = 0) -> None:
-        self.transactions = transactions
-        self.ended_lease = ended_lease
-        self.done = False
-        self.outcomes: list[Outcome] | None = None
-        self.failure: MetadataStoreError | None = None
+class _HistoryDamaged(Exception):
+    """A part of the history cannot be trusted: as good as gone."""
 
 
 class SqliteFile:
-    def __init__(self, path: Path, history_revisions_max: int) -> None:
+    def __init__(self, path: Path, history_revisions_max: int, accept_loss: bool = False) -> None:
         self.path = path
         self.events: list[Event] = []
         self.missed_until: int | None = None
-        self._seen: int
-        self._compacted: int
         self._leased: dict[str, Entry] = {}
         self._leased_steps = 0
         self._history_revisions_max = history_revisions_max
         self._data_version: int | None = None
-        self._connection = open_database(path)
+        self._forgotten: set[int] = set()
+        self._unlooked = DROPPED_CUT_EVERY
+        # Looks since the last change; what another process left in the log is a change, too.
+        self._quiet_looks = 0
+        opened = open_database(path, accept_loss=accept_loss)
+        self.identity, self.accepted = opened.identity, opened.accepted
+        self._connection, self._mark = opened.connection, opened.mark
         self._driver = driver_of(self._connection)
         with explained(path):
-            self._seen, self._compacted = self._driver.execute(_READ_STATE).fetchone()
-            self._history_bytes = sum(nbytes for _, nbytes in self._driver.execute(_MEASURE_HISTORY))
+            self._seen, self._compacted, *_ = self._state()
+            self._history_bytes = sum(nbytes for _, nbytes in self._driver.execute(MEASURE_HISTORY))
 
     @property
     def revision(self) -> int:
@@ -136,7 +107,7 @@ class SqliteFile:
             query = query.where(entries.c.key < end)
         with explained(self.path), transaction(self._driver, "BEGIN"):
             self._catch_up()
-            found = [_entry(*row) for row in self._connection.execute(query)]
+            found = [self._entry(*row) for row in self._connection.execute(query)]
         found += [entry for key, entry in self._leased.items() if key.startswith(prefix)]
         return Snapshot(self.revision, sorted(found, key=lambda entry: entry.key))
 
@@ -147,7 +118,18 @@ class SqliteFile:
                 with transaction(self._driver, "BEGIN"):
                     self._catch_up()
                 self._data_version = data_version
+                self._quiet_looks = 0
         return self.revision
+
+    def look(self) -> None:
+        """Take note of other processes' commits; when there were none of anybody for a while, empty the log."""
+        self.refresh()
+        self._quiet_looks += 1
+        if self._quiet_looks == QUIET_LOOKS:
+            with suppress(StoreFull, StoreBusy):  # after the next change again
+                self._forget()
+                with explained(self.path):
+                    empty_log(self._driver)
 
     def past(self, after: int, until: int) -> list[Event]:
         """The file's events greater than `after`, up to `until`, from the history."""
@@ -155,20 +137,27 @@ class SqliteFile:
             self._catch_up()
             if after >> LEASED_BITS < self._compacted:
                 raise Compacted(f"revisions up to {self._compacted << LEASED_BITS} are gone")
-            return self._events_between(after >> LEASED_BITS, until >> LEASED_BITS)
+            try:
+                return self._events_between(after >> LEASED_BITS, until >> LEASED_BITS)
+            except _HistoryDamaged as damage:
+                raise Compacted(f"revisions after {after} cannot be read: {damage}") from damage
 
     def commit(self, calls: Sequence[Call]) -> list[Outcome]:
         """Raises StoreFull, with no effect."""
         outcomes: list[Outcome] = []
         with explained(self.path), transaction(self._driver, "BEGIN IMMEDIATE"):
-            self._catch_up()
-            batch = _Batch(self._seen, self._leased_steps, self._read(_keys_of(calls)))
+            count, total = self._catch_up()
+            batch = Batch(self._seen, self._leased_steps, self._read(keys_of(calls)))
             for call in calls:
                 outcomes += [batch.execute(each) for each in call.transactions]
                 if call.ended_lease:
                     batch.end_lease(call.ended_lease, self._leased)
             if batch.past:
-                self._write(batch)
+                self._write(batch, *batch.tally(count, total))
+        if batch.past:
+            self._mark.promise(batch.seen)
+            self._forgotten.clear()
+            self._quiet_looks = 0
         self._seen, self._leased_steps = batch.seen, batch.leased_steps
         for key in batch.touched:
             entry = batch.view.get(key)
@@ -179,18 +168,43 @@ class SqliteFile:
         self.events += batch.events
         return outcomes
 
+    def dropped(self) -> frozenset[int]:
+        with explained(self.path), transaction(self._driver, "BEGIN"):
+            return frozenset(read_dropped(self._driver, self.path)) - self._forgotten
+
+    def forget(self, ids: Iterable[int]) -> None:
+        """With the next commit, or when it is quiet: it is no matter when."""
+        self._forgotten.update(ids)
+        self._quiet_looks = 0
+
+    def journal(self) -> tuple[str, int] | None:
+        with explained(self.path), transaction(self._driver, "BEGIN"):
+            return read_journal(self._driver, self.path)
+
+    def set_journal(self, identity: str, index: int) -> None:
+        with explained(self.path), transaction(self._driver, "BEGIN IMMEDIATE"):
+            write_journal(self._driver, identity, index)
+        with suppress(StoreFull, StoreBusy), explained(self.path):
+            # It has no revision, so its loss would not be seen: it does not stay in the log.
+            empty_log(self._driver)
+
     def close(self) -> None:
+        with suppress(StoreFull, StoreBusy):
+            self._forget()
         with explained(self.path):
             self._connection.close()
             self._connection.engine.dispose()
+            self._mark.sync()
+            self._mark.close()
 
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, batch: Batch, count: int, total: int) -> None:
         execute, execute_many = self._driver.execute, self._driver.executemany
-        if puts := [row for row in batch.rows.values() if row["value"] is not None]:
-            execute_many(_PUT_ENTRIES, puts)
-        if gone := [{"gone": key} for key, row in batch.rows.items() if row["value"] is None]:
-            execute_many(_DELETE_ENTRIES, gone)
-        execute_many(_ADD_HISTORY, batch.past)
+        if puts := [row for row in batch.rows.values() if row is not None]:
+            execute_many(PUT_ENTRIES, puts)
+        if gone := [{"gone": key} for key, row in batch.rows.items() if row is None]:
+            execute_many(DELETE_ENTRIES, gone)
+        execute_many(ADD_HISTORY, batch.past)
+        self._write_dropped(batch)
         compacted = self._compacted
         cut = batch.seen - self._history_revisions_max
         if cut < compacted + min(HISTORY_CUT_EVERY, self._history_revisions_max):
@@ -200,14 +214,37 @@ class SqliteFile:
         if self._history_bytes > HISTORY_BYTES_MAX:
             cut = max(cut, self._oversized())
         if cut > compacted:
-            execute(_CUT_HISTORY, {"cut": cut})
+            execute(CUT_HISTORY, {"cut": cut})
             compacted = cut
-        execute(_WRITE_STATE, {"new_revision": batch.seen, "new_compacted": compacted})
+        values = {"revision": batch.seen, "compacted": compacted, "entries": count, "total": total}
+        values["checksum"] = state_checksum(batch.seen, compacted, count, total)
+        execute(WRITE_STATE, {f"new_{name}": value for name, value in values.items()})
+
+    def _write_dropped(self, batch: Batch) -> None:
+        if gone := self._forgotten | batch.revived:
+            self._driver.executemany(DELETE_DROPPED, [{"gone": number} for number in gone])
+        if not batch.dropped:
+            return
+        rows = [
+            {"queue_id": number, "revision": at, "checksum": dropped_checksum(number, at)}
+            for number, at in batch.dropped.items()
+        ]
+        self._driver.executemany(ADD_DROPPED, rows)
+        self._unlooked += len(rows)
+        if self._unlooked >= DROPPED_CUT_EVERY:
+            self._driver.execute(CUT_DROPPED, {"kept": DROPPED_MAX})
+            self._unlooked = 0
+
+    def _forget(self) -> None:
+        if self._forgotten:
+            with explained(self.path), transaction(self._driver, "BEGIN IMMEDIATE"):
+                self._driver.executemany(DELETE_DROPPED, [{"gone": number} for number in self._forgotten])
+            self._forgotten.clear()
 
     def _oversized(self) -> int:
         """The last revision that must go for the history to have half of its bytes; 0: none."""
         kept, cut = 0, 0
-        for revision, nbytes in self._driver.execute(_MEASURE_HISTORY).fetchall():
+        for revision, nbytes in self._driver.execute(MEASURE_HISTORY).fetchall():
             if kept + nbytes > HISTORY_BYTES_MAX // 2:
                 cut = revision
                 break
@@ -215,35 +252,54 @@ class SqliteFile:
         self._history_bytes = kept
         return cut
 
-    def _catch_up(self) -> None:
-        """Take note of what other processes committed since the last look."""
-        revision, self._compacted = self._driver.execute(_READ_STATE).fetchone()
+    def _catch_up(self) -> tuple[int, int]:
+        """Take note of what other processes committed since the last look. How many entries there are, and the sum of
+        their checksums."""
+        revision, self._compacted, count, total = self._state()
         if revision == self._seen:
-            return
-        if self._compacted > self._seen:
+            return count, total
+        try:
+            foreign = None if self._compacted > self._seen else self._events_between(self._seen, revision)
+        except _HistoryDamaged:
+            foreign = None
+        if foreign is None:
             # What was put meanwhile is not known one by one; it came later than any key with a lease.
             for key in [key for key, entry in self._read_rows(list(self._leased)).items() if not entry.lease]:
                 del self._leased[key]
             self.events.clear()
             self.missed_until = revision << LEASED_BITS
         else:
-            foreign = self._events_between(self._seen, revision)
             self._history_bytes += sum(bytes_of(event.operations) for event in foreign)
             for event in foreign:
                 for operation in event.operations:
                     self._leased.pop(operation.key, None)
             self.events += foreign
         self._seen, self._leased_steps = revision, 0
+        return count, total
+
+    def _state(self) -> tuple[int, int, int, int]:
+        return read_state(self._driver, self.path)
 
     def _events_between(self, after: int, until: int) -> list[Event]:
-        found = self._driver.execute(_READ_HISTORY, {"after": after, "until": until})
-        return [
-            Event(
-                revision << LEASED_BITS,
-                tuple(DeleteKey(key) if value is None else PutKey(key, value) for _, key, value in rows),
+        """Raises _HistoryDamaged unless each revision is there and whole."""
+        events: list[Event] = []
+        until = max(after, until)
+        found = self._driver.execute(READ_HISTORY, {"after": after, "until": until})
+        for revision, group in itertools.groupby(found, key=lambda row: row[0]):
+            rows = list(group)
+            after += 1
+            if revision != after or any(
+                position != at or not fits(history_checksum, revision, at, len(rows), key, value, checksum=checksum)
+                for at, (_, position, key, value, checksum) in enumerate(rows)
+            ):
+                raise _HistoryDamaged(f"{self.path} is damaged in the history of revision {after}")
+            operations = tuple(
+                DeleteKey(key) if value is None else PutKey(key, value) for _, _, key, value, _ in rows
             )
-            for revision, rows in itertools.groupby(found, key=lambda row: row[0])
-        ]
+            events.append(Event(revision << LEASED_BITS, operations))
+        if after != until:
+            raise _HistoryDamaged(f"{self.path} lacks the history of revision {after + 1}")
+        return events
 
     def _read(self, keys: Iterable[str]) -> dict[str, Entry]:
         wanted = dict.fromkeys(keys)
@@ -255,75 +311,11 @@ class SqliteFile:
         found: dict[str, Entry] = {}
         for first in range(0, len(keys), KEYS_A_SELECT):
             some = {f"key{at}": key for at, key in enumerate(keys[first : first + KEYS_A_SELECT])}
-            for row in self._driver.execute(_read_entries(len(some)), some):
-                found[row[0]] = _entry(*row)
+            for row in self._driver.execute(read_entries(len(some)), some):
+                found[row[0]] = self._entry(*row)
         return found
 
-
-class _Batch:
-    """A group commit that is being put together. `view` has the entries of all keys that it names, and
-    changes as the transactions are executed; `rows` is the last state of each row to be written (no value:
-    gone), `past` every operation on the file for the history, `touched` every key that changed."""
-
-    def __init__(self, seen: int, leased_steps: int, view: dict[str, Entry]) -> None:
-        self.seen = seen
-        self.leased_steps = leased_steps
-        self.view = view
-        self.rows: dict[str, dict[str, object]] = {}
-        self.past: list[dict[str, Any]] = []
-        self.touched: set[str] = set()
-        self.events: list[Event] = []
-
-    @property
-    def revision(self) -> int:
-        return (self.seen << LEASED_BITS) + self.leased_steps
-
-    def execute(self, each: Transaction) -> Outcome:
-        if not all(compare.holds(self.view.get(compare.key)) for compare in each.compares):
-            return Conflict(self.revision)
-        effective = tuple(one for one in each.operations if isinstance(one, PutKey) or one.key in self.view)
-        if not effective:
-            return Committed(self.revision)
-        rows: list[tuple[str, str | None]] = []
-        for operation in effective:
-            before = self.view.get(operation.key)
-            if isinstance(operation, PutKey) and not operation.lease:
-                rows.append((operation.key, operation.value))
-            elif before is not None and not before.lease:
-                rows.append((operation.key, None))
-        if rows:
-            self.seen, self.leased_steps = self.seen + 1, 0
-            self._add_rows(rows)
-        else:
-            self.leased_steps += 1
-        for operation in effective:
-            self.touched.add(operation.key)
-            if isinstance(operation, PutKey):
-                self.view[operation.key] = Entry(operation.key, operation.value, self.revision, operation.lease)
-            else:
-                del self.view[operation.key]
-        self.events.append(Event(self.revision, effective))
-        return Committed(self.revision)
-
-    def end_lease(self, lease: int, leased: dict[str, Entry]) -> None:
-        for key, entry in leased.items():
-            if entry.lease == lease and key not in self.touched:
-                self.view[key] = entry
-        held = sorted(key for key, entry in self.view.items() if entry.lease == lease)
-        self.execute(Transaction((), tuple(map(DeleteKey, held))))
-
-    def _add_rows(self, rows: list[tuple[str, str | None]]) -> None:
-        for position, (key, value) in enumerate(rows):
-            self.rows[key] = {"key": key, "value": value, "revision": self.seen}
-            self.past.append({"revision": self.seen, "position": position, "key": key, "value": value})
-
-
-def _keys_of(calls: Sequence[Call]) -> Iterable[str]:
-    for call in calls:
-        for each in call.transactions:
-            yield from (compare.key for compare in each.compares)
-            yield from (operation.key for operation in each.operations)
-
-
-def _entry(key: str, value: str, revision: int) -> Entry:
-    return Entry(key, value, revision << LEASED_BITS)
+    def _entry(self, key: str, value: str, revision: int, checksum: int) -> Entry:
+        if not fits(entry_checksum, key, value, revision, checksum=checksum):
+            raise StoreDamaged(f"{self.path} is damaged (the entry {key!r} does not fit its checksum)")
+        return Entry(key, value, revision << LEASED_BITS)

@@ -31,6 +31,10 @@ class StoreDamaged(MetadataStoreError):
     """What is stored cannot be read."""
 
 
+class StoreIncomplete(StoreDamaged):
+    """What is stored can be read, and is less than what was committed."""
+
+
 class NewerFormat(MetadataStoreError):
     """What is stored was written by a newer amqpd. Nothing was touched."""
 
@@ -190,6 +194,34 @@ class MetadataStore(Protocol):
 
     async def revoke_lease(self, lease: int) -> None:
         """Delete every key that holds the lease, and the lease, in one revision. Raises LeaseGone."""
+        ...
+
+    async def identity(self) -> str:
+        """32 hexadecimal digits that this store has had from its beginning, and no other store has."""
+        ...
+
+    async def journal(self) -> tuple[str, int] | None:
+        """What `set_journal` was given last; None if it never was."""
+        ...
+
+    async def set_journal(self, identity: str, index: int) -> None:
+        """Which journal this store belongs to, and how far that was, on stable storage when this returns."""
+        ...
+
+    async def dropped_queues(self) -> frozenset[int]:
+        """The journal's numbers of queues without a lease whose keys were deleted, and of deleted virtual hosts'
+        delayed messages (`tombstones.py`), as long as they are not forgotten. One number stands for all levels of a
+        queue: ask `tombstones.covers`."""
+        ...
+
+    async def forget_dropped(self, ids: Iterable[int]) -> None:
+        """The journal has nothing of these any more. They are forgotten soon: with the next transaction, or when
+        there is none for a while."""
+        ...
+
+    async def keep_copies(self) -> None:
+        """Keep a copy of everything as it is now, if it has changed since the last copy, and one older copy. A copy
+        that cannot be made is logged, and is no error."""
         ...
 
     async def aclose(self) -> None:

@@ -15,6 +15,7 @@ from amqpd.exchanges.values import ARGUMENTS_KEY_CHARS_MAX, arguments_key, canon
 from amqpd.limiting.census import ARGUMENTS_BYTES_MAX
 from amqpd.limits import Limits
 from amqpd.topology import events, plans, sqlite_file
+from amqpd.topology.batch import LEASED_BITS
 from amqpd.topology.codec import PREFIX, decode_record, encode_key, encode_record
 from amqpd.topology.records import BindingRecord, Change, Delete, ExchangeRecord, Put, QueueRecord
 from amqpd.topology.sizes import arguments_bytes, record_bytes
@@ -24,6 +25,7 @@ from amqpd.topology.store import DeleteKey, PutKey
 from amqpd.topology.sync import TopologySync, records_of
 from tests.core.harness import Client, Harness
 from tests.core.resident import KIB, MIB, traced
+from tests.topology.old_formats import make_old
 
 # As the attack sends them: octets that are no text are escaped in every text form.
 OCTETS = bytes(range(256)) * 120
@@ -74,14 +76,7 @@ async def test_a_store_with_long_keys_is_taken_over(path: Path) -> None:
     text = ascii(canonical(arguments)[1])
     short = BindingRecord("/", "e", "q", "queue", "k", True, {"a": 1}, arguments_key({"a": 1}))
     long = BindingRecord("/", "e / ü", "q", "queue", "k", True, arguments, text)
-    store = await SqliteStore.open(path)
-    for record in (short, long):
-        await store.transact([], [PutKey(encode_key(record.key), encode_record(record))])
-    revision = await store.refresh()
-    await store.aclose()
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE alembic_version SET version_num = 'metadata_0002'")
-    database.close()
+    make_old(path, "metadata_0002", {encode_key(each.key): encode_record(each) for each in (short, long)})
     store = await SqliteStore.open(path)
     found = records_of(await store.range(PREFIX))
     assert len(found) == 2
@@ -89,7 +84,7 @@ async def test_a_store_with_long_keys_is_taken_over(path: Path) -> None:
     taken_over = next(record for record in found if record != short)
     assert taken_over.key == (*long.key[:-1], arguments_key(arguments))
     assert taken_over.arguments == arguments
-    assert await store.refresh() > revision
+    assert await store.refresh() > 2 << LEASED_BITS
     with sqlite3.connect(path) as database:
         assert database.execute("SELECT count(*) FROM history").fetchone() == (0,)
     database.close()

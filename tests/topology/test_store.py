@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
+from amqpd.topology.codec import encode_key, encode_record
 from amqpd.topology.memory import MemorySpace, MemoryStore
+from amqpd.topology.records import QueueRecord, VhostRecord, delayed_id
 from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.store import (
     Committed,
@@ -26,6 +29,7 @@ from amqpd.topology.store import (
     StoreClosed,
     Transaction,
 )
+from amqpd.topology.tombstones import covers
 
 Stores = Callable[[], Awaitable[MetadataStore]]
 pytestmark = pytest.mark.trio
@@ -301,3 +305,90 @@ async def test_a_cancelled_transaction_leaves_the_store_usable(stores: Stores) -
         nursery.cancel_scope.cancel()
     await put(store, PutKey("a", ""))
     assert (await values(store))["a"] == ""
+
+
+# What belongs to the journal
+
+
+def queue_put(name: str, queue_id: int, vhost: str = "/") -> PutKey:
+    record = QueueRecord(vhost, name, queue_id)
+    return PutKey(encode_key(record.key), encode_record(record))
+
+
+def queue_deleted(name: str, vhost: str = "/") -> DeleteKey:
+    return DeleteKey(encode_key(("queue", vhost, name)))
+
+
+async def test_a_store_has_one_identity(stores: Stores) -> None:
+    here, there = await stores(), await stores()
+    assert len(bytes.fromhex(await here.identity())) == 16
+    assert await there.identity() == await here.identity()
+
+
+async def test_the_journal_is_remembered(stores: Stores) -> None:
+    here, there = await stores(), await stores()
+    assert await here.journal() is None
+    revision = await here.refresh()
+    await here.set_journal("ab" * 16, 7)
+    await here.set_journal("cd" * 16, 1 << 62)
+    assert await there.journal() == ("cd" * 16, 1 << 62)
+    assert await there.refresh() == revision
+
+
+async def test_deleted_queues_are_remembered_until_they_are_forgotten(stores: Stores) -> None:
+    here, there = await stores(), await stores()
+    await put(here, queue_put("a", 5), queue_put("b", 600), queue_put("c", 1 << 62), PutKey("topology/queue/x", "{"))
+    assert await here.dropped_queues() == frozenset()
+    await put(there, queue_deleted("a"), queue_deleted("c"), queue_deleted("none"), DeleteKey("topology/queue/x"))
+    assert await here.dropped_queues() == {5, 1 << 62}
+    await here.forget_dropped([5, 7])
+    assert await here.dropped_queues() == {1 << 62}
+    await put(here, queue_deleted("b"))
+    assert await there.dropped_queues() == {600, 1 << 62}
+    assert [number for number in range(1000) if covers({600, 1 << 62}, number)] == list(range(600, 856))
+
+
+async def test_a_queue_that_takes_another_s_place_deletes_it(stores: Stores) -> None:
+    store = await stores()
+    await put(store, queue_put("a", 5))
+    await put(store, queue_put("a", 6))
+    assert await store.dropped_queues() == {5}
+    await put(store, queue_put("b", 6), queue_deleted("a"))
+    assert await store.dropped_queues() == {5}, "queue 6 has another name now"
+
+
+async def test_a_queue_of_one_commit_is_remembered_too(stores: Stores) -> None:
+    store = await stores()
+    await store.transact_all(
+        [
+            Transaction((), (queue_put("a", 5),)),
+            Transaction((), (queue_deleted("a"),)),
+            Transaction((), (queue_put("a", 6),)),
+        ]
+    )
+    assert await store.dropped_queues() == {5}
+
+
+async def test_a_refused_deletion_and_one_of_a_lease_drop_nothing(stores: Stores) -> None:
+    store = await stores()
+    await put(store, queue_put("a", 5))
+    await store.transact([Compare("absent", 7)], [queue_deleted("a")])
+    lease = await store.grant_lease(10)
+    await put(store, replace(queue_put("b", 6), lease=lease))
+    await put(store, queue_deleted("b"))
+    assert await store.dropped_queues() == frozenset()
+    await put(store, replace(queue_put("a", 5), lease=lease))
+    assert await store.dropped_queues() == {5}, "it is no durable queue any more"
+
+
+async def test_a_virtual_host_has_delayed_messages(stores: Stores) -> None:
+    store = await stores()
+    record = VhostRecord("ü / x")
+    vhost = PutKey(encode_key(record.key), encode_record(record))
+    await put(store, vhost)
+    await put(store, DeleteKey(vhost.key))
+    assert await store.dropped_queues() == {delayed_id("ü / x")}
+    await put(store, vhost)
+    assert await store.dropped_queues() == frozenset(), "it is in use again"
+    await put(store, PutKey(vhost.key, encode_record(replace(record, description="other"))))
+    assert await store.dropped_queues() == frozenset()

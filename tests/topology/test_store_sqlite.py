@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from amqpd.topology import sqlite_file
+from amqpd.topology.batch import LEASED_BITS
 from amqpd.topology.codec import decode_record
 from amqpd.topology.records import UserRecord
 from amqpd.topology.sqlite import SqliteStore
@@ -32,6 +33,7 @@ from amqpd.topology.store import (
     StoreFull,
     Transaction,
 )
+from tests.topology.old_formats import make_old
 
 pytestmark = pytest.mark.trio
 ROOT = Path(__file__).parents[2]
@@ -91,7 +93,7 @@ async def test_any_directory_name(tmp_path: Path, name: str) -> None:
         store = await SqliteStore.open(directory / "metadata.db")
         await put(store, "a")
         await store.aclose()
-    assert [file.name for file in directory.iterdir()] == ["metadata.db"]
+    assert sorted(file.name for file in directory.iterdir()) == ["metadata.db", "metadata.mark"]
     assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
@@ -106,24 +108,31 @@ async def test_a_newer_format_is_refused_and_untouched(path: Path) -> None:
     with pytest.raises(NewerFormat, match=r"was written by a newer amqpd \(format metadata_9999"):
         await SqliteStore.open(path)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
-    assert [file.name for file in path.parent.iterdir()] == ["metadata.db"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["metadata.db", "metadata.mark"]
 
 
 async def test_a_store_from_before_policies_is_taken_over(path: Path) -> None:
-    store = await SqliteStore.open(path)
-    await put(store, "topology/user/u/", '{"name":"u","password_hash":"h","tags":["t"],"durable":true}')
-    await store.aclose()
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE alembic_version SET version_num = 'metadata_0001'")
-    database.close()
+    make_old(
+        path,
+        "metadata_0001",
+        {"topology/user/u/": '{"name":"u","password_hash":"h","tags":["t"],"durable":true}', "a": "1"},
+    )
     store = await SqliteStore.open(path)
     entry = await store.get("topology/user/u/")
     assert entry is not None
     assert decode_record(entry.key, entry.value) == UserRecord("u", "h", ("t",))
+    identity = await store.identity()
+    with pytest.raises(Compacted):
+        await anext(store.watch(1 << LEASED_BITS))
+    await put(store, "b")
     await store.aclose()
     with sqlite3.connect(path) as database:
-        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("metadata_0003",)]
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("metadata_0004",)]
     database.close()
+    store = await SqliteStore.open(path)
+    assert await keys(store) == ["a", "b", "topology/user/u/"]
+    assert await store.identity() == identity
+    await store.aclose()
 
 
 async def test_a_newer_format_is_seen_in_a_write_ahead_log_too(path: Path) -> None:

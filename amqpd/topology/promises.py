@@ -1,0 +1,135 @@
+"""Whether `metadata.db` has everything that was once committed to it, asked before it is opened for writing.
+
+What comes in: its path, what it says of itself, the files beside it. What goes out: the losses, a sentence each;
+after the operator has accepted them, copies of what is going to be overwritten.
+Rules: 1. Looking changes nothing. 2. A mark that says more than the database has, and a log that is damaged in the
+middle, are losses; so is a database that is missing where there was one. A mark that is missing or damaged promises
+nothing. 3. Others may write the log meanwhile: one that looks damaged is read again, and the mark is read before the
+database, which therefore has at least as much.
+Not here: the checksums of what is in the database (`verification.py`), the way out (`copies.py`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from amqpd.storage.mark import MarkDamaged, Promise, read_mark
+from amqpd.storage.wal import WalEnd, read_end
+
+DAMAGED = "damaged"
+COPIES = (1, 2)
+
+
+def mark_path(path: Path) -> Path:
+    return path.with_suffix(".mark")
+
+
+def wal_path(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def copy_path(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What is known beside the database."""
+
+    promise: Promise | None
+    end: WalEnd
+    unknown: str
+    """why there is no promise though there is a mark"""
+
+
+def traces_of(path: Path) -> Traces:
+    """Raises OSError."""
+    unknown = ""
+    try:
+        promise = read_mark(mark_path(path))
+    except MarkDamaged as error:
+        promise, unknown = None, str(error)
+    end = read_end(wal_path(path))
+    if end.damage:
+        # A frame may have been written between two reads, and the next one seen: then it is there now.
+        end = read_end(wal_path(path))
+    return Traces(promise, end, unknown)
+
+
+def missing(path: Path, traces: Traces) -> list[str]:
+    """The database is not there, or is empty: what says that there was one."""
+    beside = [wal_path(path).name] if _size(wal_path(path)) else []
+    beside += [mark_path(path).name] if traces.promise is not None or traces.unknown else []
+    beside += [copy_path(path, number).name for number in COPIES if copy_path(path, number).exists()]
+    if not beside:
+        return []
+    state = "empty" if path.exists() else "missing"
+    return [f"{path} is {state}, and there was one: {' and '.join(beside)} {'are' if beside[1:] else 'is'} beside it"]
+
+
+def emptied(path: Path) -> list[str]:
+    """The database is there and has no tables: what says that it had some."""
+    beside = [copy_path(path, number).name for number in COPIES if copy_path(path, number).exists()]
+    return [f"{path} is empty, and there was something in it: {' and '.join(beside)} beside it"] if beside else []
+
+
+def losses(path: Path, identity: str, revision: int, traces: Traces) -> list[str]:
+    """`identity` is empty, and `revision` -1, of a database of an old format or without tables: it has no mark."""
+    promise, end = traces.promise, traces.end
+    reason = ""
+    if end.damage or end.torn:
+        reason = f"{wal_path(path).name} is damaged" + f" ({end.damage})" * bool(end.damage)
+    if promise is not None and not identity:
+        return [f"{path} has nothing of what was committed: {reason or 'it is of an older format, or empty'}"]
+    if promise is not None and promise.identity != identity:
+        return [f"{path} is not the database that {mark_path(path).name} beside it is of: one of them was replaced"]
+    if promise is not None and promise.number > revision:
+        reason = reason or "it is an older copy, or its log was removed or cut short"
+        return [f"{path} ends at revision {revision}, and {promise.number} was committed: {reason}"]
+    if end.damage and (promise is None or promise.number != revision):
+        return [f"{path} lacks what was committed behind the damage of its log: {reason}"]
+    return []
+
+
+def keep_log(path: Path, *, move: bool = False) -> list[str]:
+    """Copy (or move) the log aside, because going on writes over it: where it is now, a sentence. Raises OSError."""
+    log = wal_path(path)
+    if not _size(log):
+        return []
+    aside = free_name(log)
+    if move:
+        log.rename(aside)
+    else:
+        shutil.copyfile(log, aside)
+        aside.chmod(0o600)
+    return [f"the log as it was is kept in {aside}"]
+
+
+def keep_copies_aside(path: Path) -> list[str]:
+    """An empty database begins: the copies of the lost one must not be taken for its own. Raises OSError."""
+    said = []
+    for number in COPIES:
+        copy = copy_path(path, number)
+        if copy.exists():
+            aside = free_name(copy, "kept")
+            copy.rename(aside)
+            said.append(f"the copy {copy.name} is kept as {aside.name}")
+    return said
+
+
+def free_name(path: Path, word: str = DAMAGED) -> Path:
+    """`<path>.damaged`, or the first of `<path>.damaged.2` and so on that is not taken."""
+    found, number = path.with_name(f"{path.name}.{word}"), 1
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}.{word}.{number}")
+    return found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
