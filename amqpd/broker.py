@@ -301,7 +301,7 @@ class Broker:
             self._reader.read(wish.lane.queue_id, wish.first, wish.last, partial(self._loaded, wish))
 
     def _loaded(self, wish: Read, rows: list[Any]) -> None:
-        self.node.loaded(wish.queue, wish.lane, wish.first, rows)
+        self.node.loaded(wish.queue, wish.lane, wish.first, rows, wish.last)
         self.pump.settle()
 
     def _alarm(self, kind: str, on: bool) -> None:

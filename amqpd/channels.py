@@ -37,6 +37,7 @@ from amqpd.consumers import Consumer
 from amqpd.content import CONTENT_BYTES, Content
 from amqpd.credit import CreditQueue
 from amqpd.delivery_ages import DeliveryAges, timed_out
+from amqpd.fence import Fenced
 from amqpd.kernel import Run
 from amqpd.settling import conclude
 from amqpd.states import State
@@ -250,7 +251,8 @@ class Channel:
             return
         self.node.flush_confirms(self)
         text = reply_text(error)
-        self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)
+        if not (isinstance(error, Fenced) and error.told):
+            self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)
         if isinstance(error, AMQPAccessRefused):
             self.node.acts.refused(self.connection, text)
         self.closing = True

@@ -46,6 +46,7 @@ from amqpd.quarantine import quarantine
 from amqpd.queue_registry import QueueRegistry
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.fences import look
 from amqpd.queues.queue import Queue
 from amqpd.queues.timetable import Timetable
 from amqpd.replies import Replies
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
 JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
-
 # Of the queues that fall due at one instant, so many are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
 
@@ -98,8 +98,7 @@ class Node:
         self.limits = limits
         self.methods = methods
         self.server_properties = server_properties
-        self.greetings: dict[str, bytes] = {}
-        """the frames of connection.start, by the mechanisms that they offer"""
+        self.greetings: dict[str, bytes] = {}  # the frames of connection.start, by the mechanisms that they offer
         self.properties = PropertiesReader()
         self.token = services.token
         self.new_queue_id = services.queue_id
@@ -131,16 +130,14 @@ class Node:
         self.turns = Turns()
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
-        self.delayed: dict[str, DelayedMessages] = {}
-        """by virtual host; made when it is needed"""
+        self.delayed: dict[str, DelayedMessages] = {}  # by virtual host; made when it is needed
         self.routes = routing.Routes()
         self.outboxes = Outboxes(limits)
         self.replies = Replies()
         self.unroutable = Unroutable()
         self.histories = Histories(self)
         self.firehose = Firehose(self)
-        self.name = "amqpd"
-        """as traces name it"""
+        self.name = "amqpd"  # as traces name it
 
     # Start
 
@@ -282,15 +279,19 @@ class Node:
             except Exception as error:  # noqa: BLE001 - whoever waited; faults reports it, or raises it on
                 self.faults.contain(TASK, "durable", error)
 
-    def loaded(self, queue: Queue, lane: Backlog | Timetable, first: int, rows: list[Row]) -> None:
-        """Rows that were read for the queue, from the message `first` of `lane` on. Raises JournalDamaged."""
+    def loaded(
+        self, queue: Queue, lane: Backlog | Timetable, first: int, rows: list[Row], last: int | None = None
+    ) -> None:
+        """Rows that were read for the queue, which had asked for first..last of `lane`."""
         queue.reading = False
         if queue.stopped:
             return
         try:
-            lane.loaded(first, rows)
+            lane.loaded(first, rows, last)
+            if lane.damaged:
+                look(queue)
             self.dirty[queue] = None
-        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises JournalDamaged on
+        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             self.quarantine(queue, error)
 
     def flush_confirms(self, channel: Channel) -> None:

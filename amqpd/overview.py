@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from amqpd.fence import fenced
 from amqpd.quarantine import quarantined
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def overview(node: Node) -> dict[str, Any]:
         "alarms": sorted(node.alarms),
         "faults": dict(node.faults.counts),
         "queues_out_of_service": quarantined(node),
+        "queues_fenced": fenced(node),
     }
 
 

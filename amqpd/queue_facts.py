@@ -17,6 +17,7 @@ from typing import Any
 
 from amqpd.consumers import Consumer
 from amqpd.definitions.values import to_json
+from amqpd.fence import fence_facts
 from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import QueueSettings
@@ -38,14 +39,15 @@ def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) 
     oldest_ms = backlog.oldest_ms()
     ready_bytes, unacked_bytes = backlog.ready_bytes, backlog.unacked_bytes
     utilisation = round(facts.utilisation(now_ms), 3) if queue.consumers else 0.0
-    active = queue.consumers.active
+    active, fence = queue.consumers.active, fence_facts(queue)
     return {
         "vhost": record.vhost,
         "name": record.name,
         "type": queue.settings.type,
-        # RabbitMQ's words. Why: `amqpd/quarantine.py`.
-        "state": "crashed" if queue.quarantined else "running",
+        # RabbitMQ's words, but for `fenced` (`amqpd/fence.py`). Why it crashed: `amqpd/quarantine.py`.
+        "state": "crashed" if queue.quarantined else "fenced" if fence and fence["blocked"] else "running",
         "out_of_service": queue.quarantined,
+        "fenced": fence,
         "durable": record.durable,
         "auto_delete": record.auto_delete,
         "exclusive": record.exclusive,

@@ -12,6 +12,7 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplement
 from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
 from amqpd.audit.recorder import consuming
 from amqpd.consumers import Consumer
+from amqpd.fence import refuse_fenced
 from amqpd.kernel import content_pieces
 from amqpd.methods.names import dispatched, existing_queue, last_queue, refuse_crashed
 from amqpd.properties import REPLY_TO
@@ -59,6 +60,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         return
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
     queue = existing_queue(channel, name)
+    refuse_fenced(queue)
     tag = _new_tag(channel, method)
     arguments: Arguments = method.arguments or {}
     check_consumer(queue.record, arguments)
@@ -153,6 +155,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
     def answer(piece: Piece | None) -> None:
         if piece is None:
             refuse_crashed(queue)
+            refuse_fenced(queue)
             channel.send(commands.Basic.GetEmpty())
             return
         run, low, _, seq, redelivered = piece

@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from amqpd.audit.kinds import ACKED, PURGED, QUEUE_DELETED
+from amqpd.audit.kinds import ACKED, DEAD_EXPIRED, PURGED, QUEUE_DELETED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.expiry import INSTANT, Bury, Expiring
+from amqpd.queues.fences import put_back
 from amqpd.queues.segment import Segment
 from amqpd.queues.sorted_keys import SortedKeys
 from amqpd.queues.stretches import Stretches
@@ -150,7 +151,8 @@ class Backlog(Expiring):
 
     def take(self, limit: int, nbytes: int = 0) -> Piece | None:
         """The next piece of ready messages, at most `limit` of them and from one run; with `nbytes`, no more than
-        make up so many bytes of bodies. None when nothing is ready, or when it must be read first (`wanted`)."""
+        make up so many bytes of bodies. None when nothing is ready, when it must be read first (`wanted`), or when it
+        cannot be read."""
         if self.fresh:
             self.take_in()
         if self.returned:
@@ -181,7 +183,8 @@ class Backlog(Expiring):
                     continue
                 high = min(high, doomed_from - segment.first)
             if segment.runs is None:
-                self.wanted = (segment.first, segment.last)
+                if not segment.damage:
+                    self.wanted = (segment.first, segment.last)
                 return None
             redelivered = seq < self.redelivered_below
             if redelivered:
@@ -215,7 +218,8 @@ class Backlog(Expiring):
         first, last = self.returned.first
         segment = self.segments[self.index_of(first)]
         if segment.runs is None:
-            self.wanted = (segment.first, segment.last)
+            if not segment.damage:
+                self.wanted = (segment.first, segment.last)
             return None
         low = first - segment.first
         run, start, stop = segment.piece(low, min(low + limit, last - segment.first + 1))
@@ -253,14 +257,19 @@ class Backlog(Expiring):
             self.count_again()
         return count
 
-    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int]:
-        """The taken messages first..last are done when `bury` has taken care of them. Returns how many that were, and
-        the number of the first one that was not reached because its body must be read (`wanted`) or it has to stay;
-        last + 1 when none is left."""
-        count = 0
+    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int, int]:
+        """The taken messages first..last are done when `bury` has taken care of them. Returns how many that were, how
+        many are back in line because they are damaged, and the number of the first one that was not reached because
+        its body must be read (`wanted`) or it has to stay; last + 1 when none is left."""
+        count = back = 0
         while first <= last:
             segment = self.segments[self.index_of(first)]
             low = first - segment.first
+            if segment.damage:
+                end = min(last, segment.last)
+                back += put_back(self, segment, first, end, cause == DEAD_EXPIRED)
+                first = end + 1
+                continue
             if segment.runs is None:
                 self.wanted = (segment.first, segment.last)
                 break
@@ -271,7 +280,7 @@ class Backlog(Expiring):
                 first += buried
             if buried < stop - start:
                 break
-        return count, first
+        return count, back, first
 
     def requeue(self, first: int, last: int) -> None:
         """The taken messages first..last are ready again, at their place."""
@@ -365,7 +374,8 @@ class Backlog(Expiring):
         if self.journalled or self.paged:
             # Else the disk knows nothing of it, and need not be told: that would cost a commit.
             self.journal.drop(self.queue_id)
-        self.segments, self.fresh, self.wanted = [], [], None
+        self.segments, self.fresh, self.wanted, self.damaged = [], [], None, ()
+        self.untimed = ()
         self.due, self._due_keys, self.doomed = {}, SortedKeys(), Stretches()
         self.timetable.drop()
         self.returned.clear()

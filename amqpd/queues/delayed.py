@@ -3,7 +3,8 @@
 What comes in: runs with a delay; the time. What goes out: the runs, when their time has come.
 Rules: 1. Whatever their delivery mode, delayed messages are on disk before they are confirmed, and survive a restart:
 nobody waits for them who could publish them again. 2. A message leaves the store in the tick in which it enters its
-queues: one transaction of the journal has both. 3. It never comes too early.
+queues: one transaction of the journal has both. 3. It never comes too early. 4. A damaged message holds back nothing
+else: delayed messages have no order.
 Not here: what delays a message (`amqpd/delays.py`), where it goes then (`amqpd/routing.py`).
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from amqpd.audit.kinds import RELEASED
 from amqpd.kernel import Run
 from amqpd.queues.backlog import Backlog
+from amqpd.queues.fences import look
 from amqpd.queues.host import QueueHost
 from amqpd.queues.queue import Queue
 from amqpd.topology.records import QueueRecord
@@ -63,7 +65,7 @@ class DelayedMessages(Queue):
                 break  # something must be read first
         while falling:
             first, last = falling[0]
-            count, stopped = backlog.bury(first, last, self._fall_due, RELEASED)
+            count, _, stopped = backlog.bury(first, last, self._fall_due, RELEASED)
             self.facts.expired += count
             if stopped <= last:
                 falling[0] = stopped, last
@@ -71,6 +73,8 @@ class DelayedMessages(Queue):
                     self.host.again(self)
                 break
             falling.popleft()
+        if self.damage:
+            look(self)
         due_ms = self.backlog.next_due_ms
         if due_ms is not None:
             self.host.wake(self, due_ms)

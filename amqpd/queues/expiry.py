@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from amqpd.audit.kinds import EXPIRED
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
@@ -98,6 +99,10 @@ class Expiring(Segments):
                 due_ms = self.timetable.due_ms
                 if due_ms is not None and due_ms <= now_ms:
                     break
+                continue
+            if bury is not None and segment.damage:
+                # It cannot be buried, and stays where it is (`fences.py`).
+                self._unschedule(segment)
                 continue
             if bury is not None and segment.runs is None and segment.scattered:
                 # Read now, before its time, so that its messages are in the timetable when it leaves memory again.
@@ -183,7 +188,22 @@ class Expiring(Segments):
             return [part for low, high in found for part in self.not_doomed(low, high)]
         return found
 
+    def take_deadlines(self, first: int, rows: list[Row]) -> None:
+        """See `Segments`. Where the row is damaged too, the messages have no deadline until a restart."""
+        segment = next((each for each in self.untimed if each.first == first), None)
+        if segment is not None:
+            self.untimed = tuple([each for each in self.untimed if each is not segment])
+            segment.batch = None
+            if rows and rows[0].first_seq == first and rows[0].deadlines and not rows[0].damage:
+                # All of it, also what is overdue: it is told again, and kept again.
+                segment.deadlines = Deadlines.unpack(rows[0].deadlines)
+                self._schedule(segment)
+
     def _timetable_changed(self) -> None:
+        lost, self.timetable.lost = self.timetable.lost, []
+        if lost:
+            found = [each for each in self.segments if each.batch is not None and each.batch in lost]
+            self.untimed += tuple(found)
         next_ms = self.timetable.next_ms()
         if next_ms is not None:
             self.schedule_at(self.timetable, next_ms)
@@ -275,6 +295,14 @@ class Expiring(Segments):
             next_ms = segment.deadlines.next_ms()
             if next_ms is not None:
                 self.schedule_at(segment, next_ms)
+
+    def expire_damaged(self) -> None:
+        """What is damaged and could not be buried need not be any more: it may expire."""
+        for segment in self.damaged:
+            if segment.deadlines is not None and segment.deadlines.back:
+                self.schedule_at(segment, 0)
+            else:
+                self._schedule(segment)
 
     def schedule_at(self, segment: Segment | Timetable, due_ms: int) -> None:
         if segment.due_ms is None or due_ms < segment.due_ms:

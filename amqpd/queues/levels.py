@@ -22,9 +22,10 @@ from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.expiry import Bury, Doomed
+from amqpd.queues.segments import SEQ_BITS
 
 # Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.
-LEVEL_BITS = 55
+LEVEL_BITS = SEQ_BITS
 SEQ_MASK = _MASK = (1 << LEVEL_BITS) - 1
 
 
@@ -97,9 +98,9 @@ class Levels:
     def settle(self, first: int, last: int, cause: int = ACKED) -> int:
         return self._levels[first >> LEVEL_BITS].settle(first & _MASK, last & _MASK, cause)
 
-    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int]:
-        count, stopped = self._levels[first >> LEVEL_BITS].bury(first & _MASK, last & _MASK, bury, cause)
-        return count, (first & ~_MASK) + stopped
+    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int, int]:
+        count, back, stopped = self._levels[first >> LEVEL_BITS].bury(first & _MASK, last & _MASK, bury, cause)
+        return count, back, (first & ~_MASK) + stopped
 
     def requeue(self, first: int, last: int) -> None:
         self._levels[first >> LEVEL_BITS].requeue(first & _MASK, last & _MASK)
@@ -150,6 +151,11 @@ class Levels:
     def drop(self) -> None:
         for level in self.lanes():
             level.drop()
+
+    @property
+    def damaged(self) -> bool:
+        """Some of its rows are."""
+        return any(level.damaged for level in self.lanes())
 
     @property
     def shrinking(self) -> bool:

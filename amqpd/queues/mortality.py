@@ -17,22 +17,14 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from amqpd.audit.kinds import (
-    DEAD_DELIVERY_LIMIT,
-    DEAD_DROPPED,
-    DEAD_EXPIRED,
-    DEAD_REJECTED,
-    DROPPED,
-    OVER_DELIVERY_LIMIT,
-)
-from amqpd.audit.kinds import EXPIRED as EXPIRED_ALONE
-from amqpd.audit.kinds import REJECTED as REJECTED_ALONE
+from amqpd.audit import kinds
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.properties import Properties
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from amqpd.queues.expiry import INSTANT, RETRY_MS, Bury
+from amqpd.queues.fences import blocked, drop_over_limits
 from amqpd.queues.moulds import Mould
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from amqpd.rewriting import with_headers
@@ -49,8 +41,8 @@ EXPIRE_WORK = 30
 # Of one stretch that dies so many messages are taken at a time: their bodies may be in as many places.
 MESSAGES_MAX = 200
 # What the audit log calls it, without a dead letter exchange and with one.
-_ALONE = {EXPIRED: EXPIRED_ALONE, REJECTED: REJECTED_ALONE, DELIVERY_LIMIT: OVER_DELIVERY_LIMIT}
-_DEAD = {EXPIRED: DEAD_EXPIRED, REJECTED: DEAD_REJECTED, DELIVERY_LIMIT: DEAD_DELIVERY_LIMIT}
+_ALONE = {EXPIRED: kinds.EXPIRED, REJECTED: kinds.REJECTED, DELIVERY_LIMIT: kinds.OVER_DELIVERY_LIMIT}
+_DEAD = {EXPIRED: kinds.DEAD_EXPIRED, REJECTED: kinds.DEAD_REJECTED, DELIVERY_LIMIT: kinds.DEAD_DELIVERY_LIMIT}
 
 
 class Mortality:
@@ -86,6 +78,9 @@ class Mortality:
         queue.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
         queue.backlog.buries = settings.dead_letter_exchange is not None
+        if not queue.backlog.buries:
+            for lane in queue.backlog.lanes():
+                lane.expire_damaged()
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
         self.used_ms = queue.host.now_ms
@@ -132,6 +127,8 @@ class Mortality:
             queue.backlog.end_instants(now_ms)
             self._expire(queue, now_ms)
             self._bury_dying(queue, now_ms)
+        if queue.damage and blocked(queue):
+            self.used_ms = now_ms  # or it would go because of its damage
         if self._expires and not queue.consumers and not queue.getters:
             expires_ms = queue.settings.expires_ms or 0
             if now_ms >= self.used_ms + expires_ms:
@@ -148,7 +145,7 @@ class Mortality:
         due_ms = backlog.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
             lost = queue.settings.dead_letter_exchange is None
-            bury, cause = (None, EXPIRED_ALONE) if lost else (partial(self._bury_expired, queue), DEAD_EXPIRED)
+            bury, cause = (None, kinds.EXPIRED) if lost else (partial(self._bury_expired, queue), kinds.DEAD_EXPIRED)
             self._burying = True
             try:
                 gone, work = backlog.expire(now_ms, bury, self._doomed, cause, max(1, host.work_left))
@@ -244,12 +241,14 @@ class Mortality:
             else:
                 return
             if piece is None:
-                return
+                if not drop_over_limits(queue):
+                    return
+                continue
             run, low, high, seq, _ = piece
-            cause = DROPPED
+            cause = kinds.DROPPED
             if settings.dead_letter_exchange is not None:
                 queue.facts.dead_lettered += queue.host.bury(queue, run, low, high, MAXLEN)
-                cause = DEAD_DROPPED
+                cause = kinds.DEAD_DROPPED
             self.forget(seq, seq + high - low - 1)
             queue.facts.dropped += backlog.settle(seq, seq + high - low - 1, cause)
         queue.host.again(queue)
@@ -259,7 +258,7 @@ class Mortality:
     def reject(self, queue: Queue, first: int, last: int) -> None:
         self.forget(first, last)
         if queue.settings.dead_letter_exchange is None:
-            queue.facts.rejected += queue.backlog.settle(first, last, REJECTED_ALONE)
+            queue.facts.rejected += queue.backlog.settle(first, last, kinds.REJECTED)
         else:
             self._die(first, last, REJECTED)
 
@@ -282,7 +281,7 @@ class Mortality:
                 queue.backlog.requeue(back, seq - 1)
             back = seq + 1
             if queue.settings.dead_letter_exchange is None:
-                queue.facts.delivery_limit += queue.backlog.settle(seq, seq, OVER_DELIVERY_LIMIT)
+                queue.facts.delivery_limit += queue.backlog.settle(seq, seq, kinds.OVER_DELIVERY_LIMIT)
             else:
                 # It may have to wait for somebody who takes it, and dies after a restart too.
                 journal.count(queue.record.id, seq, count)
@@ -366,7 +365,8 @@ class Mortality:
             count, stopped = queue.backlog.settle(first, end, _ALONE[reason]), end + 1
             self._dying_count -= count
         else:
-            count, stopped = queue.backlog.bury(first, end, bury, _DEAD[reason])
+            count, back, stopped = queue.backlog.bury(first, end, bury, _DEAD[reason])
+            self._dying_count -= back
         self.forget(first, stopped - 1)
         if reason == REJECTED:
             queue.facts.rejected += count

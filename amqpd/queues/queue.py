@@ -27,9 +27,11 @@ from amqpd.properties import Properties
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.consumer import Subscriber, cancelling
 from amqpd.queues.facts import Facts
+from amqpd.queues.fences import blocked, look
 from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.mortality import Mortality
+from amqpd.queues.segment import Segment
 from amqpd.queues.settings import settings_of
 from amqpd.queues.timetable import Timetable
 from amqpd.queues.turns import Turns
@@ -91,6 +93,10 @@ class Queue:
         """its own, by a policy"""
         self.reading = False
         """a read of this queue is under way"""
+        self.damage: tuple[Segment, ...] = ()
+        """what of it is damaged, as it was told (`fences.py`)"""
+        self.refusal_told_ms = -1 << 62
+        """when the log last said that somebody was refused because of it"""
         self.letters = 0
         """so many of its dead letters are on their way: it is not dispatched, or it would send ever more"""
         self._find_plain()
@@ -254,8 +260,8 @@ class Queue:
                 self.host.log("single_active_consumer", queue=self.record.name, vhost=self.record.vhost)
 
     def get(self, no_ack: bool, answer: Getter) -> None:
-        """basic.get: `answer` is called with one message, or None when the queue is empty; at once, or when a read
-        has brought the message into memory."""
+        """basic.get: `answer` is called with one message, or None when the queue is empty or blocked; at once,
+        or when a read has brought the message into memory."""
         self.used()
         if self.mortality.always or self.mortality.dying or self.backlog.due or self.backlog.instants:
             self.dispatch()
@@ -290,6 +296,8 @@ class Queue:
             waiting = self._serve()
         if mortal:
             mortality.after(self)
+        if self.damage:
+            look(self)
         backlog.mark_delivered(self.consumers.count > 0)
         if waiting or facts.waiting or now_ms >= facts.sample_due_ms:
             facts.waits(waiting, now_ms)
@@ -381,7 +389,7 @@ class Queue:
         backlog = self.backlog
         while self.getters:
             piece = self._take(1) if backlog.ready else None
-            if piece is None and backlog.ready:
+            if piece is None and backlog.ready and not blocked(self):
                 return
             no_ack, answer = self.getters.popleft()
             taken = answer(piece)
@@ -407,7 +415,7 @@ class Queue:
                 return lane.timetable, *copies
         ahead = READ_AHEAD_SEGMENTS if room and (self.consumers or self.getters) else 0
         for lane in backlog.lanes():
-            if ahead or lane.wanted is not None:
+            if ahead or lane.wanted is not None or lane.untimed:
                 found = lane.next_read(ahead)
                 if found is not None:
                     return lane, *found

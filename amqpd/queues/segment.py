@@ -43,6 +43,7 @@ class Segment:
         "begin",
         "body_bytes",
         "body_size",
+        "damage",
         "deadlines",
         "due_ms",
         "first",
@@ -101,6 +102,8 @@ class Segment:
         """when `expire` will look at it; None when it has no deadline, or is not there any more"""
         self.batch: Batch | None = None
         """of the timetable that keeps its deadlines, if one does"""
+        self.damage = ""
+        """why its row, on disk only, cannot be read: it is not read again"""
 
     @classmethod
     def on_disk(cls, first: int, last: int, body_bytes: int = 0, published_ms: int = 0) -> Segment:
@@ -354,16 +357,11 @@ class Segment:
         self.offsets = array("I", offsets[1:]) if len(offsets) > 1 else None
         self.nbytes = sum([run.stride * run.count for run in runs])
 
+    @property
+    def divisible(self) -> bool:
+        """It may be several rows on disk: it is there only, untouched and without deadlines."""
+        return self.runs is None and self.whole and self.deadlines is None and self.batch is None and not self.damage
+
     def mergeable(self, behind: Segment) -> bool:
-        """Both are on disk only, untouched, without deadlines, and without a gap between them."""
-        return (
-            self.runs is None
-            and behind.runs is None
-            and self.whole
-            and behind.whole
-            and self.last + 1 == behind.first
-            and self.deadlines is None
-            and behind.deadlines is None
-            and self.batch is None
-            and behind.batch is None
-        )
+        """Both may be several rows, and there is no gap between them."""
+        return self.divisible and behind.divisible and self.last + 1 == behind.first

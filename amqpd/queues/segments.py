@@ -1,11 +1,13 @@
 """The segments of a queue, in order: which are in memory and which on disk only, and what of them is settled.
 
 What comes in: runs; ranges to settle; rows read back. What goes out: what is settled, for the journal; wishes to read
-rows.
+rows; which rows are damaged.
 Rules: 1. `cursor` is where reading has come to, and `at` the segment it stands in. 2. A segment may leave memory once
 the journal holds it; neighbours on disk that were never delivered are one segment, so a backlog costs no memory that
-grows with it. 3. A segment without messages is not kept.
-Not here: which messages are ready (`backlog.py`), when the journal writes (`journal/buffer.py`).
+grows with it. 3. A segment without messages is not kept. 4. A row that is damaged or missing is a segment
+of its own, on disk only, and is not read again.
+Not here: which messages are ready (`backlog.py`), when the journal writes (`journal/buffer.py`), what becomes of a
+queue with damage (`fences.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from operator import attrgetter
 from amqpd.audit.book import Book
 from amqpd.audit.kinds import ACKED
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import JournalDamaged, Row
+from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.segment import RUN_BYTES, Segment
 
+# Messages of a backlog have numbers of so many bits; what is above them outside says which backlog (`levels.py`).
+SEQ_BITS = 55
 # A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
 SEGMENT_BYTES_MAX = 256 * 1024
 # So many segments are looked at in one call, and so many in a microsecond.
@@ -29,6 +33,7 @@ VISITS_MAX, VISITS_A_WORK = 2_000, 2
 # later when there is this many times as much as there should be.
 EFFORT_MAX, URGENT_EFFORT_MAX, EFFORT_SHARE = 1000, 3000, 3
 
+MISSING = "the journal has no row for these messages"
 _last = attrgetter("last")
 
 
@@ -71,6 +76,10 @@ class Segments:
         """of the audit log, while its messages are recorded"""
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before anything can go on"""
+        self.damaged: tuple[Segment, ...] = ()
+        """segments with `damage`, in the order in which they were found"""
+        self.untimed: tuple[Segment, ...] = ()
+        """whose deadlines must be read again: the copies of their messages are damaged"""
 
     def append(self, run: Run, persistent: bool, now_ms: int) -> Segment:
         """The segment that holds the run now; the run's messages are its last ones."""
@@ -183,6 +192,10 @@ class Segments:
         self.released_bytes += nbytes
         segment.sealed = True
         self.miscounted_bytes += segment.taken_bytes
+        if segment.damage:
+            self.damaged = tuple([each for each in self.damaged if each is not segment])
+        if self.untimed:
+            self.untimed = tuple([each for each in self.untimed if each is not segment])
         if segment.stored:
             self.journal.retire(self.queue_id, segment.first, segment.last)
 
@@ -314,11 +327,16 @@ class Segments:
 
     def next_read(self, distance: int) -> tuple[int, int] | None:
         """What to read now, the first and last sequence number of a segment that is on disk only: the one that is
-        wanted, else one of the next `distance` behind the cursor; None when there is none."""
+        wanted, else one of the next `distance` behind the cursor, but none behind damage; None when there is none."""
         if self.wanted is not None:
             wanted, self.wanted = self.wanted, None
-            return wanted
+            if not any(each.first <= wanted[0] <= each.last for each in self.damaged):
+                return wanted
+        if self.untimed:
+            return self.untimed[0].first, self.untimed[0].last
         for segment in self.segments[self.at : self.at + distance]:
+            if segment.damage:
+                return None
             if segment.runs is None:
                 return segment.first, segment.last
         return None
@@ -331,12 +349,15 @@ class Segments:
         """The segment came back, its bodies made up so many bytes until now; in the sum with `rest` it was right."""
         raise NotImplementedError
 
-    def loaded(self, first: int, rows: list[Row]) -> None:
-        """Rows that were read back, from the segment on that began at `first` when they were asked for. Those whose
-        messages are settled or in memory by now are passed over. Raises JournalDamaged when a row is missing, or does
-        not hold what it should."""
-        if self._on_disk_at(first) is not None and not (rows and rows[0].first_seq <= first <= rows[0].last_seq):
-            raise JournalDamaged(f"the row with message {first} of queue {self.queue_id} is missing")
+    def loaded(self, first: int, rows: list[Row], last: int | None = None) -> None:
+        """Rows that were read back, from the segment on that was first..last when they were asked for. Those whose
+        messages are settled or in memory by now are passed over. One that is missing, or does not hold what it
+        should, is damage."""
+        if self.untimed:
+            self.take_deadlines(first, rows)
+        segment = self._on_disk_at(first)
+        if segment is not None and not (rows and rows[0].first_seq <= first):
+            self.fence(first, rows[0].first_seq - 1 if rows else segment.last if last is None else last, MISSING)
         # The last ones first: what is cut off of a segment is a row then, and not all that is behind it.
         end = len(rows)
         while end:
@@ -345,43 +366,75 @@ class Segments:
             if segment is not None:
                 while begin and rows[begin - 1].first_seq >= segment.first:
                     begin -= 1
-                self._load(segment, rows[begin:end])
+                edges = segment.divisible or (
+                    (rows[begin].first_seq, rows[end - 1].last_seq) == (segment.first, segment.last)
+                )
+                if not edges:
+                    self.fence(segment.first, segment.last, "the journal's row for them holds other messages too")
+                elif not segment.damage:
+                    self._load(segment, rows[begin:end])
             end = begin
+        segment = self._on_disk_at(first)
+        if segment is not None:
+            # Never again, or it would be read without end.
+            self.fence(first, segment.last, "the journal's row for them holds other messages")
+
+    def take_deadlines(self, first: int, rows: list[Row]) -> None:
+        """Of the `untimed` segment that begins there."""
+        raise NotImplementedError
 
     def _load(self, segment: Segment, rows: list[Row]) -> None:
         """These rows, all in this segment that is on disk only, come into memory as segments of their own."""
         place, parts = self.index_of(segment.first) + 1, list[Segment]()
         behind: Segment | None = None
-        try:
-            for row in reversed(rows):
-                here = segment
-                if segment.last > row.last_seq:
-                    behind = segment.cut_from(row.last_seq + 1)
-                    parts.append(behind)
-                if segment.first < row.first_seq:
-                    # What stands before the row was evicted too and became one with it, maybe while a read was on
-                    # its way.
-                    here = segment.cut_from(row.first_seq)
-                    parts.append(here)
-                estimated, body_bytes = here.estimated, here.body_bytes
-                try:
-                    here.load(parse_row(row.data))
-                except ValueError as error:
-                    raise JournalDamaged(f"row {row.first_seq} of queue {self.queue_id}: {error}") from error
-                self.memory_bytes += here.memory_bytes
-                if estimated:
-                    # What the row has more than was thought, the other part has less.
-                    self.recount(here, body_bytes, behind or (None if here is segment else segment))
-        finally:
-            parts.reverse()
-            self.segments[place:place] = parts
+        for row in reversed(rows):
+            here = segment
+            if segment.last > row.last_seq:
+                behind = segment.cut_from(row.last_seq + 1)
+                parts.append(behind)
+            if segment.first < row.first_seq:
+                # What stands before the row was evicted too and became one with it, maybe while a read was on
+                # its way.
+                here = segment.cut_from(row.first_seq)
+                parts.append(here)
+            estimated, body_bytes = here.estimated, here.body_bytes
+            if not self._take_bodies(here, row):
+                continue
+            self.memory_bytes += here.memory_bytes
+            if estimated:
+                # What the row has more than was thought, the other part has less.
+                self.recount(here, body_bytes, behind or (None if here is segment else segment))
+        parts.reverse()
+        self.segments[place:place] = parts
+        self._pass_end = -1
+
+    def _take_bodies(self, segment: Segment, row: Row) -> bool:
+        """Into the segment, which is this row alone; False when they are damaged."""
+        reason = row.damage
+        if not reason:
+            try:
+                segment.load(parse_row(row.data))
+                return True
+            except ValueError as error:
+                reason = f"the journal's row for them is not what was written: {error}"
+        segment.damage = reason
+        self.damaged += (segment,)
+        return False
+
+    def fence(self, first: int, last: int, reason: str) -> None:
+        """What is on disk only of first..last, which is one row or several, cannot be read, and is not read again."""
+        self.cut_at(first, last)
+        segment = self._on_disk_at(first)
+        if segment is not None and not segment.damage:
+            segment.damage = reason
+            self.damaged += (segment,)
             self._pass_end = -1
 
     def cut_at(self, first: int, last: int) -> None:
         """first..last is one row of the journal: so it is a segment of its own now, if it is on disk only. What is
         settled of it afterwards is then told to the journal by rows, as it has to be."""
         segment = self._on_disk_at(first)
-        if segment is not None:
+        if segment is not None and segment.divisible:
             if segment.first < first:
                 segment = self._split(segment, first)
             if segment.last > last:

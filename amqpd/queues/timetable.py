@@ -9,7 +9,8 @@ written as rows of their own, a batch. 2. Of each batch only the row that falls 
 seconds before its time: a thirtieth of what is on disk, which the queue's limit does not count. 3. A copy is
 transient whatever the message is: deadlines and bodies are recovered from the message's own row, and copied again.
 4. What is in here may be settled, delivered or expired by now: whoever takes it asks the backlog. 5. A batch goes
-when all its rows are over, or all segments it was made of.
+when all its rows are over, or all segments it was made of. 6. A batch with a damaged row is given up (`lost`), and
+the messages' own rows are read instead.
 Not here: which messages are ready (`backlog.py`), messages that fall due in order, whose own rows are as good.
 """
 
@@ -21,7 +22,7 @@ from hashlib import sha256
 from heapq import heappop, heappush
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import JournalDamaged, Row
+from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
@@ -52,10 +53,11 @@ class Batch:
 class _Copies:
     """A row, and what is in memory of it."""
 
-    __slots__ = ("at", "entries", "first_ms", "segment")
+    __slots__ = ("at", "batch", "entries", "first_ms", "segment")
 
-    def __init__(self, segment: Segment, first_ms: int) -> None:
+    def __init__(self, segment: Segment, first_ms: int, batch: Batch) -> None:
         self.segment = segment
+        self.batch = batch
         self.first_ms = first_ms
         self.entries: list[Entry] | None = None
         self.at = 0
@@ -94,6 +96,10 @@ class Timetable:
         """heaps: rows that are on disk or need not be read yet, rows with entries; by deadline"""
         self._coming: _Copies | None = None
         """wanted, or being read"""
+        self.lost: list[Batch] = []
+        """given up; what they were made of has to be read"""
+        self.damaged = ""
+        """why one was given up, until it is told"""
 
     def drop(self) -> None:
         """The queue is deleted: nothing waits any more, and nobody is told."""
@@ -135,7 +141,7 @@ class Timetable:
             said = b"copies of %d at %d" % (self._of, self._journal.index)
             self.queue_id = int.from_bytes(sha256(said).digest()[:8], "big") >> 1
         segment, deadlines = Segment(self._next, False), Deadlines()
-        copies = _Copies(segment, self._writing[0][0])
+        copies = _Copies(segment, self._writing[0][0], self._written)
         pieces = 0
         while self._writing and segment.nbytes < ROW_BYTES:
             pieces += 1
@@ -221,18 +227,30 @@ class Timetable:
             self._changed()
         return None if copies is None else (copies.segment.first, copies.segment.last)
 
-    def loaded(self, first: int, rows: list[Row]) -> int:
+    def loaded(self, first: int, rows: list[Row], last: int | None = None) -> None:
         """See `Segments.loaded`."""
         copies, self._coming = self._coming, None
         if copies is not None and copies.segment.left:
-            if not rows or rows[0].first_seq != first or copies.segment.first != first:
-                raise JournalDamaged(f"the copies from {first} on of queue {self._of} are missing")
-            try:
-                self._ready(copies, parse_row(rows[0].data), Deadlines.unpack(rows[0].deadlines))
-            except (ValueError, IndexError) as error:
-                raise JournalDamaged(f"copies {first} of queue {self._of}: {error}") from error
+            damage = "the journal has no row for these copies"
+            if rows and rows[0].first_seq == first == copies.segment.first:
+                damage = rows[0].damage
+                try:
+                    if not damage:
+                        self._ready(copies, parse_row(rows[0].data), Deadlines.unpack(rows[0].deadlines))
+                except (ValueError, IndexError) as error:
+                    damage = f"the journal's row for these copies is not what was written: {error}"
+            if damage:
+                self.damaged = damage
+                self._give_up(copies.batch)
         self._changed()
-        return 0
+
+    def _give_up(self, batch: Batch) -> None:
+        if batch is self._written:
+            self._writing = []
+        for copies in batch.rows:
+            self._over(copies)
+        batch.rows = []
+        self.lost.append(batch)
 
     def _ready(self, copies: _Copies, runs: list[Run], deadlines: Deadlines) -> None:
         copies.entries = list(_entries(runs, deadlines.by_deadline()))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pamqp import base, body, commands, exceptions, frame, header
@@ -57,6 +58,10 @@ class Harness:
         """what was begun is done in one step, also where the test moves store and journal by hand"""
         self.access = OpenAccess()
         self.rows: dict[int, dict[int, Row]] = {}
+        self.damaged: dict[tuple[int, int], str] = {}
+        """(queue_id, first_seq) of rows that cannot be read, and why"""
+        self.reads_done: list[tuple[int, int, int]] = []
+        """(queue_id, first_seq, last_seq)"""
         self.settled: list[tuple[int, int, int]] = []
         self.delivered: dict[int, int] = {}
         self.next_seqs: dict[int, int] = {}
@@ -180,10 +185,19 @@ class Harness:
         """What the queues want to have read is read."""
         while self.reads:
             queue, lane, first, last = self.reads.pop(0)
-            rows = self.rows.get(lane.queue_id, {})
-            found = [row for f, row in sorted(rows.items()) if f <= last and row.last_seq >= first]
-            self.node.loaded(queue, lane, first, found[:2])
+            self.node.loaded(queue, lane, first, self.rows_of(lane.queue_id, first, last)[:2], last)
             self.tick()
+
+    def rows_of(self, queue_id: int, first: int, last: int) -> list[Row]:
+        """As the disk gives them."""
+        self.reads_done.append((queue_id, first, last))
+        found = [row for f, row in sorted(self.rows.get(queue_id, {}).items()) if f <= last and row.last_seq >= first]
+        return [
+            replace(row, data=b"\0damaged", damage=self.damaged[queue_id, row.first_seq])
+            if (queue_id, row.first_seq) in self.damaged
+            else row
+            for row in found
+        ]
 
     def step(self) -> None:
         """A tick, and as many more as those need who sent more than their turn had room for."""

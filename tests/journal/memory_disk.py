@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import (
     READ_ROWS_MAX,
-    JournalDamaged,
     Range,
     Recovered,
     RecoveredQueue,
@@ -127,9 +126,11 @@ class MemoryDisk:
                 break
             if found and sum(len(each.data) for each in found) + len(row.data) > bytes_max:
                 break
+            read = deepcopy(row)
             if (queue_id, row.first_seq) in self.platter.damaged:
-                raise JournalDamaged(f"messages {row.first_seq}..{row.last_seq} of queue {queue_id} are damaged")
-            found.append(deepcopy(row))
+                read.damage = f"messages {row.first_seq}..{row.last_seq} of queue {queue_id} are damaged"
+                read.data = b"\0" + read.data[1:]
+            found.append(read)
         return found
 
     def vacuum_step(self) -> bool:

@@ -1,0 +1,161 @@
+"""Damage in a queue: where the queue stops, and what may leave it all the same.
+
+What comes in: backlogs with damaged rows (`Segment.damage`). What goes out: what is damaged, as ids; whether the next
+message is; messages back in line, or gone without their bodies; lines of the log.
+Rules: 1. Nobody gets a damaged message, and nobody gets what stands behind it: a queue whose next message is damaged
+is *blocked*. 2. What needs no body goes on: publishes, acknowledgements, purge, expiry and the length limit without a
+dead letter exchange. 3. A damaged message that would have to be dead-lettered is back in line, where it blocks. 4.
+Damage is told once, and once that it is gone.
+Not here: how damage is found (`segments.py`), what clients are told (`amqpd/fence.py`), what an operator does about
+it (`amqpd/damaged_rows.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from amqpd.audit.kinds import DROPPED
+from amqpd.queues.consumer import cancelling
+from amqpd.queues.deadlines import Deadlines
+from amqpd.queues.segments import SEQ_BITS
+
+if TYPE_CHECKING:
+    from amqpd.queues.backlog import Backlog
+    from amqpd.queues.queue import Queue
+    from amqpd.queues.segment import Segment
+
+REMEDY = "amqpd message quarantine sets it aside in a file, amqpd message delete deletes it"
+
+
+class Damage(NamedTuple):
+    """A damaged row: the ids of its messages, why, and how many of them are not settled."""
+
+    first: int
+    last: int
+    reason: str
+    messages: int
+    lane: Backlog
+    segment: Segment
+
+
+def damage_of(queue: Queue) -> list[Damage]:
+    """What is known to be damaged, in the order of the line."""
+    return [
+        Damage(segment.first + offset, segment.last + offset, segment.damage, segment.left, lane, segment)
+        for lane, offset in _lanes(queue)
+        for segment in sorted(lane.damaged, key=_first)
+    ]
+
+
+def _first(segment: Segment) -> int:
+    return segment.first
+
+
+def _lanes(queue: Queue) -> Iterator[tuple[Backlog, int]]:
+    """Highest priority first; what is added to a number to make the id."""
+    for lane in sorted(queue.backlog.lanes(), key=lambda lane: -lane.queue_id):
+        yield lane, (lane.queue_id - queue.record.id) << SEQ_BITS
+
+
+def blocked(queue: Queue) -> bool:
+    """The next message is damaged."""
+    if queue.damage:
+        for lane, _ in _lanes(queue):
+            if lane.ready:
+                return next_damaged(lane) is not None
+    return False
+
+
+def next_damaged(lane: Backlog) -> tuple[int, int] | None:
+    """The ready messages that stand next, if they are damaged: inside one segment."""
+    if not lane.damaged:
+        return None
+    if lane.returned:
+        first, last = lane.returned.first
+        return (first, last) if lane.segments[lane.index_of(first)].damage else None
+    seq = lane.cursor
+    while (index := lane.index_of(seq)) < len(lane.segments):
+        segment = lane.segments[index]
+        for low, high in segment.live_in(max(seq, segment.first), segment.last):
+            for part in lane.not_doomed(low, high):
+                return part if segment.damage else None
+        seq = segment.last + 1
+    return None
+
+
+def drop_over_limits(queue: Queue) -> int:
+    """Of the ready messages that stand next and are damaged, those over the length limit leave, unless they would
+    have to be dead-lettered. How many those were."""
+    backlog, settings = queue.backlog, queue.settings
+    lane = next((lane for lane, _ in _lanes(queue) if lane.ready), None)
+    stretch = None if lane is None or settings.dead_letter_exchange is not None else next_damaged(lane)
+    if lane is None or stretch is None:
+        return 0
+    first, last = stretch
+    segment = lane.segments[lane.index_of(first)]
+    over = 0 if settings.max_length is None else backlog.ready - settings.max_length
+    if over <= 0:
+        nbytes = backlog.ready_bytes - (settings.max_length_bytes or 0)
+        over = -(-nbytes * segment.left // max(segment.body_bytes, 1))
+    count = lane.leave(first, min(last, first + max(over, 1) - 1), DROPPED)
+    queue.facts.dropped += count
+    queue.mortality.prune(queue)
+    return count
+
+
+def put_back(lane: Backlog, segment: Segment, first: int, last: int, expired: bool) -> int:
+    """The messages first..last of the damaged segment, which are unacked and were to be dead-lettered, are in line
+    again, each at its place. How many they are. `expired`: should a dead letter exchange no longer ask for their
+    bodies, they expire."""
+    lane.settle_doomed(first, last)
+    count = 0
+    if expired and segment.deadlines is None:
+        segment.deadlines = Deadlines()
+    for low, high in segment.live_in(first, last):
+        count += high - low + 1
+        if expired and segment.deadlines is not None:
+            segment.deadlines.keep(low, high)
+            segment.deadlines.come_back(max(low, lane.cursor), high)
+        if low < lane.cursor:
+            lane.requeue(low, min(high, lane.cursor - 1))
+            low = lane.cursor
+        if low <= high:
+            nbytes = segment.bytes_in(low, high)
+            lane.ready += high - low + 1
+            lane.unacked -= high - low + 1
+            lane.ready_bytes += nbytes
+            lane.unacked_bytes -= nbytes
+            if segment.estimated:
+                segment.taken_bytes -= nbytes
+    return count
+
+
+def look(queue: Queue) -> None:
+    """After damage may have been found, or have gone, and when consumers have taken what they can: tell it once; the
+    consumers of a queue that is blocked are cancelled."""
+    found = damage_of(queue)
+    host, record = queue.host, queue.record
+    for each in found:
+        if each.segment not in queue.damage:
+            host.log(
+                "queue_fenced",
+                queue=record.name,
+                vhost=record.vhost,
+                first=each.first,
+                last=each.last,
+                reason=each.reason,
+                remedy=REMEDY,
+            )
+    for lane in queue.backlog.lanes():
+        if lane.timetable.damaged:
+            host.log("copies_damaged", queue=record.name, vhost=record.vhost, reason=lane.timetable.damaged)
+            lane.timetable.damaged = ""
+    if queue.damage and not found:
+        queue.used()
+        host.log("queue_fence_cleared", queue=record.name, vhost=record.vhost)
+    queue.damage = tuple(each.segment for each in found)
+    if queue.consumers.count and blocked(queue):
+        queue.used()
+        queue.backlog.mark_delivered(False)
+        host.later(cancelling(queue.consumers.clear()))
