@@ -3,8 +3,8 @@
 What comes in: stretches of a queue; rows of the journal. What goes out: the same stretches in parts, each with its
 bodies.
 Rules: 1. What is in memory is looked at where it is; what is on disk only is read, one read at a time behind those of
-consumers, and forgotten with the next one. 2. What is gone when the disk answers is left out; what is missing though
-it should be there is damage, and ends the node.
+consumers, and forgotten with the next one. 2. What is gone when the disk answers is left out. 3. What is damaged, or
+missing though it should be there, is fenced (`Segments.fence`), and given without bodies.
 Not here: which stretches (`queues/browsing.py`), when the journal reads (`journal/writer.py`).
 """
 
@@ -15,10 +15,11 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from amqpd.journal.records import JournalDamaged, Row
+from amqpd.journal.records import Row
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import Stretch, body_segment
 from amqpd.queues.segment import Segment
+from amqpd.queues.segments import MISSING
 
 
 class Reader(Protocol):
@@ -29,7 +30,7 @@ class Reader(Protocol):
 
 class Part(NamedTuple):
     """The messages first..last of a stretch. `bodies` has them all, as far as they are still there: the queue's own
-    segment, or a row that was read."""
+    segment, or a row that was read; or says why it is damaged."""
 
     stretch: Stretch
     bodies: Segment
@@ -47,13 +48,13 @@ class Bodies:
         self._parsed: Segment | None = None
 
     async def parts(self, stretch: Stretch, messages_max: int) -> AsyncGenerator[Part, None]:
-        """The stretch in parts of so many messages at the most. Raises JournalDamaged."""
+        """The stretch in parts of so many messages at the most."""
         seq = stretch.first
         while seq <= stretch.last:
-            bodies = _in_memory(stretch.lane, seq) or self._known(stretch.lane, seq)
+            bodies = _at_hand(stretch.lane, seq) or self._known(stretch.lane, seq)
             if bodies is None:
                 await self._read(stretch.lane, seq, stretch.last)
-                if _in_memory(stretch.lane, seq) is not None:
+                if _at_hand(stretch.lane, seq) is not None:
                     continue
                 if not self._rows:
                     return
@@ -69,15 +70,14 @@ class Bodies:
     async def piece(self, lane: Backlog, seq: int, last: int) -> tuple[int, int] | None:
         """The next of the messages seq..last that are in one segment, and may be settled together: not only some of a
         segment on disk that is many rows, for the journal is told of what is settled row by row. None when nothing is
-        left there. Raises JournalDamaged."""
+        left there."""
         while True:
             index = lane.index_of(seq)
             if index == len(lane.segments) or lane.segments[index].first > last:
                 return None
             segment = lane.segments[index]
             low, high = max(seq, segment.first), min(last, segment.last)
-            one_row = segment.runs is not None or not segment.whole or segment.deadlines is not None
-            if one_row or (low, high) == (segment.first, segment.last) or self._is_row(lane, segment):
+            if not segment.divisible or (low, high) == (segment.first, segment.last) or self._is_row(lane, segment):
                 return low, high
             probe = low if low > segment.first else high
             await self._read(lane, probe, probe)
@@ -102,6 +102,8 @@ class Bodies:
             return None
         if self._parsed is None or self._parsed.first != row.first_seq:
             self._parsed = body_segment(row)
+            if self._parsed.damage:
+                lane.fence(row.first_seq, row.last_seq, self._parsed.damage)
         return self._parsed
 
     async def _read(self, lane: Backlog, first: int, last: int) -> None:
@@ -117,13 +119,14 @@ class Bodies:
         await answered.wait()
         self._lane, self._rows = lane, found
         if self._row_of(lane, first) is None and lane.on_disk_only(first):
-            raise JournalDamaged(f"the row with message {first} of queue {lane.queue_id} is missing")
+            lane.fence(first, found[0].first_seq - 1 if found else last, MISSING)
 
 
-def _in_memory(lane: Backlog, seq: int) -> Segment | None:
+def _at_hand(lane: Backlog, seq: int) -> Segment | None:
+    """The queue's own segment, if nothing has to be read of it, or can be."""
     index = lane.index_of(seq)
     if index < len(lane.segments):
         segment = lane.segments[index]
-        if segment.runs is not None and segment.first <= seq:
+        if (segment.runs is not None or segment.damage) and segment.first <= seq:
             return segment
     return None

@@ -33,6 +33,7 @@ from amqpd.clock import SteadyClock
 from amqpd.config import Settings
 from amqpd.connection import Connection
 from amqpd.control import ControlError, ControlServer
+from amqpd.damaged_rows import DamagedRows
 from amqpd.datadir import open_data_directory
 from amqpd.errors import NodeFailure, StartupError, leaves
 from amqpd.free_memory import return_free_memory
@@ -188,6 +189,7 @@ class Broker:
         operations = Operations(self.node, self.pump.settle, self._board)
         transients = Transients(self.node)
         messages = Messages(self.node, self._reader, self.pump.settle)
+        damaged = DamagedRows(self.node, self._reader, self.pump.settle, self._settings.data_dir)
         control = ControlServer(
             self._settings.data_dir,
             {
@@ -198,7 +200,7 @@ class Broker:
                 **self._audit.handlers,
             },
             {**operations.listings, **transients.listings},
-            messages.streams,
+            {**messages.streams, **damaged.streams},
         )
         alarms = Alarms(self._settings, self._alarm, self._disk_space)
         async with trio.open_nursery() as recording:

@@ -5,9 +5,10 @@ did it.
 Rules: 1. Nothing is taken, and the queue's memory and its consumers do not notice who looks. 2. Everything goes in
 small steps, the broker going on in between. 3. What was deleted or moved is on disk before it is told, and a large
 move waits for the disk on its way instead of gathering in memory. 4. Who leaves stops the command after a step; what
-is done by then is done, and logged.
-Not here: what stands where (`queues/browsing.py`), taking out (`repair.py`), what a message says
-(`queues/contents.py`), reading from the disk (`bodies.py`), what arguments mean (`message_wishes.py`).
+is done by then is done, and logged. 5. What is damaged is listed without its body, is deleted as
+other messages are, and ends a move.
+Not here: what stands where (`queues/browsing.py`), taking out (`repair.py`), damage (`damaged_rows.py`), what a
+message says (`queues/contents.py`), reading from the disk (`bodies.py`), what arguments mean (`message_wishes.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import trio
 
 from amqpd.bodies import Bodies, Part, Reader
 from amqpd.control import ControlError, Stream, caller_uid
+from amqpd.fence import numbers
 from amqpd.holders import Holders
 from amqpd.message_wishes import Wish
 from amqpd.node import Node
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, ready, runs_in, still, unacked
 from amqpd.queues.contents import rows_of
+from amqpd.queues.fences import damage_of, look
 from amqpd.queues.queue import Queue
 from amqpd.repair import Mover, delete
 
@@ -87,7 +90,7 @@ class Messages:
                 yield page
 
     async def move(self, arguments: dict[str, Any]) -> AsyncGenerator[Rows, None]:
-        """As `delete`; and `full`, when the other queue takes no more."""
+        """As `delete`; and `full`, when the other queue takes no more; `damaged`, what it stopped at."""
         wish = Wish.of_act(arguments)
         act = _Act(self, self._queue(wish.vhost, wish.queue), wish)
         target = self._queue(wish.to_vhost, wish.to_queue)
@@ -110,6 +113,8 @@ class Messages:
                 async for part in parts:
                     if queue.deleted:
                         raise ControlError(f"the queue '{wish.queue}' was deleted meanwhile")
+                    if stretch.lane.damaged:
+                        look(queue)
                     yield part
 
 
@@ -124,6 +129,8 @@ class _Act:
         self._left = wish.count
         self._count = 0
         self._ids: tuple[int, int] | None = None
+        self._damaged: tuple[int, int] | None = None
+        """first and last id of the damaged messages at which a move ended"""
         self._told_at = trio.current_time()
 
     async def look(self) -> AsyncGenerator[Rows, None]:
@@ -176,6 +183,9 @@ class _Act:
                     if target.deleted:
                         raise ControlError(f"the queue '{self._wish.to_queue}' was deleted meanwhile")
                     lane = part.stretch.lane
+                    if part.bodies.damage:
+                        self._stopped_at(part)
+                        break
                     lane.cut_at(part.bodies.first, part.bodies.last)
                     for first, last in meant(part, self._wish):
                         last = min(last, first + self._left - 1)
@@ -217,6 +227,8 @@ class _Act:
             seq, last = stretch.first, min(stretch.last, stretch.first + self._left - 1)
             while seq <= last and not self.queue.deleted:
                 found = await bodies.piece(stretch.lane, seq, last)
+                if stretch.lane.damaged:
+                    look(self.queue)
                 if found is None:
                     break
                 self._done(stretch, *found, delete(self._node, self.queue, stretch.lane, *found))
@@ -236,7 +248,13 @@ class _Act:
 
     def _account(self, full: bool) -> dict[str, Any]:
         first, last = self._ids or (None, None)
-        return {"count": self._count, "first_id": first, "last_id": last, "full": full}
+        about = {"count": self._count, "first_id": first, "last_id": last, "full": full}
+        return {**about, "damaged": self._damaged} if self._damaged else about
+
+    def _stopped_at(self, part: Part) -> None:
+        for damage in damage_of(self.queue):
+            if damage.lane is part.stretch.lane and damage.segment.first <= part.first <= damage.segment.last:
+                self._damaged = numbers(damage)
 
     def _progress(self) -> Iterator[Rows]:
         if trio.current_time() - self._told_at > LIFE_SIGN_S:
@@ -269,6 +287,8 @@ def meant(part: Part, wish: Wish) -> Iterator[tuple[int, int]]:
         if not wish.condition:
             yield first, last
             continue
+        if part.bodies.damage:
+            continue  # nobody knows what it says
         for run, start, stop, seq in list(runs_in(part.bodies, first, last)):
             if wish.condition.holds(run.properties):
                 yield seq, seq + stop - start - 1

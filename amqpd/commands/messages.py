@@ -1,13 +1,16 @@
 """`amqpd message`: look into a queue without consuming, and take messages out of it.
 
-What comes in: a queue, and which of its messages are meant. What goes out: a list; messages deleted or moved.
-Rules: 1. Looking changes nothing. 2. Deleting and moving need --yes: without, they say how many messages it would be.
+What comes in: a queue, and which of its messages are meant. What goes out: a list; messages deleted, moved, or set
+aside because they are damaged.
+Rules: 1. Looking changes nothing. 2. What changes something needs --yes: without, it says how many messages it would
+be.
 Not here: doing it (`amqpd/messages.py`), emptying a queue at once (queue.purge, which any client can).
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,7 @@ def message() -> None:
       amqpd message list jobs --header x-first-death-reason=rejected
       amqpd message delete jobs --id 17-20 --yes
       amqpd message move failed jobs --all --yes
+      amqpd message quarantine jobs --yes
     """
 
 
@@ -170,8 +174,87 @@ def move(
         click.echo(f"moved {_messages(done)}")
     else:
         click.echo(f"{_messages(done)} would be moved; --yes does it")
+    if done.get("damaged"):
+        first, last = done["damaged"]
+        raise click.ClickException(
+            f"messages {first} to {last} of the queue '{queue}' are damaged: the rest is where it was; amqpd message "
+            "quarantine sets them aside"
+        )
     if done["full"]:
         raise click.ClickException(f"the queue '{to_queue}' takes no more: the rest is where it was")
+
+
+def damaged(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which damaged messages."""
+    for option in (
+        click.option("--delayed", is_flag=True, help="Instead of QUEUE: the virtual host's delayed messages."),
+        click.option("--id", "ids", multiple=True, metavar="A[-B]", help="With this id, or one of A to B."),
+        click.option("--vhost", default="/", show_default=True, help="The queue's virtual host."),
+    ):
+        command = option(command)
+    return data_dir_option(command)
+
+
+@message.command()
+@click.argument("queue", required=False, default="")
+@click.option(
+    "--to",
+    "file",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; it must not be there yet.",
+)
+@damaged
+def export(queue: str, file: Path, vhost: str, ids: tuple[str, ...], delayed: bool, data_dir: Path) -> None:
+    """Write the bytes of a damaged row of QUEUE to a file, as they are on the disk.
+
+    A row is what the broker wrote at once: the frames of some messages, end to end. The queue stays as it is.
+
+    \b
+    Example:
+      amqpd message export jobs --to jobs-17.row
+    """
+    wish = _damaged_wish(queue, vhost, ids, delayed)
+    found, *pieces = ask_rows(data_dir, "message export", wish, ())
+    try:
+        with file.open("xb") as stream:
+            for piece in pieces:
+                stream.write(b64decode(piece["data"]))
+    except OSError as error:
+        raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
+    which = f"{found['first_id']} to {found['last_id']}"
+    click.echo(f"wrote {found['bytes']:,} bytes of the row with the messages {which} to {file} ({found['reason']})")
+
+
+@message.command()
+@click.argument("queue", required=False, default="")
+@click.option("--yes", is_flag=True, help="Do it. Without, only say what it would be.")
+@damaged
+def quarantine(queue: str, yes: bool, vhost: str, ids: tuple[str, ...], delayed: bool, data_dir: Path) -> None:
+    """Set the damaged messages of QUEUE aside in files, so that the queue goes on behind them.
+
+    The bytes and what is known of them are in the data directory, in quarantine/, and on the disk before the
+    messages leave the queue. Consumers that were cancelled have to consume again.
+
+    \b
+    Examples, the first says what the second does:
+      amqpd message quarantine jobs
+      amqpd message quarantine jobs --yes
+    """
+    wish = {**_damaged_wish(queue, vhost, ids, delayed), "yes": yes}
+    for done in ask_rows(data_dir, "message quarantine", wish, ()):
+        if done["whole"]:
+            click.echo(f"{_messages(done)} can be read after all" + (": back in line" if yes else ""))
+        elif yes:
+            click.echo(f"set aside {_messages(done)} in {done['file']}")
+        else:
+            click.echo(f"{_messages(done)} would be set aside; --yes does it")
+
+
+def _damaged_wish(queue: str, vhost: str, ids: tuple[str, ...], delayed: bool) -> dict[str, Any]:
+    if bool(queue) == delayed:
+        raise click.UsageError("name a queue, or say --delayed")
+    return {"vhost": vhost, "queue": queue, "ids": _ids(ids), "delayed": delayed}
 
 
 def _wish(
@@ -183,15 +266,20 @@ def _wish(
     message_id: str | None,
     headers: tuple[str, ...],
 ) -> dict[str, Any]:
+    pairs = _ids(ids)
+    wanted = [[name, value if equals else None] for name, equals, value in (each.partition("=") for each in headers)]
+    wish = {"from": start, "count": count, "ids": pairs, "message_id": message_id, "headers": wanted}
+    return {"vhost": vhost, "queue": queue, **{name: value for name, value in wish.items() if value}}
+
+
+def _ids(ids: tuple[str, ...]) -> list[list[int]]:
     pairs = []
     for text in ids:
         found = _ID.fullmatch(text)
         if found is None:
             raise click.BadParameter(f"'{text}' is neither an id nor two of them, as in 17-20", param_hint="'--id'")
         pairs.append([int(found[1]), int(found[2] or found[1])])
-    wanted = [[name, value if equals else None] for name, equals, value in (each.partition("=") for each in headers)]
-    wish = {"from": start, "count": count, "ids": pairs, "message_id": message_id, "headers": wanted}
-    return {"vhost": vhost, "queue": queue, **{name: value for name, value in wish.items() if value}}
+    return pairs
 
 
 def _check(wish: dict[str, Any]) -> None:
@@ -215,9 +303,9 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: "" if row.get(name) is None else row[name] for name in COLUMNS},
         "holder": _holder(row),
-        "properties": properties,
-        "bytes": row["payload_bytes"],
-        "body": _body(row),
+        "properties": properties or "",
+        "bytes": "" if row["payload_bytes"] is None else row["payload_bytes"],
+        "body": row.get("damage") or _body(row),
     }
 
 

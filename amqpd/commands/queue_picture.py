@@ -39,6 +39,7 @@ def picture(row: Row, consumers: list[dict[str, Any]]) -> str:
     oldest = row["oldest_message_age_s"]
     lines = [
         ("queue", f"{row['name']} in {row['vhost']} ({', '.join([row['type'], *flags])})"),
+        ("damaged", _fence(row["fenced"])),
         ("policy", row["policy"]),
         ("operator policy", row["operator_policy"]),
         ("arguments", _members(row["arguments"])),
@@ -81,6 +82,13 @@ def histogram(counts: Mapping[str, int]) -> list[str]:
 def counted(counts: Mapping[str, int]) -> str:
     """As in "dropped 3, returned 1"; what is nothing is left out."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+
+
+def _fence(fence: Mapping[str, Any] | None) -> str | None:
+    if fence is None:
+        return None
+    where = "nothing is delivered" if fence["blocked"] else "what stands before is delivered"
+    return f"messages {fence['first']} to {fence['last']} ({fence['reason']}); {where}"
 
 
 def _members(values: Mapping[str, Any]) -> str:

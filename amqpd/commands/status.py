@@ -61,7 +61,7 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(entry: Any) -> str:
-    """An alarm, or a queue that is out of service."""
+    """An alarm, or a queue that is out of service or fenced."""
     return entry if isinstance(entry, str) else f"{entry['name']} in {entry['vhost']} ({entry['reason']})"
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from amqpd.journal.records import JournalDamaged, Row
+from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.backlog import Backlog
@@ -24,6 +24,7 @@ from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.levels import LEVEL_BITS
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
+from amqpd.queues.segments import unlike
 
 READY, UNACKED = "ready", "unacked"
 ID_MAX = (1 << 63) - 1
@@ -124,14 +125,18 @@ def id_of(queue: Queue, lane: Backlog, seq: int) -> int:
 
 
 def body_segment(row: Row) -> Segment:
-    """The row, read for a look only: a segment that belongs to no queue. Raises JournalDamaged."""
+    """The row, read for a look only: a segment that belongs to no queue. One that is damaged is without bodies."""
     segment = Segment.on_disk(row.first_seq, row.last_seq, row.body_bytes, row.published_ms)
+    if row.damage:
+        segment.damage = row.damage
+        return segment
     try:
         segment.load(parse_row(row.data))
         if row.deadlines:
             segment.deadlines = Deadlines.unpack(row.deadlines)
     except ValueError as error:
-        raise JournalDamaged(f"row {row.first_seq} of queue {row.queue_id}: {error}") from error
+        segment.evict()
+        segment.damage = unlike(error)
     return segment
 
 

@@ -96,6 +96,8 @@ def rows_of(
     body."""
     lane = stretch.lane
     segment = lane.segments[lane.index_of(first)]
+    if bodies.damage:
+        return [_without_body(queue, stretch, seq, bodies.damage, now_ms) for seq in range(first, last + 1)]
     due = {} if bodies.deadlines is None else bodies.deadlines.within(first, last)
     counts, rows = queue.mortality.counts, []
     for run, start, stop, at in runs_in(bodies, first, last):
@@ -116,6 +118,25 @@ def rows_of(
                 }
             )
     return rows
+
+
+def _without_body(queue: Queue, stretch: Stretch, seq: int, damage: str, now_ms: int) -> dict[str, Any]:
+    """A row of a message that cannot be read."""
+    lane = stretch.lane
+    segment = lane.segments[lane.index_of(seq)]
+    return {
+        "id": id_of(queue, lane, seq),
+        "position": None if stretch.position is None else stretch.position + seq - stretch.first,
+        "state": f"{stretch.state}, damaged",
+        "damage": damage,
+        "redelivered": stretch.state == UNACKED or seq < max(lane.cursor, lane.redelivered_below),
+        "delivery_count": queue.mortality.counts.get(seq, 0) if queue.settings.quorum else None,
+        **dict.fromkeys(("exchange", "routing_key", "properties", "expires_in_s", "payload_bytes")),
+        "age_s": max(0, now_ms - segment.arrival(seq - segment.first)) / 1000,
+        "payload": "",
+        "payload_encoding": "string",
+        "payload_truncated": True,
+    }
 
 
 def properties_of(raw: bytes) -> dict[str, Any]:

@@ -131,6 +131,15 @@ def put_back(lane: Backlog, segment: Segment, first: int, last: int, expired: bo
     return count
 
 
+def whole_again(queue: Queue, damage: Damage) -> None:
+    """Its row can be read after all: as if it never had been damaged."""
+    damage.segment.damage = ""
+    damage.lane.damaged = tuple([each for each in damage.lane.damaged if each is not damage.segment])
+    if damage.segment.deadlines is not None:
+        damage.lane.schedule_at(damage.segment, 0)
+    look(queue)
+
+
 def look(queue: Queue) -> None:
     """After damage may have been found, or have gone, and when consumers have taken what they can: tell it once; the
     consumers of a queue that is blocked are cancelled."""

@@ -33,6 +33,7 @@ VISITS_MAX, VISITS_A_WORK = 2_000, 2
 # later when there is this many times as much as there should be.
 EFFORT_MAX, URGENT_EFFORT_MAX, EFFORT_SHARE = 1000, 3000, 3
 
+# Why a segment is damaged.
 MISSING = "the journal has no row for these messages"
 _last = attrgetter("last")
 
@@ -416,7 +417,7 @@ class Segments:
                 segment.load(parse_row(row.data))
                 return True
             except ValueError as error:
-                reason = f"the journal's row for them is not what was written: {error}"
+                reason = unlike(error)
         segment.damage = reason
         self.damaged += (segment,)
         return False
@@ -459,3 +460,8 @@ class Segments:
         rest = segment.cut_from(seq)
         self.segments.insert(self.index_of(segment.first) + 1, rest)
         return rest
+
+
+def unlike(error: ValueError) -> str:
+    """Why a row is damaged that its checksum fits."""
+    return f"the journal's row for them is not what was written: {error}"
