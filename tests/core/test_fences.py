@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pamqp import commands
+from pamqp import commands, frame
 
 from amqpd.kernel.rows import parse_row
 from amqpd.overview import overview
@@ -212,6 +212,41 @@ def test_an_unused_queue_does_not_go_because_of_its_damage(durable: bool) -> Non
     for at in range(20, 25):
         scene.wait(at * 900)
     assert ("/", "q") not in scene.harness.node.queues
+
+
+def test_a_queue_that_goes_with_its_last_consumer_does_not_go_with_one_that_damage_took_from_it() -> None:
+    scene = Scene(0, [])
+    scene.client.declare("auto", durable=True, auto_delete=True)
+    for number in range(3):
+        scene.client.publish(b"%d" % number, "auto", delivery_mode=2)
+    scene.damage([1])
+    scene.restart()
+    scene.client.consume("auto")
+    assert scene.numbers() == [0]
+    assert scene.client.take(Basic.Cancel)
+    scene.client.lose()
+    assert scene.harness.node.queues["/", "auto"].backlog.ready == 3
+
+
+def test_all_consumers_are_told() -> None:
+    scene = Scene(3, [1])
+    consumes = [Basic.Consume(queue="q", consumer_tag=tag) for tag in "abc"]
+    scene.client.raw(b"".join(frame.marshal(each, 1) for each in consumes))
+    assert scene.numbers() == [0]
+    assert {cancel.consumer_tag for cancel in scene.client.take(Basic.Cancel)} == {"a", "b", "c"}
+    check_node(scene.harness.node)
+
+
+def test_each_priority_has_its_own_numbers_where_letters_are_put_back() -> None:
+    scene = Scene(6, [2, 3], [0, 0, 1, 2, 2, 1], **{"x-max-priority": 3, "x-message-ttl": 5000, **DEAD})
+    scene.wait(5001)
+    scene.wait(6002)
+    assert (scene.queue.backlog.ready, scene.queue.backlog.unacked) == (2, 0)
+    scene.client.consume("dead", "dead")
+    assert sorted(scene.numbers()) == [0, 1, 4, 5]
+    scene.refused(Basic.Get(queue="q"))
+    assert {fields["first"] >> 55 for fields in scene.told("queue_fenced")} == {1, 2}
+    check_node(scene.harness.node)
 
 
 def test_without_a_dead_letter_exchange_it_expires_unread() -> None:
@@ -510,4 +545,5 @@ class Model:
             while self.unacked:
                 self.settle("ack")
         assert not self.left
-        assert (self.scene.queue.backlog.ready, self.scene.queue.backlog.unacked) == (0, 0)
+        backlog = self.scene.queue.backlog
+        assert (backlog.ready, backlog.unacked, backlog.ready_bytes, backlog.unacked_bytes) == (0, 0, 0, 0)
