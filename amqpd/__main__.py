@@ -47,6 +47,7 @@ COMMANDS = {
     "consumer": ("amqpd.commands.connections", "consumer", "List consumers."),
     "queue": ("amqpd.commands.queues", "queue", "List queues: what is in them, who consumes."),
     "message": ("amqpd.commands.messages", "message", "Look at messages in queues, delete and move them."),
+    "orphans": ("amqpd.commands.orphans", "orphans", "Give back messages whose queue is unknown after damage."),
     "exchange": ("amqpd.commands.queues", "exchange", "List exchanges, and what they could not route."),
     "binding": ("amqpd.commands.queues", "binding", "List bindings."),
     "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),

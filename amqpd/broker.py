@@ -51,6 +51,7 @@ from amqpd.methods import METHODS
 from amqpd.node import Node
 from amqpd.notify import notify_ready, notify_stopping
 from amqpd.operations import Operations
+from amqpd.orphan_operations import OrphanOperations
 from amqpd.overview import overview
 from amqpd.pump import Pump
 from amqpd.readiness import busy_wait_s
@@ -173,7 +174,9 @@ class Broker:
         self.node.name = f"amqpd@{platform.node()}"
         self.node.recover(recovered)
         await self._sync.start()
-        self.node.recovery_ended()
+        # Until the deletions of queues are recorded: what a crash left between the metadata's commit and the
+        # journal's is parked too.
+        self.node.recovery_ended(frozenset())
         self._audit.begin(self.node)
         # Not before: what expired while nobody ran leaves its queue now, and the books have to see it.
         self.pump.settle()
@@ -190,6 +193,7 @@ class Broker:
         transients = Transients(self.node)
         messages = Messages(self.node, self._reader, self.pump.settle)
         damaged = DamagedRows(self.node, self._reader, self.pump.settle, self._settings.data_dir)
+        orphans = OrphanOperations(self.node, self._reader, self.pump.settle)
         control = ControlServer(
             self._settings.data_dir,
             {
@@ -200,7 +204,7 @@ class Broker:
                 **self._audit.handlers,
             },
             {**operations.listings, **transients.listings},
-            {**messages.streams, **damaged.streams},
+            {**messages.streams, **damaged.streams, **orphans.streams},
         )
         alarms = Alarms(self._settings, self._alarm, self._disk_space)
         async with trio.open_nursery() as recording:

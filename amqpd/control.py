@@ -87,6 +87,26 @@ def rows(
     return None
 
 
+def each_row(
+    data_dir: Path, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
+) -> Iterator[dict[str, Any]] | None:
+    """As `rows`, one by one as they come: for answers that are larger than memory."""
+    answers = _answers(data_dir, command, arguments, timeout_s)
+    first = next(answers, None)
+    if first is None:
+        return None
+    return _rows_in(first, answers)
+
+
+def _rows_in(
+    answer: dict[str, Any] | None, answers: Generator[dict[str, Any], None, None]
+) -> Iterator[dict[str, Any]]:
+    with contextlib.closing(answers):
+        while answer is not None and "result" not in answer:
+            yield from answer["rows"]
+            answer = next(answers, None)
+
+
 def _answers(
     data_dir: Path, command: str, arguments: Mapping[str, Any] | None, timeout_s: float
 ) -> Generator[dict[str, Any], None, None]:

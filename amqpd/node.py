@@ -11,7 +11,7 @@ Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +40,7 @@ from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
 from amqpd.limits import Limits
 from amqpd.memory_shares import MemoryShares
+from amqpd.orphans import Orphans
 from amqpd.outboxes import Outboxes
 from amqpd.properties import Properties, PropertiesReader
 from amqpd.quarantine import quarantine
@@ -121,6 +122,7 @@ class Node:
         self._durable_waiters: deque[tuple[int, Callable[[], None]]] = deque()
         self.faults = Faults(services.bug, self.log)
         self.registry = QueueRegistry(self)
+        self.orphans = Orphans(self)
         self.disk_space = DiskSpace()
         self.congestion = Congestion()
         self.census = Census(self)
@@ -146,14 +148,16 @@ class Node:
         self.registry.recover(recovered)
         self.books.recovering = True
 
-    def recovery_ended(self) -> None:
-        """What is in the journal and in no queue belonged to deleted ones."""
-        self.registry.recovery_ended()
+    def recovery_ended(self, dropped: Collection[int] = (), suspect: bool = False) -> None:
+        """What is in the journal and in no queue is parked (`orphans.py`), or dropped when `dropped` has the queue's
+        id: its deletion is recorded. `suspect`: the metadata are older than the journal, so exchanges may be missing,
+        and delayed messages are parked too."""
+        self.registry.recovery_ended(dropped, suspect)
         self.books.recovered(self.audited())
 
     def audited(self) -> list[Queue]:
         """All that messages stand in."""
-        return [*self.queues.values(), *self.delayed.values()]
+        return [*self.queues.values(), *self.delayed.values(), *self.orphans]
 
     # The topology
 
@@ -344,15 +348,8 @@ class Node:
 
     def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool | None:
         """Publish the run when so much time is over; True: its confirm must wait for the journal; None: it cannot be
-        kept: what keeps delayed messages is out of service, or the virtual host has gone meanwhile."""
-        if vhost not in self.topology.vhosts:
-            return None
-        store = self.registry.delayed(vhost)
-        try:
-            return None if store.stopped else store.delay(run, delay_ms)
-        except Exception as error:  # noqa: BLE001 - the store's; quarantine reports it, or raises it on
-            self.quarantine(store, error)
-            return None
+        kept: what keeps delayed messages is out of service or parked, or the virtual host has gone meanwhile."""
+        return self.registry.delay(vhost, run, delay_ms)
 
     def _release(self, vhost: str, run: Run) -> None:
         releasing.release(self, vhost, run)

@@ -39,6 +39,8 @@ def overview(node: Node) -> dict[str, Any]:
         "delayed_next_s": min(
             (each["delayed_next_s"] for each in delayed if each["delayed_next_s"] is not None), default=None
         ),
+        "orphans": len(node.orphans),
+        "messages_orphaned": node.orphans.messages,
         "unroutable": dict(unroutable),
         "alarms": sorted(node.alarms),
         "faults": dict(node.faults.counts),

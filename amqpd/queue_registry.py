@@ -4,17 +4,22 @@ What comes in: records of queues from the topology; at the start, what the journ
 of `Node.queues` and `Node.delayed`.
 Rules: 1. A queue's machine exists exactly while its record is in the topology. 2. One whose making, recovery or new
 policy fails is there all the same, out of service, and what the journal has of it is kept. 3. A removal always
-succeeds.
+succeeds. 4. What the journal has of a queue that is not in the topology is dropped only when the deletion of that
+queue is recorded, or when there is no message in it; else it is parked (`orphans.py`).
 Not here: what a queue does (`queues/queue.py`), what out of service means (`quarantine.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.journal.records import Recovered
+from amqpd.kernel import Run
+from amqpd.orphans import REMEDY, Orphan, parted
+from amqpd.queues.backlog import Backlog
 from amqpd.queues.delayed import DelayedMessages, delayed_id
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
@@ -40,26 +45,48 @@ class QueueRegistry:
         """Queues that appear from now on take over what the journal has of them."""
         self._recovered = recovered
 
-    def recovery_ended(self) -> None:
-        """What is in the journal and in no queue belonged to deleted ones."""
+    def recovery_ended(self, dropped: Collection[int], suspect: bool) -> None:
+        """See `Node.recovery_ended`."""
         node, recovered = self._node, self._recovered
         assert recovered is not None
         known: set[int] = set()
         for queue in node.queues.values():
             known.update(queue.record.id + level for level in range(_levels(queue)))
-        for vhost in node.topology.vhosts:
-            found = recovered.queues.get(delayed_id(vhost))
-            if found is not None:
-                known.add(delayed_id(vhost))
-                store = self.delayed(vhost)
-                try:
-                    store.recover(0, found)
-                except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
-                    node.quarantine(store, error)
-        for queue_id in recovered.queues:
-            if queue_id not in known:
-                node.journal.drop(queue_id)
+        stores = {delayed_id(vhost): vhost for vhost in node.topology.vhosts}
+        unknown = [each for each in recovered.queues if each not in known and each not in stores]
+        gone, parked = parted(recovered.queues, unknown, dropped)
+        for queue_id, vhost in stores.items():
+            found = recovered.queues.get(queue_id)
+            if found is None:
+                continue
+            if found.rows and (suspect or (parked and not self._delays(vhost))):
+                # What falls due would find no exchange, and be gone.
+                parked[queue_id] = found
+                continue
+            store = self.delayed(vhost)
+            try:
+                store.recover(0, found)
+            except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
+                node.quarantine(store, error)
+        for queue_id in gone:
+            node.journal.drop(queue_id)
+        node.orphans.park(parked)
         self._recovered = None
+        if node.orphans:
+            nbytes = sum(orphan.backlog.ready_bytes for orphan in node.orphans)
+            node.log(
+                "orphans_parked",
+                orphans=len(node.orphans),
+                messages=node.orphans.messages,
+                bytes=nbytes,
+                reason="the journal has messages of queues that the metadata store does not know",
+                remedy=REMEDY,
+            )
+
+    def _delays(self, vhost: str) -> bool:
+        """There is an exchange that may have delayed messages."""
+        exchanges = self._node.topology.vhosts[vhost].exchanges
+        return any(exchange.record.type == DELAYED_MESSAGE for exchange in exchanges.values())
 
     def put(self, record: QueueRecord) -> None:
         """The record is new, or another one now."""
@@ -122,6 +149,19 @@ class QueueRegistry:
             return {}
         return topology.policy_of("queue", record.vhost, record.name, type_of(record.arguments)).definition
 
+    def delay(self, vhost: str, run: Run, delay_ms: int) -> bool | None:
+        """See `Node.delay`. While those of an earlier run are parked no other is taken: they have the store's place
+        in the journal."""
+        node = self._node
+        if vhost not in node.topology.vhosts or (node.orphans and node.orphans.get(delayed_id(vhost)) is not None):
+            return None
+        store = self.delayed(vhost)
+        try:
+            return None if store.stopped else store.delay(run, delay_ms)
+        except Exception as error:  # noqa: BLE001 - the store's; quarantine reports it, or raises it on
+            node.quarantine(store, error)
+            return None
+
     def delayed(self, vhost: str) -> DelayedMessages:
         """The store of the virtual host's delayed messages, made if it is not there."""
         node = self._node
@@ -131,6 +171,14 @@ class QueueRegistry:
             node.books.look_at(store)
         node.dirty[store] = None
         return store
+
+    def give_back(self, vhost: str, orphan: Orphan) -> None:
+        """The orphan is what is left of the virtual host's delayed messages: they go on being delayed."""
+        store = self.delayed(vhost)
+        assert isinstance(orphan.backlog, Backlog)
+        store.take_over(orphan.backlog)
+        self._node.orphans.forget(orphan)
+        self._node.books.look_at(store)
 
     def owned(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))

@@ -37,6 +37,7 @@ _LEVELS = {
     "send_timeout": "warning",
     "connection_timeout": "warning",
     "bad_protocol_header": "warning",
+    "orphans_parked": "warning",
 }
 
 

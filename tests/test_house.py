@@ -27,6 +27,7 @@ PURE = (
     "amqpd.publishing",
     "amqpd.acceptance",
     "amqpd.dead_lettering",
+    "amqpd.orphans",
     "amqpd.repair",
     "amqpd.holders",
     "amqpd.wakes",

@@ -9,7 +9,7 @@ Not here: messages (`book.py`), who may do what (`security/`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amqpd.audit.recorder import Recorder
@@ -102,6 +102,11 @@ class Acts:
     def purged(self, connection: Connection, queue: str, count: int) -> None:
         columns = {**_who(connection), "vhost": connection.vhost, "object": f"queue {queue}"}
         self._recorder.act("queue_purged", {**columns, "detail": json.dumps({"messages": count})})
+
+    def of_orphan(self, event: str, orphan_id: int, vhost: str | None, about: Mapping[str, Any]) -> None:
+        """What an operator did on the command line with messages whose queue is unknown. `vhost`: where they went."""
+        columns = {"object": f"orphan {orphan_id}", "detail": json.dumps(dict(about), sort_keys=True)}
+        self._recorder.act(event, columns if vhost is None else {**columns, "vhost": vhost})
 
 
 def _who(connection: Connection | None) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class Book:
     def __init__(
         self,
         recorder: Recorder,
-        vhost: str,
-        queue: str,
+        vhost: str | None,
+        queue: str | None,
         queue_id: int,
         since: int,
         eras: list[tuple[int, int]],

@@ -56,6 +56,11 @@ class Rooms:
     def of_vhost(self, vhost: str) -> Level:
         return self.vhosts.get(vhost, self.default)
 
+    @property
+    def strongest(self) -> Level:
+        """The level that records the largest share of messages: for those whose virtual host is not known."""
+        return max((self.default, *self.vhosts.values()), key=lambda level: level.share)
+
     def level_of(self, queue: Queue) -> Level:
         """Raises nothing: a policy's level was checked when it was set."""
         own = queue.audit_level
@@ -104,8 +109,10 @@ class Rooms:
     def _open(self, queue: Queue, lane: Backlog) -> Book:
         """The book of one of the queue's lanes."""
         record = queue.record
+        # The name of an orphan is none: who reads the log knows the queue's from earlier rows about its number.
+        vhost, name = (record.vhost, record.name) if record.vhost else (None, None)
         # fmt: off
-        book = Book(self.recorder, record.vhost, record.name, lane.queue_id, lane.first_of_life,
+        book = Book(self.recorder, vhost, name, lane.queue_id, lane.first_of_life,
                     self.epochs.of(lane.queue_id), queue.recorded_share)
         # fmt: on
         book.next = book.promised = lane.next_seq

@@ -8,7 +8,7 @@ Not here: the socket (`amqpd/control.py`), what changes metadata and needs no br
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,14 @@ def ask_rows(data_dir: Path, command: str, arguments: dict[str, Any], order: Seq
     if rows is None:
         raise _nobody(data_dir)
     return sorted(rows, key=lambda row: [row[name] for name in order])
+
+
+def ask_each(data_dir: Path, command: str, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of an answer that may be larger than memory, as they come. Raises as `ask`."""
+    rows = control.each_row(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+    if rows is None:
+        raise _nobody(data_dir)
+    return rows
 
 
 def listing(

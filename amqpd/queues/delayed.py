@@ -39,6 +39,14 @@ class DelayedMessages(Queue):
         self._falling: deque[tuple[int, int]] = deque()
         """(first, last) whose time has come, and that must be read first"""
 
+    def take_over(self, backlog: Backlog) -> None:
+        """Have these messages, which are a store's, in place of none. Its books are to be looked at then."""
+        assert not self.backlog.ready
+        self.backlog = backlog
+        self.backlog.buries = True
+        self._find_plain()
+        self.facts.begin(backlog.ready)
+
     def delay(self, run: Run, delay_ms: int) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""
         assert isinstance(self.backlog, Backlog)

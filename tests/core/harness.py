@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,10 @@ from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, 
 from amqpd.limits import Limits
 from amqpd.methods import METHODS
 from amqpd.node import Node
+from amqpd.queues.delayed import delayed_id
 from amqpd.states import Peer, State
 from amqpd.topology import plans
-from amqpd.topology.records import Change, Key, Put
+from amqpd.topology.records import Change, Delete, Key, Put
 from amqpd.topology.state import Topology
 from amqpd.world import Resume
 
@@ -74,6 +75,10 @@ class Harness:
         self._logins: list[tuple[Connection, str, bytes]] = []
         self._count = 0
         self._chances = 0
+        self.loses: Callable[[Any], bool] = lambda record: False
+        """which records the next restart does not find any more"""
+        self.tombstones: set[int] = set()
+        """the journal's ids of what was deleted"""
         self.topology = Topology()
         self._start(JournalBuffer())
         self._apply(plans.create_vhost("/"))
@@ -89,6 +94,13 @@ class Harness:
         return None, None
 
     def _apply(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if isinstance(change, Delete):
+                vhost = self.topology.vhosts.get(change.key[1])
+                if vhost is not None and change.key[0] == "queue" and change.key[2] in vhost.queues:
+                    self.tombstones.add(vhost.queues[change.key[2]].id)
+                elif change.key[0] == "vhost":
+                    self.tombstones.add(delayed_id(change.key[1]))
         self.topology.apply(changes)
         self.node.applied(changes)
 
@@ -258,15 +270,18 @@ class Harness:
         self._submitted, self._logins, self.reads = [], [], []
         self._start(JournalBuffer(index))
         self.node.recover(Recovered(index, found))
-        changes: list[Change] = [Put(record) for record in old.vhost_records.values()]
-        for vhost in old.vhosts.values():
+        changes: list[Change] = [Put(record) for record in old.vhost_records.values() if not self.loses(record)]
+        for name, vhost in old.vhosts.items():
+            if self.loses(old.vhost_records[name]):
+                continue
             changes += [Put(record) for record in vhost.policies.records()]
             records = (
                 [e.record for e in vhost.exchanges.values()] + list(vhost.queues.values()) + list(vhost.bindings())
             )
-            changes += [Put(record) for record in records if record.durable]  # type: ignore[arg-type]
+            kept = [record for record in records if record.durable and not self.loses(record)]  # type: ignore[attr-defined]
+            changes += [Put(record) for record in kept]  # type: ignore[arg-type]
         self._apply(changes)
-        self.node.recovery_ended()
+        self.node.recovery_ended(self.tombstones)
 
     def client(self, **options: Any) -> Client:
         client = Client(self, **options)
