@@ -100,6 +100,11 @@ class OrphanOperations:
                 f"the orphan {orphan.id} is not what is left of the delayed messages of virtual host '{vhost}': "
                 "name another virtual host, or a queue with --queue"
             )
+        if not self._node.registry.delays(vhost):
+            raise ControlError(
+                f"virtual host '{vhost}' has no exchange of the type x-delayed-message, and what falls due would be "
+                "dropped: declare the exchange, its queues and bindings first"
+            )
         count = orphan.backlog.ready
         with self._busy(orphan, "adopted"):
             self._node.registry.give_back(vhost, orphan)

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from amqpd.audit.kinds import WITHDRAWN
+from amqpd.faults import QUEUE
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.queue import Queue
@@ -91,9 +92,13 @@ class Orphans:
         return self._by_id.get(queue_id)
 
     def park(self, found: Mapping[int, RecoveredQueue]) -> None:
-        """Keep what the journal has of these ids."""
+        """Keep what the journal has of these ids. What contradicts itself is in the log, and stays on the disk."""
         for ids in grouped(found):
-            orphan = Orphan(self._node, {queue_id: found[queue_id] for queue_id in ids})
+            try:
+                orphan = Orphan(self._node, {queue_id: found[queue_id] for queue_id in ids})
+            except Exception as error:  # noqa: BLE001 - one orphan's; faults reports it, or raises it on
+                self._node.faults.contain(QUEUE, f"orphan {ids[0]}", error)
+                continue
             self._by_id[orphan.id] = orphan
 
     def forget(self, orphan: Orphan) -> None:

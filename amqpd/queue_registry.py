@@ -59,7 +59,7 @@ class QueueRegistry:
             found = recovered.queues.get(queue_id)
             if found is None:
                 continue
-            if found.rows and (suspect or (parked and not self._delays(vhost))):
+            if found.rows and (suspect or (parked and not self.delays(vhost))):
                 # What falls due would find no exchange, and be gone.
                 parked[queue_id] = found
                 continue
@@ -83,7 +83,7 @@ class QueueRegistry:
                 remedy=REMEDY,
             )
 
-    def _delays(self, vhost: str) -> bool:
+    def delays(self, vhost: str) -> bool:
         """There is an exchange that may have delayed messages."""
         exchanges = self._node.topology.vhosts[vhost].exchanges
         return any(exchange.record.type == DELAYED_MESSAGE for exchange in exchanges.values())

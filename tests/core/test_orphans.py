@@ -254,3 +254,16 @@ def test_a_queue_that_is_deleted_is_no_orphan_though_others_are() -> None:
     harness.step()
     restart(harness)
     assert only(harness).backlog.ready == 2
+
+
+def test_an_orphan_that_contradicts_itself_keeps_nobody_from_starting() -> None:
+    harness = Harness()
+    filled(harness, 1, "good")
+    filled(harness, 1, "bad")
+    bad_id = harness.node.queues["/", "bad"].record.id
+    harness.rows[bad_id][0].deadlines = b"no deadlines"
+    restart(harness)
+    assert [orphan.id for orphan in harness.node.orphans] != [bad_id]
+    assert only(harness).backlog.ready == 1
+    assert harness.rows[bad_id]
+    assert len(harness.bugs) == 1

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import structlog.testing
+from pamqp import commands
 
 from amqpd.control import ControlError
 from amqpd.journal.records import Row
 from amqpd.orphan_operations import OrphanOperations
 from amqpd.orphans import Orphan
-from amqpd.topology.records import QueueRecord
+from amqpd.queues.delayed import delayed_id
+from amqpd.topology.records import ExchangeRecord, QueueRecord
 from tests.core.harness import Client, Harness, publish_bytes
 
 pytestmark = pytest.mark.trio
@@ -251,6 +253,33 @@ async def test_what_cannot_be_done_is_one_sentence() -> None:
         with pytest.raises(ControlError, match=sentence):
             await rig.do(act, **wish)
     assert rig.orphan.backlog.ready == 23
+
+
+async def test_delayed_messages_wait_again_when_there_is_an_exchange_for_them() -> None:
+    rig = Rig(0)
+    assert rig.client is not None
+    later = commands.Exchange.Declare(
+        exchange="later", durable=True, exchange_type="x-delayed-message", arguments={"x-delayed-type": "direct"}
+    )
+    rig.client.declare("q", durable=True)
+    rig.client.call(later, commands.Exchange.DeclareOk)
+    rig.client.publish(b"7", "new", exchange="later", delivery_mode=2, headers={"x-delay": 1_000})
+    rig.client.publish(b"x", "q", delivery_mode=2)
+    rig.harness.loses = lambda record: isinstance(record, QueueRecord | ExchangeRecord)
+    rig.restart()
+    rig.harness.loses = lambda record: False
+    rig.harness.node.now_ms = 2_000
+    wish = {"id": str(delayed_id("/")), "delayed": True}
+    with pytest.raises(ControlError, match="no exchange of the type x-delayed-message"):
+        await rig.do("adopt", **wish)
+    assert rig.client is not None
+    rig.client.call(later, commands.Exchange.DeclareOk)
+    rig.client.declare("new", durable=True)
+    rig.client.call(commands.Queue.Bind(queue="new", exchange="later", routing_key="new"), commands.Queue.BindOk)
+    assert await rig.do("adopt", **wish) == [{"count": 1, "left": 0, "stopped": None}]
+    rig.harness.step()
+    assert rig.bodies() == [7]
+    assert [orphan.backlog.ready for orphan in rig.harness.node.orphans] == [1]
 
 
 async def test_one_thing_at_a_time_is_done_with_an_orphan() -> None:
