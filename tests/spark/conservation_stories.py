@@ -235,3 +235,15 @@ def a_level_that_was_off_between_is_no_hole(queue: Queue) -> None:
 def in_an_anchor_and_never_routed_is_a_gap_of_the_log(queue: Queue) -> None:
     queue.routed()
     queue.anchor((1, 0, 3))
+
+
+@story("accepted 3, moved 2, standing 1")
+def parked_without_a_name_and_partly_adopted(queue: Queue) -> None:
+    """The metadata lost its queue: the broker knows no more than the number."""
+    nameless: dict[str, Any] = {"queue": None, "vhost": None, "life": 2}
+    queue.routed(3)
+    queue.add("standing", count=0, reason="recovered", detail="1", **nameless)
+    queue.add("standing", count=3, persistent=True, epoch=1, **nameless)
+    queue.add("moved", count=2, epoch=1, publication=queue.queue_id * 100 + 50, **nameless)
+    queue.add("standing", count=0, reason="stopped", detail="1", **nameless)
+    queue.add("standing", 2, persistent=True, epoch=1, **nameless)
