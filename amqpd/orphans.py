@@ -11,6 +11,7 @@ orphan (`orphan_operations.py`).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -156,6 +157,18 @@ def parted(
         else:
             gone += left
     return gone, parked
+
+
+def done_with(dropped: Iterable[int], in_journal: Iterable[int]) -> set[int]:
+    """Of the ids of queues whose deletion is recorded, those that the journal has nothing of any more, nor of their
+    levels: the record of the deletion has done its work."""
+    present = sorted(in_journal)
+    found = set()
+    for queue_id in dropped:
+        at = bisect_left(present, queue_id)
+        if at == len(present) or present[at] - queue_id > PRIORITY_MAX:
+            found.add(queue_id)
+    return found
 
 
 def live(lane: Backlog, row: Row) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.journal.records import RecoveredQueue, RecoveredRow
-from amqpd.orphans import Orphan, grouped, parted
+from amqpd.orphans import Orphan, done_with, grouped, parted
 from amqpd.overview import overview
 from amqpd.queues.delayed import delayed_id
 from amqpd.queues.settings import PRIORITY_MAX
@@ -240,6 +240,11 @@ def test_which_are_dropped_and_which_are_parked(
 ) -> None:
     result = parted(found, found, dropped)
     assert (sorted(result[0]), sorted(result[1])) == (gone, parked)
+
+
+def test_a_deletion_need_not_be_recorded_when_the_journal_has_nothing_of_it() -> None:
+    assert done_with([5, 1000, 2000, 9000], [7, 1000 + PRIORITY_MAX, 2001 + PRIORITY_MAX]) == {2000, 9000}
+    assert done_with([5], []) == {5}
 
 
 def test_ids_that_are_near_are_levels() -> None:
