@@ -13,6 +13,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from amqpd.__main__ import run
+from amqpd.commands.serve import serve
 
 from ..clients.broker_process import BrokerProcess
 from .conftest import opened
@@ -78,12 +79,15 @@ def bodies(channel: BlockingChannel, name: str, count: int) -> list[int]:
     return found
 
 
-def lose_metadata(broker: BrokerProcess, older: Path | None = None) -> None:
-    """They are gone, or those of an older copy are in their place."""
-    for path in broker.data_dir.glob("metadata.db*"):
+def start_without_metadata(broker: BrokerProcess, older: Path | None = None) -> None:
+    """They are gone, with all that says that there were any; or those of an older copy are in their place."""
+    for path in broker.data_dir.glob("metadata*"):
         path.unlink()
-    for path in older.glob("metadata.db*") if older is not None else ():
+    for path in older.glob("metadata*") if older is not None else ():
         shutil.copy(path, broker.data_dir)
+    broker.arguments = ["--accept-loss"] if any(each.name == "accept_loss" for each in serve.params) else []
+    broker.start()
+    broker.arguments = []
 
 
 def test_lost_metadata_lose_no_message(
@@ -99,8 +103,7 @@ def test_lost_metadata_lose_no_message(
             later = pika.BasicProperties(delivery_mode=2, headers={"x-delay": 3_600_000})
             channel.basic_publish("later", "late", f"{number}".encode(), later)
     assert broker.terminate() == 0
-    lose_metadata(broker)
-    broker.start()
+    start_without_metadata(broker)
     broker.wait_log("orphans_parked")
     parked = amqpd.orphans()
     assert {name: row["messages"] for name, row in parked.items()} == {**dict.fromkeys(ARGUMENTS, COUNT), "late": 3}
@@ -149,8 +152,7 @@ def test_an_older_copy_of_the_metadata_erases_nothing(
             channel.queue_declare(name, durable=True)
         publish(channel, ["old", "young", "younger"], COUNT)
     assert broker.terminate() == 0
-    lose_metadata(broker, older)
-    broker.start()
+    start_without_metadata(broker, older)
     parked = amqpd.orphans()
     assert {name: row["messages"] for name, row in parked.items()} == {"young": COUNT, "younger": COUNT}
     assert f"{COUNT} messages would be deleted" in amqpd("orphans", "delete", parked["young"]["id"])
