@@ -16,7 +16,7 @@ import platform
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,7 @@ from amqpd.orphan_operations import OrphanOperations
 from amqpd.overview import overview
 from amqpd.pump import Pump
 from amqpd.readiness import busy_wait_s
+from amqpd.reserves import hold_all, hold_for_metadata, release_for_metadata
 from amqpd.sampling import run_measurements, run_samples
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
@@ -91,6 +92,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
                 disk = await _opened(
                     trio.to_thread.run_sync(partial(SqliteDisk, directory.path, accept_loss=accept_loss))
                 )
+                stack.callback(hold_all, directory.path)  # when both files are closed
                 stack.callback(disk.close)
                 for sentence in disk.accepted:
                     log.warning("journal", accepted=sentence)
@@ -107,12 +109,19 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
 
 
 async def _open_store(path: Path, disk: SqliteDisk) -> tuple[SqliteStore, bool]:
-    """The store, and whether the disk is so full that the journal's reserve had to be given up for it."""
+    """The store, and whether the disk is so full that a reserve had to be given up for it."""
     try:
-        return await SqliteStore.open(path), False
+        store = await SqliteStore.open(path)
     except StoreFull:
-        await trio.to_thread.run_sync(disk.release_reserve)
-        return await SqliteStore.open(path), True
+        pass
+    else:
+        hold_for_metadata(path.parent)
+        return store, False
+    if release_for_metadata(path.parent):
+        with suppress(StoreFull):
+            return await SqliteStore.open(path), True
+    await trio.to_thread.run_sync(disk.release_reserve)
+    return await SqliteStore.open(path), True
 
 
 async def _opened(opening: Awaitable[Any]) -> Any:

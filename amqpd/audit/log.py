@@ -28,7 +28,7 @@ from amqpd.audit.levels import parse_level
 from amqpd.audit.lives import next_life, write_life
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.rooms import Rooms
-from amqpd.audit.writer import AuditWriter
+from amqpd.audit.writer import NO_SPACE, AuditWriter
 from amqpd.config import AuditSettings
 from amqpd.errors import StartupError
 
@@ -50,7 +50,9 @@ class AuditLog:
         try:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
-            raise StartupError(f"cannot make {self._folder}: {error.strerror}") from error
+            # Without space the log begins with a gap (`AuditWriter.begin`); the folder is made at the end of it.
+            if error.errno not in NO_SPACE:
+                raise StartupError(f"cannot make {self._folder}: {error.strerror}") from error
         self.life = next_life(self._folder)
         self.recorder = Recorder(clock_us)
         self.recorder.life = self.life.number

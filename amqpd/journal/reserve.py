@@ -41,12 +41,13 @@ class Reserve:
 
     def restore(self) -> bool:
         """Hold the space again. False: there is too little, nothing has changed."""
-        if self.held:
-            return True
+        held = self.held
         try:
             file_system = os.statvfs(self._path.parent)
-            if file_system.f_bavail * file_system.f_frsize < 2 * self._nbytes:
+            if file_system.f_bavail * file_system.f_frsize < (1 if held else 2) * self._nbytes:
                 return False
+            if held:
+                return True
             with self._path.open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, self._nbytes)
                 os.fsync(file.fileno())

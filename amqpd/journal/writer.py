@@ -40,7 +40,7 @@ class JournalWriter:
         on_full: Callable[[bool], None],
         full: bool = False,
     ) -> None:
-        """`full`: the disk is, and its reserve has been given up already."""
+        """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
@@ -49,6 +49,7 @@ class JournalWriter:
         self.threads = trio.CapacityLimiter(1)
         self._busy = False
         self._full = full
+        self._reserve_released = False
         self._idle = trio.Event()
 
     def want_commit(self) -> None:
@@ -110,6 +111,8 @@ class JournalWriter:
                 if not self._full:
                     self._full = True
                     self._tell_full(str(error))
+                if not self._reserve_released:
+                    self._reserve_released = True
                     await self._in_thread(self._disk.release_reserve)
                 else:
                     await trio.sleep(FULL_RETRY_S)
@@ -125,7 +128,7 @@ class JournalWriter:
     async def _end_shortage(self) -> None:
         """Publishers go on when the reserve is held again."""
         if await self._in_thread(self._disk.restore_reserve):
-            self._full = False
+            self._full = self._reserve_released = False
             _log.info("the disk has room again")
             self._on_full(False)
 

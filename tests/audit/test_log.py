@@ -113,6 +113,23 @@ async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Pat
 
 
 @pytest.mark.parametrize("orderly", [False, True])
+async def test_a_first_life_that_has_no_space_for_the_folder_begins_with_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", refuses)
+        harness = LoggedHarness(tmp_path, level="full")
+    assert harness.log_.writer.full
+    assert not (tmp_path / "audit").exists()
+    harness.log_.writer._end_gap()
+    await harness.log_.end()
+    rows = rows_below(tmp_path / "audit" / "events")
+    assert told(rows, "event", "reason") == [("started", None), ("gap", "disk_full"), ("stopped", None)]
+
+
 async def test_a_life_that_never_found_space_is_a_gap_in_the_next_one(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:

@@ -141,7 +141,7 @@ class MemoryDisk:
 
     def restore_reserve(self) -> bool:
         self.reserve_held = self.reserve_held or not self.full
-        return self.reserve_held
+        return self.reserve_held and not self.full
 
     def close(self) -> None:
         self.closed = True

@@ -92,3 +92,22 @@ async def test_publishers_wait_from_the_start_until_what_was_given_up_is_held_ag
         await over.wait()
         assert told == [True, False]
         nursery.cancel_scope.cancel()
+
+
+async def test_the_reserve_is_given_up_also_when_the_disk_was_full_at_the_start(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Opening the metadata found it full, and took its own reserve."""
+    disk = MemoryDisk()
+    disk.recover()
+    disk.full = True
+    buffer, durable = JournalBuffer(), trio.Event()
+    writer = JournalWriter(buffer, disk, lambda index: durable.set(), lambda full: None, full=True)
+    buffer.drop(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        writer.want_commit()
+        with trio.fail_after(10):
+            await durable.wait()
+        nursery.cancel_scope.cancel()
+    assert not disk.reserve_held
