@@ -4,6 +4,7 @@ What comes in: settings, the data directory, the node. What goes out: a recorder
 answers to the control socket.
 Rules: 1. A life begins with `started`, what was lost of the one before if anything was, and anchors; it ends with
 anchors and `stopped`. 2. The life's number is on disk before anybody connects; on a full disk, before any row of it.
+3. Damaged files are set aside and said as a gap; only a folder that may not be written keeps a node from starting.
 Not here: the rooms themselves.
 """
 
@@ -22,6 +23,7 @@ import trio
 from amqpd import __version__
 from amqpd.audit.anchors import anchor
 from amqpd.audit.counts import Counts
+from amqpd.audit.damage import folder_in_place
 from amqpd.audit.epochs import Epochs
 from amqpd.audit.kinds import ANCHOR_STOPPED
 from amqpd.audit.levels import parse_level
@@ -47,6 +49,8 @@ class AuditLog:
         """Raises StartupError."""
         self._folder = data_dir / "audit"
         self._settings = settings
+        places = (self._folder, self._folder / "spool", self._folder / "events")
+        self._damages = [damage for each in places if (damage := folder_in_place(each)) is not None]
         try:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -54,6 +58,8 @@ class AuditLog:
             if error.errno not in NO_SPACE:
                 raise StartupError(f"cannot make {self._folder}: {error.strerror}") from error
         self.life = next_life(self._folder)
+        if self.life.damage is not None:
+            self._damages.append(self.life.damage)
         self.recorder = Recorder(clock_us)
         self.recorder.life = self.life.number
         vhosts = {name: parse_level(text) for name, text in settings.vhosts.items()}
@@ -98,6 +104,8 @@ class AuditLog:
         if self.writer.left_gap is not None:
             detail = {"life": self.life.number - 1, "from": self.writer.left_gap}
             recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(detail)})
+        for damage in self._damages:
+            recorder.act("gap", {"reason": "damaged", "detail": json.dumps(damage)})
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -116,12 +124,14 @@ class AuditLog:
     async def end(self) -> None:
         """The node does nothing any more: what would be recorded from now on has no place."""
         assert self._node is not None
+        # What is found damaged in the spool can still be told of.
+        await self.writer.convert_finished()
         self.recorder.later()
         self._count()
         self._anchor_all(ANCHOR_STOPPED)
         self.recorder.act("stopped", {})
-        await self.writer.aclose()
         try:
+            await self.writer.aclose()
             write_life(self._folder, self.life.number, not self.writer.full, self.rooms.kept_eras)
         except OSError as error:
             _log.error("the end of the audit log's life could not be written", reason=str(error))

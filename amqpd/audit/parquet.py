@@ -2,16 +2,20 @@
 
 What comes in: a spool file, whole or cut off by a kill. What goes out: a Parquet file with its rows, or none where
 there are no rows.
-Rules: 1. Nothing is done for each record in Python: records are read and made into columns by numpy. 2. What stands
-behind the last whole block was never confirmed to anybody, and is left out. 3. The file appears whole, and is on
-disk, before the spool file goes.
+Rules: 1. Nothing is done for each record in Python: records are read and made into columns by numpy. 2. A last block
+that is cut off was never confirmed to anybody, and is left out. Anything else that is not whole is damage: what comes
+before it is written, and the spool file stays, for the caller to set aside. 3. The file appears whole, and is on
+disk, before the spool file goes. 4. Rows are numbered without a gap in a life, from file to file: so a spool file
+whose end is missing shows in the next one.
 Not here: when (`writer.py`), the spool's layout (`spool.py`), the columns (`columns.py`).
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from amqpd.audit.columns import FORMAT, NUMBERS, SCHEMA, TEXTS
+from amqpd.audit.damage import Reached, SpoolDamaged
 from amqpd.audit.kinds import (
     ANCHOR_GAP,
     ANCHOR_RECOVERED,
@@ -35,7 +40,7 @@ from amqpd.audit.kinds import (
     WITH_ACKED,
     WITH_PUBLISHED,
 )
-from amqpd.audit.spool import BLOCK, BLOCK_MAGIC, RECORD
+from amqpd.audit.spool import BLOCK, BLOCK_MAGIC, BLOCK_MAGIC_1, HEAD, RECORD
 
 _LAYOUT = np.dtype(
     [
@@ -48,6 +53,8 @@ assert _LAYOUT.itemsize == RECORD.size
 # Records that become columns at once: some 10 MB while it lasts.
 PART_RECORDS_MAX = 65_536
 _EVENT_KINDS = max(NAMES) + 1
+_PARQUET: dict[str, Any] = {"use_dictionary": list(TEXTS), "write_page_checksum": True}
+_MAGIC = struct.pack("<I", BLOCK_MAGIC)
 
 
 @dataclass
@@ -58,31 +65,51 @@ class _Part:
     numbers: list[np.ndarray[Any, Any]] = field(default_factory=list)
     acts: list[dict[str, Any]] = field(default_factory=list)
     size: int = 0
+    end: int = 0
+    """number of the last row"""
+    missing: int = 0
+    """rows between the file before and the first one of this"""
 
 
-def convert(spool: Path, events: Path) -> Path | None:
+def convert(spool: Path, events: Path, reached: Reached | None = None) -> Path | None:
     """Write the spool file's events below `events`, and remove it; the file written, if there was something. Raises
-    OSError."""
-    node, life, _ = spool.stem.rsplit("-", 2)
+    OSError, SpoolDamaged."""
+    node, number, _ = spool.stem.rsplit("-", 2)
+    life = int(number)
+    reached = reached or Reached()
     written: Path | None = None
     writer: pq.ParquetWriter | None = None
     temporary = events / f".{spool.stem}.parquet.tmp"
     names: list[dict[str, Any]] = [{}]
+    damage: SpoolDamaged | None = None
+    end, missing = reached.rows.get((node, life)), 0
     try:
-        for part in _parts(spool, names):
-            table = _table(part, names, node, int(life))
+        for part in _parts(spool, names, end):
+            table = _table(part, names, node, life)
             if writer is None:
                 begun = datetime.fromtimestamp(table["time"][0].as_py().timestamp(), UTC)
                 folder = events / f"date={begun:%Y-%m-%d}" / f"hour={begun:%H}"
                 folder.mkdir(parents=True, exist_ok=True)
                 written = folder / f"{spool.stem}.parquet"
-                writer = pq.ParquetWriter(temporary, SCHEMA, compression="zstd", use_dictionary=list(TEXTS))
+                writer = pq.ParquetWriter(temporary, SCHEMA, compression="zstd", **_PARQUET)
             writer.write_table(table)
+            end = part.end
+            missing += part.missing
+    except SpoolDamaged as error:
+        damage = error
     finally:
         if writer is not None:
             writer.close()
     if written is not None:
         _settle(temporary, written)
+    reached.missing += missing
+    if damage is not None:
+        # It has no end that the next file could be compared with.
+        reached.rows.pop((node, life), None)
+        damage.written = written
+        raise damage
+    if end is not None:
+        reached.rows[node, life] = end
     spool.unlink()
     return written
 
@@ -101,41 +128,89 @@ def _settle(temporary: Path, written: Path) -> None:
 
 def _blocks(spool: Path) -> Iterator[tuple[memoryview, bytes, bytes, int]]:
     """(records, names, acts, rows before)"""
-    data = memoryview(spool.read_bytes())
+    data = memoryview(_read(spool))
     at = 0
     while at + BLOCK.size <= len(data):
-        magic, records, names, acts, before, checksum = BLOCK.unpack_from(data, at)
+        magic, records, names, acts, before, _ = BLOCK.unpack_from(data, at)
         begin, end = at + BLOCK.size, at + BLOCK.size + records + names + acts
-        if magic != BLOCK_MAGIC or end > len(data) or crc32(data[begin:end]) != checksum:
+        known = magic in (BLOCK_MAGIC, BLOCK_MAGIC_1)
+        if known and end > len(data) and not _whole_block_in(data[at + 1 :]):
             return
+        if not known or not _whole(data, at):
+            raise SpoolDamaged(f"from byte {at} of {len(data)} on it is not what was written")
         split = begin + records
         yield data[begin:split], bytes(data[split : split + names]), bytes(data[split + names : end]), before
         at = end
 
 
-def _parts(spool: Path, names: list[dict[str, Any]]) -> Iterator[_Part]:
+def _whole(data: memoryview, at: int) -> bool:
+    """There is a block, and its checksum fits."""
+    magic, records, names, acts, _, checksum = BLOCK.unpack_from(data, at)
+    begin, end = at + BLOCK.size, at + BLOCK.size + records + names + acts
+    over = crc32(data[at : at + HEAD.size]) if magic == BLOCK_MAGIC else 0
+    return bool(end <= len(data) and crc32(data[begin:end], over) == checksum)
+
+
+def _read(spool: Path) -> bytes:
+    try:
+        return spool.read_bytes()
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        raise SpoolDamaged(f"it cannot be read: {error.strerror}") from error
+
+
+def _whole_block_in(data: memoryview) -> bool:
+    """Only then is a block that reaches beyond the end not a last one that was cut off."""
+    searched = bytes(data)
+    at = searched.find(_MAGIC)
+    while 0 <= at <= len(searched) - BLOCK.size:
+        if _whole(data, at):
+            return True
+        at = searched.find(_MAGIC, at + 1)
+    return False
+
+
+def _parts(spool: Path, names: list[dict[str, Any]], rows_before: int | None = None) -> Iterator[_Part]:
+    """Raises SpoolDamaged behind the last one that can be told."""
     part, ids = _Part(), [0]
-    for raw, said, acted, before in _blocks(spool):
-        for line in said.decode().split("\n") if said else ():
-            number, columns = json.loads(line)
-            assert number == len(names)
-            names.append(_texts(columns) if "\\ud" in line else columns)
-            if "message_id" in columns:
-                ids.append(number)
-        records = np.frombuffer(raw, _LAYOUT)
-        acts = [_texts(json.loads(line)) for line in acted.decode().split("\n")] if acted else []
-        part.acts += acts
-        part.records.append(records)
-        part.numbers.append(_free_numbers(before, _rows_of(records).sum(), [act["number"] for act in acts]))
-        part.size += len(records) + len(acts)
-        if part.size >= PART_RECORDS_MAX:
-            yield part
-            # Messages' own ids are referred to in their own block only, and there may be one for each message.
-            for number in ids:
-                names[number] = {}
-            part, ids = _Part(), [0]
+    damage: SpoolDamaged | None = None
+    reached = rows_before
+    first_block = True
+    try:
+        for raw, said, acted, before in _blocks(spool):
+            records = np.frombuffer(raw, _LAYOUT)
+            acts = [_texts(json.loads(line)) for line in acted.decode().split("\n")] if acted else []
+            if reached is not None and before != reached:
+                if before < reached or not first_block:
+                    raise SpoolDamaged(f"row {before + 1} follows row {reached}")
+                if not any(act["event"] == "gap" for act in acts):
+                    part.missing = before - reached
+            for line in said.decode().split("\n") if said else ():
+                number, columns = json.loads(line)
+                assert number == len(names)
+                names.append(_texts(columns) if "\\ud" in line else columns)
+                if "message_id" in columns:
+                    ids.append(number)
+            rows = int(_rows_of(records).sum())
+            part.acts += acts
+            part.records.append(records)
+            part.numbers.append(_free_numbers(before, rows, [act["number"] for act in acts]))
+            part.size += len(records) + len(acts)
+            part.end = reached = before + rows + len(acts)
+            first_block = False
+            if part.size >= PART_RECORDS_MAX:
+                yield part
+                # Messages' own ids are referred to in their own block only, and there may be one for each message.
+                for number in ids:
+                    names[number] = {}
+                part, ids = _Part(), [0]
+    except SpoolDamaged as error:
+        damage = error
     if part.size:
         yield part
+    if damage is not None:
+        raise damage
 
 
 def _texts(columns: dict[str, Any]) -> dict[str, Any]:

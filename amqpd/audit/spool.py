@@ -19,11 +19,17 @@ RECORD: Final = Struct("<QQQQIIIIIBBH")
 """time (us since the epoch), first, publication, confirm tag; count, body bytes, name, queue, text (STANDING's
 anchors: stretches that follow); kind, flags, channel"""
 BLOCK: Final = Struct("<IIIIQI")
-"""BLOCK_MAGIC; bytes of records, names, acts; rows before it in this life; checksum of all that follows it"""
-BLOCK_MAGIC: Final = 0x61755631
+"""BLOCK_MAGIC; bytes of records, names, acts; rows before it in this life; checksum of what is before it and behind
+it"""
+HEAD: Final = Struct("<IIIIQ")
+"""what of it is before the checksum"""
+BLOCK_MAGIC: Final = 0x61755632
+BLOCK_MAGIC_1: Final = 0x61755631
+"""as earlier versions wrote it: their checksum was of what is behind it only"""
 # A tick with more than this is rare; its memory is given back.
 KEPT_BYTES_MAX: Final = 1 << 20
 
+_CHECKSUM: Final = Struct("<I")
 _encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -91,14 +97,13 @@ class SpoolBuffer:
         names, acts = self._names, self._acts
         records = bytes(memoryview(self._records)[: self._used])
         if not (names or acts):
-            head = BLOCK.pack(BLOCK_MAGIC, len(records), 0, 0, self._rows_before, crc32(records))
-            block = head + records
+            head = HEAD.pack(BLOCK_MAGIC, len(records), 0, 0, self._rows_before)
+            block = b"".join((head, _CHECKSUM.pack(crc32(records, crc32(head))), records))
         else:
             named, acted = "\n".join(names).encode(), "\n".join(acts).encode()
             body = b"".join((records, named, acted))
-            block = (
-                BLOCK.pack(BLOCK_MAGIC, len(records), len(named), len(acted), self._rows_before, crc32(body)) + body
-            )
+            head = HEAD.pack(BLOCK_MAGIC, len(records), len(named), len(acted), self._rows_before)
+            block = b"".join((head, _CHECKSUM.pack(crc32(body, crc32(head))), body))
         self._clear()
         return block
 

@@ -6,7 +6,7 @@ Rules: 1. What was handed to the system survives a kill of the broker: so a conf
 fsync: a power cut may lose the last seconds, and the next start says so. 2. A full disk never stops consumers: events
 are dropped, and when there is room again the gap is in the log, with anchors behind it. So it is from the start of
 the broker on, if the disk is full then. 3. Spool files of earlier lives are finished first. 4. A life's number is on
-disk before any row of that life.
+disk before any row of that life. 5. A spool file that is damaged is set aside, and said as a gap in the same way.
 Not here: what is recorded (`recorder.py`), Parquet (`parquet.py`), which files go (`retention.py`).
 """
 
@@ -26,6 +26,7 @@ from typing import Any
 import structlog
 import trio
 
+from amqpd.audit.damage import Reached, SpoolDamaged, set_aside
 from amqpd.audit.kinds import ANCHOR_GAP, ANCHOR_RECOVERED
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.retention import Retention
@@ -79,6 +80,9 @@ class AuditWriter:
         self.threads = trio.CapacityLimiter(1)
         self._failed_at: float | None = None
         self._gap: dict[str, Any] | None = None
+        self._reached = Reached()
+        self._untold: list[dict[str, str]] = []
+        """parts found damaged that the log does not tell of yet"""
         self._life_kept = False
         """the life's number is on disk"""
         self._start_told = False
@@ -91,10 +95,13 @@ class AuditWriter:
     def begin(self) -> None:
         """Write the life's first rows; without space on the disk a gap begins in their place. Raises OSError when
         something else stands in the way."""
+        if (self._spool / GAP).is_dir():
+            self._untold.append(set_aside(self._spool / GAP, "it is not a file"))
         with suppress(FileNotFoundError):
             self.left_gap = _utc((self._spool / GAP).stat().st_mtime)
         for half in self.events.glob(".*.tmp"):
-            half.unlink()
+            with suppress(OSError):
+                half.unlink()
         # Of earlier lives, oldest first.
         left = [path for path in self._spool.glob(f"*{SUFFIX}") if _NAME.fullmatch(path.stem)]
         self._finished += sorted(left, key=_order)
@@ -109,8 +116,9 @@ class AuditWriter:
         """In a new file: what the log begins with, or goes on with behind a gap. Raises OSError."""
         recorder = self._recorder
         recorder.later()
-        self._spool.mkdir(parents=True, exist_ok=True)
-        self.events.mkdir(exist_ok=True)
+        # Not `parents`: a data directory that has vanished is not made again (`presence.py`).
+        for folder in (self._spool.parent, self._spool, self.events):
+            folder.mkdir(exist_ok=True)
         if not self._life_kept:
             # Two calls of fsync in the message loop, after a start on a full disk; once.
             self._keep_life()
@@ -120,6 +128,7 @@ class AuditWriter:
             self._tell_start()
         if gap is not None:
             recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(gap)})
+        self._tell_damages()
         self._anchor_all(kind)
         if recorder.buffer.pending:
             self.sink.write(recorder.buffer.take())
@@ -127,6 +136,22 @@ class AuditWriter:
         self._start_told = True
         # Not before: what is not in the log yet is left to the next life.
         (self._spool / GAP).unlink(missing_ok=True)
+
+    # Damage
+
+    def _damaged(self, damage: dict[str, str]) -> None:
+        """The log tells of it, at the latest when there is space on the disk again."""
+        self._untold.append(damage)
+        if self._gap is None and self.sink.descriptor >= 0:
+            self._recorder.later()
+            self._tell_damages()
+            self._anchor_all(ANCHOR_GAP)
+            self.sink.record()
+
+    def _tell_damages(self) -> None:
+        for damage in self._untold:
+            self._recorder.act("gap", {"reason": "damaged", "detail": json.dumps(damage)})
+        self._untold = []
 
     # Files
 
@@ -236,23 +261,26 @@ class AuditWriter:
         async with self._converting:
             return await self._convert_first(convert) if self._finished else True
 
-    async def _convert_first(self, convert: Callable[[Path, Path], Path | None]) -> bool:
+    async def _convert_first(self, convert: Callable[[Path, Path, Reached], Path | None]) -> bool:
         path = self._finished[0]
+        written: Path | None = None
         try:
             with trio.CancelScope(shield=True):
-                written = await trio.to_thread.run_sync(convert, path, self.events, limiter=self.threads)
+                written = await trio.to_thread.run_sync(
+                    convert, path, self.events, self._reached, limiter=self.threads
+                )
         except (OSError, MemoryError) as error:
             return self._postpone(path, error)
+        except SpoolDamaged as damage:
+            written = damage.written
+            self._damaged(set_aside(path, str(damage)))
         except Exception as error:  # noqa: BLE001 - it would fail again and again; the log has it
-            aside = path.with_suffix(f"{SUFFIX}.unreadable")
-            try:
-                path.rename(aside)
-            except OSError as failure:
-                return self._postpone(path, failure)
-            _log.error(
-                "a part of the audit log cannot be read, and is put aside", file=str(aside), reason=repr(error)
-            )
-            written = None
+            self._damaged(set_aside(path, repr(error)))
+        if self._reached.missing:
+            reason = f"{self._reached.missing} rows before it are missing"
+            _log.error("a part of the audit log is missing: the log has a gap", file=path.name, reason=reason)
+            self._reached.missing = 0
+            self._damaged({"file": path.name, "error": reason})
         self._finished.popleft()
         self._failed_at = None
         self.files += written is not None
@@ -284,17 +312,19 @@ class AuditWriter:
             self._end_gap()
         if self._gap is None and self.sink.size:
             self._rotate()
-        while self._finished:
-            if not await self._convert_next():
-                break
+        await self.convert_finished()
         return len(self._finished)
+
+    async def convert_finished(self) -> None:
+        """All spool files that are finished, as long as there is space for it."""
+        while self._finished and await self._convert_next():
+            pass
 
     async def aclose(self) -> None:
         """After the last record: the spool is finished, or left for the next start."""
         self.sink.record()
         self._end_file()
-        while self._finished and await self._convert_next():
-            pass
+        await self.convert_finished()
 
     def status(self) -> dict[str, Any]:
         return {

@@ -120,12 +120,18 @@ def show_rows(
 
 def _rows(folder: Path, events: tuple[str, ...], filters: dict[str, str], last: int) -> list[dict[str, Any]]:
     """From the newest file backwards, so that a long log is not read whole."""
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     found: list[dict[str, Any]] = []
-    for path in sorted(folder.glob("date=*/hour=*/*.parquet"), key=_age, reverse=True):
-        table = pq.ParquetFile(path).read()
+    for path in sorted(folder.glob("date=*/hour=*/*-*-*.parquet"), key=_age, reverse=True):
+        try:
+            table = pq.ParquetFile(path, page_checksum_verification=True).read()
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            click.echo(f"amqpd: {escaped(str(path))} is damaged, its rows are left out: {escaped(reason)}", err=True)
+            continue
         for name, value in filters.items():
             table = table.filter(pc.equal(table[name], value))
         if events:
@@ -143,4 +149,6 @@ def _rows(folder: Path, events: tuple[str, ...], filters: dict[str, str], last: 
 
 def _age(path: Path) -> tuple[str, str, int, int]:
     _, life, number = path.stem.rsplit("-", 2)
-    return path.parent.parent.name, path.parent.name, int(life), int(number)
+    # Somebody else's file may have another name.
+    numbers = (int(life), int(number)) if life.isdecimal() and number.isdecimal() else (0, 0)
+    return path.parent.parent.name, path.parent.name, *numbers

@@ -31,14 +31,64 @@ def test_another_boot_of_the_machine_is_noticed(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"life": 1, "ended": true, "boot": "", "eras": []}', "\xff"])
-def test_a_damaged_file_is_told_of_in_one_sentence(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE).write_bytes(text.encode("latin-1"))
-    with pytest.raises(StartupError, match="is damaged: move the folder") as caught:
+def test_a_damaged_file_is_set_aside_and_no_number_comes_again(tmp_path: Path, text: str) -> None:
+    spool, hour = tmp_path / "spool", tmp_path / "events" / "date=2026-11-22" / "hour=05"
+    for folder in (spool, hour):
+        folder.mkdir(parents=True)
+    (spool / "a-node-7-2.spool.damaged").touch()
+    (hour / "a-node-11-1.parquet").touch()
+    for number in (1, 2):
+        (tmp_path / FILE).write_bytes(text.encode("latin-1"))
+        life = next_life(tmp_path)
+        aside = f"{FILE}.damaged" if number == 1 else f"{FILE}.2.damaged"
+        assert (life.number, life.orderly, life.eras) == (12, False, {})
+        assert life.damage
+        assert life.damage["file"] == aside
+        assert (tmp_path / aside).read_bytes() == text.encode("latin-1")
+        assert not (tmp_path / FILE).exists()
+
+
+def test_each_flipped_byte_is_noticed(tmp_path: Path) -> None:
+    write_life(tmp_path, 6, True, {256: [(4, 0), (6, 10)]})
+    right = next_life(tmp_path)
+    data = (tmp_path / FILE).read_bytes()
+    crc = data.index(b'"crc"')
+    for at in range(len(data)):
+        (tmp_path / FILE).write_bytes(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :])
+        life = next_life(tmp_path)
+        # Without its name the checksum is not looked for, and everything else is as it was.
+        assert life.damage or (life == right and crc < at < crc + 4), at
+
+
+def test_a_missing_file_and_an_older_copy_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "n-5-1.spool").touch()
+    life = next_life(tmp_path)
+    assert (life.number, life.damage) == (6, {"file": FILE, "error": "it is missing"})
+    write_life(tmp_path, 4, True, {})
+    life = next_life(tmp_path)
+    assert life.number == 6
+    assert life.damage
+    assert "older" in life.damage["error"]
+    write_life(tmp_path, 5, False, {})
+    assert next_life(tmp_path) == Life(6, False)
+
+
+def test_a_file_of_an_earlier_version_has_no_checksum(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"life": 3, "ended": true, "boot": "", "eras": {"256": [[1, 0]]}}')
+    assert next_life(tmp_path) == Life(4, True, False, {256: [(1, 0)]})
+
+
+def test_what_is_no_file_is_set_aside_too(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    assert next_life(tmp_path).damage == {"file": f"{FILE}.damaged", "error": "it cannot be read: Is a directory"}
+
+
+def test_a_file_that_may_not_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuses)
+    with pytest.raises(StartupError, match="cannot read") as caught:
         next_life(tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_cannot_be_read_is_told_of_too(tmp_path: Path) -> None:
-    (tmp_path / FILE).mkdir()
-    with pytest.raises(StartupError, match="cannot read"):
-        next_life(tmp_path)

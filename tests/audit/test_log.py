@@ -112,7 +112,6 @@ async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Pat
     assert json.loads(only(rows, "gap")[0]["detail"])["from"] == status["gap_since"]
 
 
-@pytest.mark.parametrize("orderly", [False, True])
 async def test_a_first_life_that_has_no_space_for_the_folder_begins_with_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +129,7 @@ async def test_a_first_life_that_has_no_space_for_the_folder_begins_with_a_gap(
     assert told(rows, "event", "reason") == [("started", None), ("gap", "disk_full"), ("stopped", None)]
 
 
+@pytest.mark.parametrize("orderly", [False, True])
 async def test_a_life_that_never_found_space_is_a_gap_in_the_next_one(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
@@ -167,6 +167,23 @@ async def test_what_the_life_before_lost_is_said_behind_the_gap(
     ]
     details = [json.loads(row["detail"]) for row in only(rows, "gap")]
     assert [detail.get("life") for detail in details] == [1, 1, None]
+
+
+@pytest.mark.parametrize("place", ["", "spool", "events", "lives.json", "spool/gap"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+async def test_nothing_that_is_damaged_keeps_the_node_from_starting(tmp_path: Path, place: str, kind: str) -> None:
+    harness = LoggedHarness(tmp_path, level="full")
+    harness.client().declare("q", durable=True)
+    await harness.log_.end()
+    path = tmp_path / "audit" / place
+    if path.exists():
+        path.rename(tmp_path / "taken away")
+    path.write_text("nonsense") if kind == "file" else path.mkdir()
+    for _ in range(2):
+        await LoggedHarness(tmp_path, level="full").log_.end()
+    rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["event"] in ("started", "gap")]
+    expected = {"file": ["gap"], "folder": [] if place in ("", "spool", "events") else ["gap"]}[kind]
+    assert [row["event"] for row in rows][-2 - len(expected) :] == ["started", *expected, "started"]
 
 
 async def test_what_else_stands_in_the_way_of_the_log_is_one_sentence(tmp_path: Path, disk: Disk) -> None:

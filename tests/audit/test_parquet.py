@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from zlib import crc32
 
 import pyarrow.parquet as pq
 import pytest
 
 from amqpd.audit import kinds, parquet
 from amqpd.audit.columns import SCHEMA
+from amqpd.audit.damage import Reached, SpoolDamaged
 from amqpd.audit.parquet import convert
-from amqpd.audit.spool import BLOCK, RECORD, SpoolBuffer
+from amqpd.audit.spool import BLOCK, BLOCK_MAGIC_1, RECORD, SpoolBuffer
 from tests.audit.reading import Row, only, rows_at, rows_in, told
 
 NOON_US = 1_795_348_800_000_000
@@ -146,10 +148,88 @@ def test_a_block_that_was_cut_off_is_left_out(buffer: SpoolBuffer, lost: int) ->
     assert [row["first"] for row in rows_in([data[:-lost]])] == [0, 1]
 
 
-def test_nothing_behind_a_damaged_block_is_believed(buffer: SpoolBuffer) -> None:
+def test_nothing_behind_a_damaged_block_is_believed(buffer: SpoolBuffer, tmp_path: Path) -> None:
     first, second, third = blocks_of(buffer, 3)
     damaged = second[:-1] + bytes((second[-1] ^ 1,))
-    assert [row["first"] for row in rows_in([first, damaged, third])] == [0]
+    spool = tmp_path / "n-1-1.spool"
+    spool.write_bytes(first + damaged + third)
+    with pytest.raises(SpoolDamaged, match=f"from byte {len(first)} of") as caught:
+        convert(spool, tmp_path)
+    assert [row["first"] for row in rows_at(caught.value.written)] == [0]
+    assert spool.exists(), "for the caller to set aside"
+
+
+def test_each_flipped_byte_is_noticed(buffer: SpoolBuffer, tmp_path: Path) -> None:
+    """But in the length of the last block: it looks as if it had been cut off."""
+    blocks = blocks_of(buffer, 2)
+    data = b"".join(blocks)
+    spool = tmp_path / "n-1-1.spool"
+    for at in range(len(data)):
+        spool.write_bytes(data[:at] + bytes((data[at] ^ 128,)) + data[at + 1 :])
+        ends, noticed = [], False
+        try:
+            ends += [part.end for part in parquet._parts(spool, [{}])]
+        except SpoolDamaged:
+            noticed = True
+        assert noticed != (at - len(blocks[0]) in range(4, 16)), at
+
+
+@pytest.mark.parametrize("cut", [0, 1, 50])
+def test_a_block_that_is_missing_in_the_middle_is_noticed(buffer: SpoolBuffer, tmp_path: Path, cut: int) -> None:
+    first, second, third = blocks_of(buffer, 3)
+    spool = tmp_path / "n-1-1.spool"
+    spool.write_bytes(first + second[:cut] + third)
+    with pytest.raises(SpoolDamaged) as caught:
+        convert(spool, tmp_path)
+    assert [row["first"] for row in rows_at(caught.value.written)] == [0]
+
+
+def test_a_file_whose_end_is_missing_shows_in_the_next_one(buffer: SpoolBuffer, tmp_path: Path) -> None:
+    reached = Reached()
+    blocks = blocks_of(buffer, 3)
+    buffer.begin_file()
+    later = blocks_of(buffer, 1)
+    for number, data in enumerate((blocks[:2], later)):
+        spool = tmp_path / f"n-1-{number}.spool"
+        spool.write_bytes(b"".join(data))
+        assert convert(spool, tmp_path, reached)
+        assert reached.missing == number
+
+
+def test_what_is_missing_because_the_disk_was_full_is_no_damage(buffer: SpoolBuffer, tmp_path: Path) -> None:
+    reached = Reached()
+    first = blocks_of(buffer, 1)
+    blocks_of(buffer, 1)
+    buffer.drop()
+    buffer.begin_file()
+    buffer.act({"event": "gap", "time": NOON_US, "reason": "disk_full"})
+    for number, data in enumerate((first, [buffer.take()])):
+        spool = tmp_path / f"n-1-{number}.spool"
+        spool.write_bytes(b"".join(data))
+        assert convert(spool, tmp_path, reached)
+    assert reached.missing == 0
+
+
+def test_rows_that_are_there_already_are_damage(buffer: SpoolBuffer, tmp_path: Path) -> None:
+    reached = Reached({("n", 1): 5})
+    spool = tmp_path / "n-1-2.spool"
+    spool.write_bytes(b"".join(blocks_of(buffer, 1)))
+    with pytest.raises(SpoolDamaged, match="row 1 follows row 5"):
+        convert(spool, tmp_path, reached)
+
+
+def test_a_spool_file_of_an_earlier_version_is_read(buffer: SpoolBuffer, tmp_path: Path) -> None:
+    (block,) = blocks_of(buffer, 1)
+    fields = list(BLOCK.unpack_from(block))
+    body = block[BLOCK.size :]
+    fields[0], fields[-1] = BLOCK_MAGIC_1, crc32(body)
+    assert [row["first"] for row in rows_in([BLOCK.pack(*fields) + body])] == [0]
+
+
+def test_a_spool_file_that_cannot_be_read_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "n-1-1.spool").mkdir()
+    with pytest.raises(SpoolDamaged, match="it cannot be read: Is a directory"):
+        convert(tmp_path / "n-1-1.spool", tmp_path)
 
 
 def test_a_spool_without_rows_makes_no_file(buffer: SpoolBuffer, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from amqpd.audit.kinds import ACKED
 from amqpd.audit.recorder import Party
-from amqpd.audit.spool import BLOCK, BLOCK_MAGIC, KEPT_BYTES_MAX, RECORD, SpoolBuffer
+from amqpd.audit.spool import BLOCK, BLOCK_MAGIC, HEAD, KEPT_BYTES_MAX, RECORD, SpoolBuffer
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_a_block_has_its_lengths_its_rows_and_its_checksum_in_front(buffer: Spoo
     magic, records, names, acts, before, checksum = BLOCK.unpack_from(block)
     assert (magic, records, names, before) == (BLOCK_MAGIC, RECORD.size, len(name), 1)
     assert BLOCK.size + records + names + acts == len(block)
-    assert checksum == crc32(block[BLOCK.size :])
+    assert checksum == crc32(block[BLOCK.size :], crc32(block[: HEAD.size]))
     body = block[BLOCK.size :]
     assert RECORD.unpack_from(body) == (5, 6, 3, 4, 7, 9, 1, 2, 10, ACKED, 8, 11)
     assert body[records : records + names] == name

@@ -372,7 +372,7 @@ async def test_a_file_that_cannot_be_written_waits_in_the_spool(
     assert written.objects() == ["a"]
 
 
-async def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would end the broker, and the next one too."""
     written = Written(tmp_path)
     written.act("a")
@@ -382,7 +382,75 @@ async def test_a_file_that_cannot_be_read_is_put_aside(tmp_path: Path, monkeypat
     written.act("b")
     await written.writer.aclose()
     assert written.objects() == ["b"]
-    assert written.spool() == ["n-1-1.spool.unreadable"]
+    assert written.spool() == ["n-1-1.spool.damaged"]
+
+
+def flip(path: Path, at: int) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :])
+
+
+async def test_damage_in_the_spool_is_set_aside_and_said_as_a_gap(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.act("a")
+    written.writer._rotate()
+    written.act("b")
+    path = tmp_path / "spool" / "n-1-1.spool"
+    flip(path, path.stat().st_size - 1)
+    assert await written.writer.flush() == 0
+    written.act("c")
+    await written.writer.aclose()
+    assert written.spool() == ["n-1-1.spool.damaged"]
+    gap, anchor = ("gap", "damaged", None), ("standing", "gap", None)
+    found = told(written.rows(), "event", "reason", "object")
+    assert found == [*BEGUN, ("bound", None, "b"), gap, anchor, ("bound", None, "c")]
+    detail = json.loads(only(written.rows(), "gap")[0]["detail"])
+    assert detail["file"] == "n-1-1.spool.damaged"
+    assert "is not what was written" in detail["error"]
+
+
+async def test_a_spool_file_that_lost_its_end_is_said_as_a_gap(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.act("a")
+    begun = written.writer.sink.size
+    written.act("b")
+    written.writer._rotate()
+    os.truncate(tmp_path / "spool" / "n-1-1.spool", begun)
+    written.act("c")
+    written.writer._rotate()
+    await written.writer.convert_finished()
+    await written.writer.aclose()
+    found = told(written.rows(), "event", "reason", "object")
+    rest = [("bound", None, "c"), ("gap", "damaged", None), ("standing", "gap", None)]
+    assert found == [*BEGUN, ("bound", None, "a"), *rest]
+    assert "1 rows before it are missing" in only(written.rows(), "gap")[0]["detail"]
+
+
+async def test_a_spool_file_that_is_gone_holds_nothing_up(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.act("a")
+    written.writer._rotate()
+    (tmp_path / "spool" / "n-1-1.spool").unlink()
+    written.act("b")
+    assert await written.writer.flush() == 0
+    await written.writer.aclose()
+    assert told(written.rows(), "event", "object")[:2] == [("bound", "b"), ("gap", None)]
+
+
+async def test_damage_that_is_found_without_space_is_told_of_later(tmp_path: Path, disk: Disk) -> None:
+    written = Written(tmp_path)
+    written.act("a")
+    written.writer._rotate()
+    flip(tmp_path / "spool" / "n-1-1.spool", 0)
+    disk.room = 0
+    written.act("lost")
+    await written.writer.convert_finished()
+    disk.room = 1 << 20
+    written.writer._end_gap()
+    await written.writer.aclose()
+    assert told(written.rows(), "event", "reason") == [
+        *(("gap", "disk_full"), ("gap", "damaged"), ("standing", "gap")),
+    ]
 
 
 async def test_old_files_that_cannot_be_removed_do_not_hold_new_ones_up(
