@@ -17,7 +17,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-spark audit-proof test-heavy lint format bench conformance client-suites cost stall-search stalls sanitize clean
+.PHONY: help run build test test-spark audit-proof test-heavy lint format bench conformance client-suites cost stall-search stalls damage sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -66,6 +66,9 @@ stall-search: $(DEV_STAMP) build ## draw loads that one client can make and look
 
 stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waiting
 	$(PY) -m tests.stalls.measure $(ARGS)
+
+damage: $(DEV_STAMP) build ## damage data directories and judge what a broker makes of them (ROUNDS, SEED)
+	$(PY) -m tests.faults.damage --rounds $(or $(ROUNDS),400) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
 conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)

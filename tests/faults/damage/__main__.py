@@ -1,0 +1,148 @@
+"""Damages data directories and looks what a broker makes of them: `python -m tests.faults.damage --rounds 400`.
+
+What comes in: how many rounds, a seed. What goes out: each round that is not allowed, with the command that
+repeats it; at the end what was drawn, and a table of outcomes by file and kind of damage. The exit code is 1 if
+one was not allowed.
+Rules: 1. A round's damage follows from the seed, its number and the images; with `--images DIR` the images are
+made there once and kept, so that a round can be repeated to the byte. 2. Each fourth round stops the broker in
+good order afterwards, starts it again and looks whether what was taken stays away.
+Not here: damages (`damages.py`), a round (`rounds.py`), the judgement (`judge.py`)."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from .damages import draw
+from .images import make_images
+from .judge import NOT_ALLOWED, OUTCOMES, Ruling, judge
+from .rounds import keep, play
+from .zygote import Zygote
+
+AGAIN_EVERY = 4
+REASONS_MAX = 4
+
+
+@dataclasses.dataclass
+class Result:
+    number: int
+    image: str
+    file: str
+    kind: str
+    text: str
+    outcome: str
+    reasons: list[str]
+    said: list[str]
+    seconds: float
+
+
+def chance_of(seed: int, number: int) -> random.Random:
+    return random.Random(f"{seed}/{number}")
+
+
+def one(zygote: Zygote, images: Path, scratch: Path, seed: int, number: int, kept: Path | None) -> Result:
+    damage = draw(chance_of(seed, number), images)
+    folder = scratch / f"round{number}"
+    began = time.monotonic()
+    try:
+        book, seen = play(zygote, images, damage, folder, again=number % AGAIN_EVERY == 0)
+        ruling: Ruling = judge(book, seen, damage.file)
+        result = Result(
+            *(number, damage.image, damage.file, damage.kind, damage.text),
+            *(ruling.outcome, ruling.reasons, seen.sentences, time.monotonic() - began),
+        )
+        if ruling.outcome == NOT_ALLOWED and kept is not None:
+            story = {"damage": damage.text, "reasons": ruling.reasons, "log": seen.log}
+            keep(folder, kept / f"failed-{seed}-{number}", story)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return result
+
+
+def told(result: Result, seed: int, images: Path | None) -> str:
+    of = f" --images {images}" if images else ""
+    again = f"python -m tests.faults.damage --seed {seed} --only {result.number}{of}"
+    reasons = [f"    {reason}" for reason in result.reasons[:REASONS_MAX]]
+    if len(result.reasons) > REASONS_MAX:
+        reasons.append(f"    and {len(result.reasons) - REASONS_MAX} more")
+    return "\n".join([f"round {result.number}: {result.text}", *reasons, f"    {again}"])
+
+
+def table(results: list[Result]) -> str:
+    """By file and kind; a row of sums."""
+    counts = Counter((result.file, result.kind, result.outcome) for result in results)
+    names = sorted({(result.file, result.kind) for result in results})
+    width = max([4, *(len(file) for file, _ in names)])
+    lines = [f"{'file':{width}} {'kind':20}" + "".join(f"{outcome:>12}" for outcome in OUTCOMES)]
+    for file, kind in names:
+        cells = (counts[file, kind, outcome] for outcome in OUTCOMES)
+        lines.append(f"{file:{width}} {kind:20}" + "".join(f"{cell or '':>12}" for cell in cells))
+    sums = Counter(result.outcome for result in results)
+    lines.append(f"{'all':{width}} {'':20}" + "".join(f"{sums[outcome]:>12}" for outcome in OUTCOMES))
+    return "\n".join(lines)
+
+
+def drawn(results: list[Result]) -> str:
+    parts = []
+    for name in ("image", "file", "kind"):
+        counts = Counter(getattr(result, name) for result in results)
+        parts.append(f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts.most_common()))
+    return "\n".join(parts)
+
+
+@contextlib.contextmanager
+def folder_for(images: Path | None) -> Iterator[Path]:
+    if images is not None:
+        yield images
+        return
+    with tempfile.TemporaryDirectory(prefix="amqpd-images-") as temporary:
+        yield Path(temporary)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.damage", description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--only", type=int, help="this round alone")
+    parser.add_argument(
+        "--images", type=Path, help="keep the images here, and use those that are there; failing rounds too"
+    )
+    parser.add_argument("--json", type=Path, help="write the results here")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
+    numbers = range(options.rounds) if options.only is None else [options.only]
+    results: list[Result] = []
+    began = time.monotonic()
+    with folder_for(options.images) as images, tempfile.TemporaryDirectory(prefix="amqpd-damage-") as scratch:
+        make_images(images)
+        print(f"seed {seed}; images made in {time.monotonic() - began:.1f} s", flush=True)
+        try:
+            with Zygote() as zygote:
+                for number in numbers:
+                    result = one(zygote, images, Path(scratch), seed, number, options.images)
+                    results.append(result)
+                    if result.outcome == NOT_ALLOWED:
+                        print(told(result, seed, options.images), flush=True)
+                    elif options.only is not None:
+                        print(f"{result.text}: {result.outcome} {result.said}")
+        except KeyboardInterrupt:
+            print("stopped")
+    print(f"\n{drawn(results)}\n\n{table(results)}")
+    print(f"\nseed {seed}, {len(results)} rounds, {time.monotonic() - began:.0f} s")
+    if options.json:
+        options.json.write_text(json.dumps([dataclasses.asdict(result) for result in results], indent=1))
+    return int(any(result.outcome == NOT_ALLOWED for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

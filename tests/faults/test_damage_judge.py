@@ -1,0 +1,137 @@
+"""The judge of damages is given outcomes that nobody played: what is not allowed must be found, by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .damage.books import Book, body_of
+from .damage.judge import (
+    FENCED,
+    NOT_ALLOWED,
+    PARKED,
+    RECOVERED,
+    REFUSED,
+    Delivered,
+    Outcome,
+    judge,
+)
+
+DUE = [f"a:{number}" for number in (3, 4, 5, 6, 7)]
+INFO = 'time=2026-01-01T00:00:00Z level=info event=READY room=broker reason="Traceback is a word"'
+CRITICAL = 'time=2026-01-01T00:00:00Z level=critical event="node stopped" reason="the journal is damaged"'
+
+
+def book(**changes: Any) -> Book:
+    made = {"due": {"a": DUE, "b": ["b:0"], "letters": []}, "settled": {"a": ["a:0", "a:1", "a:2"]}, "gone": ["old"]}
+    return Book(**{"kind": "fabricated", "letters": {"b": "letters"}, **made, **changes})
+
+
+def rows(*, fenced: tuple[str, ...] = (), names: tuple[str, ...] = ("a", "b", "letters"), held: int = 0) -> Any:
+    return {name: {"messages": held if name in fenced else 0, "fenced": name in fenced} for name in names}
+
+
+def seen(a: list[str] = DUE, b: list[str] | None = None, letters: list[str] | None = None, **others: Any) -> Outcome:
+    came = {"a": a, "b": ["b:0"] if b is None else b, "letters": letters or []}
+    return Outcome(
+        deliveries={queue: [Delivered(message) for message in messages] for queue, messages in came.items()},
+        **{"rows": rows(), "log": [INFO], **others},
+    )
+
+
+def refused(*lines: str, **others: Any) -> Outcome:
+    return Outcome(exit_code=1, log=[INFO, *(lines or ["amqpd: the journal is damaged: restore it"])], **others)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ruling"),
+    [
+        (seen(), RECOVERED),
+        (seen(b=[], letters=["b:0"]), RECOVERED),
+        (refused(), REFUSED),
+        (refused(CRITICAL), REFUSED),
+        (seen(DUE[:2], rows=rows(fenced=("a",), held=3)), FENCED),
+        (seen(b=[], rows=rows(fenced=("letters",), held=1)), FENCED),
+        (seen([], rows=rows(names=("b", "letters")), orphans=[{"messages": 5}]), PARKED),
+        (seen(orphans=[{"messages": 2}]), PARKED),
+    ],
+)
+def test_what_is_allowed(outcome: Outcome, ruling: str) -> None:
+    assert judge(book(), outcome) == (ruling, [])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (seen(DUE[1:]), r"lost from a: 1 (a 3)"),
+        (seen(DUE[:-1]), "lost from a: 1 (a 7)"),
+        (seen(b=[]), "lost from b"),
+        (seen(DUE[:2], rows=rows(fenced=("b",), held=9)), "lost from a: 3 (a 5-7)"),
+        (seen(DUE[:2], rows=rows(fenced=("a",), held=2)), "fenced a holds 2 messages, 3 are missing"),
+        (
+            seen([*DUE[:2], DUE[4]], rows=rows(fenced=("a",), held=9)),
+            "gave messages behind its first missing one a:5",
+        ),
+        (seen([], rows=rows(names=("b", "letters")), orphans=[{"messages": 4}]), "4 listed as orphans"),
+        (seen([], orphans=[{"messages": 9}]), "lost from a"),
+        (seen(["a:0", *DUE]), "settled messages back in a: 1 (a 0)"),
+        (seen(b=["b:0", "a:1"]), "settled elsewhere in b: 1 (a 1)"),
+        (seen([*DUE, "a:99"]), "unexpected in a: 1 (a 99)"),
+        (seen([*DUE, DUE[-1]]), "twice out of a: 1 (a 7)"),
+        (seen(letters=["b:0"]), "twice out of b"),
+        (seen([DUE[1], DUE[0], *DUE[2:]]), "out of order in a"),
+        (seen(wrong=["the body of a:3"]), "wrong: the body of a:3"),
+        (seen(again={"a": [Delivered("a:3")]}), "taken, and back after a restart in a"),
+        (seen(rows=rows(names=("a", "b", "letters", "old"))), "deleted queue is back: old"),
+        (seen(rows=rows(names=("a", "b"))), "definitions are gone, and nothing is said: letters"),
+        (seen(unbound=["exchange x"]), "definitions are gone, and nothing is said: exchange x"),
+        (seen(ended=[70]), "ended while serving, exit codes [70]"),
+        (seen(ended=[70, 70, 70]), "a restart loop"),
+        (seen(hung="no READY"), "a hang: no READY"),
+        (seen(log=["Traceback (most recent call last):"]), "a traceback"),
+        (refused("Traceback (most recent call last):", "KeyError: 1"), "a traceback"),
+        (refused("amqpd: one", "amqpd: two"), "refused with 2 sentences"),
+        (refused(" "), "refused with 0 sentences"),
+        (refused(changed=["journal.db"]), "refused, and changed journal.db"),
+    ],
+)
+def test_what_is_not_allowed(outcome: Outcome, reason: str) -> None:
+    ruling, reasons = judge(book(), outcome)
+    assert ruling == NOT_ALLOWED
+    assert any(reason in each for each in reasons), reasons
+
+
+def test_ends_by_a_signal_are_no_refusal() -> None:
+    assert judge(book(), Outcome(exit_code=-11, log=["amqpd: a sentence"])).outcome == NOT_ALLOWED
+
+
+@pytest.mark.parametrize("damaged", ["audit: spool", "reserve", "amqpd.lock"])
+def test_what_no_message_needs_refuses_no_start(damaged: str) -> None:
+    assert judge(book(), refused(), damaged).outcome == NOT_ALLOWED
+
+
+def test_a_count_that_fell_is_found() -> None:
+    counted = book(counts={"a": {"a:3": 2}})
+    right = seen()
+    right.deliveries["a"][0] = Delivered("a:3", 2)
+    assert judge(counted, right).outcome == RECOVERED
+    assert "wrong delivery count in a: 1 (a 3)" in judge(counted, seen()).reasons
+
+
+def test_queues_without_an_order_are_not_judged_by_it() -> None:
+    unordered = book(unordered=["a"])
+    assert judge(unordered, seen(DUE[::-1])).outcome == RECOVERED
+    assert judge(unordered, seen([DUE[4]], rows=rows(fenced=("a",), held=4))).outcome == FENCED
+
+
+def test_definitions_that_are_gone_may_be_said() -> None:
+    said = 'time=2026-01-01T00:00:00Z level=warning event="metadata.db is damaged" room=metadata'
+    gone = seen(rows=rows(names=("a", "b")), log=[said])
+    assert judge(book(), gone).outcome == RECOVERED
+
+
+def test_bodies_are_of_one_message() -> None:
+    bodies = [body_of(f"{home}:{number}") for home in "ab" for number in range(60)]
+    assert len(set(bodies)) == len(bodies)
+    assert min(map(len, bodies)) >= 64
