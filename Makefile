@@ -17,7 +17,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-spark audit-proof test-heavy lint format bench conformance client-suites cost stall-search stalls damage sanitize clean
+.PHONY: help run build test test-spark audit-proof test-heavy lint format bench conformance client-suites cost stall-search stalls damage crashes sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +69,9 @@ stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waitin
 
 damage: $(DEV_STAMP) build ## damage data directories and judge what a broker makes of them (ROUNDS, SEED)
 	$(PY) -m tests.faults.damage --rounds $(or $(ROUNDS),400) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+crashes: $(DEV_STAMP) build ## crash a broker under load, and count what is lost (KIND=kill|power|eio|enospc|all, ROUNDS of each, SEED)
+	$(PY) -m tests.faults.crashes --kind $(or $(KIND),all) --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
 conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)

@@ -36,6 +36,7 @@ PERSISTENT = commands.Basic.Properties(delivery_mode=2)
 NAME_BYTES, DIGITS = 16, 10
 METHOD_ID = struct.Struct(">HH")
 ACK, NACK, RETURN, DELIVER = (60, 80), (60, 120), (60, 50), (60, 60)
+BLOCKED, UNBLOCKED = (10, 60), (10, 61)
 Judge = Callable[[int, bool], str]
 """see `Fate.verdict`"""
 
@@ -128,6 +129,8 @@ class Publisher(Worker):
             method = METHOD_ID.unpack_from(payload)
             if method == RETURN:
                 self._note_return(wire)
+                continue
+            if method in (BLOCKED, UNBLOCKED):
                 continue
             if method not in (ACK, NACK):
                 raise AssertionError(f"not due to a publisher: {decode_method(payload)}")
@@ -233,6 +236,8 @@ class Consumer(Worker):
                 for proven in receipts[resolved:tag]:
                     self.history.settle_sure.update(proven)
                 resolved = max(resolved, tag)
+                continue
+            if method in (BLOCKED, UNBLOCKED):
                 continue
             if method != DELIVER:
                 raise AssertionError(f"not due to a consumer: {decode_method(payload)}")

@@ -6,7 +6,8 @@ one was not allowed.
 Rules: 1. A round's damage follows from the seed, its number and the images; with `--images DIR` the images are
 made there once and kept, so that a round can be repeated to the byte. 2. Each fourth round stops the broker in
 good order afterwards, starts it again and looks whether what was taken stays away.
-Not here: damages (`damages.py`), a round (`rounds.py`), the judgement (`judge.py`)."""
+Not here: damages (`damages.py`), a round (`rounds.py`), the judgement (`judge.py`).
+"""
 
 from __future__ import annotations
 

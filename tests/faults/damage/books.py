@@ -6,7 +6,8 @@ Rules: 1. A message is `home:number`; `home` is who published it, numbers of a h
 message id and header follow from its id. 3. A message is due in a queue when it was confirmed there and never
 settled; settled when its acknowledgement was followed, on the same channel, by a confirm or by an orderly stop.
 Others may come out.
-Not here: making images (`images.py`), the judgement (`judge.py`)."""
+Not here: making images (`images.py`), the judgement (`judge.py`).
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ changes.
 Rules: 1. A damage changes at least one byte, or a name, of one file; the kinds of `SETS` do so to files that
 belong together. 2. Half of the offsets are drawn from the places that have names (`pages.py`), each name as
 likely as any other. 3. Nothing here knows what the broker should do about it.
-Not here: what must not happen (`judge.py`)."""
+Not here: what must not happen (`judge.py`).
+"""
 
 from __future__ import annotations
 

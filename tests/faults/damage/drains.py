@@ -5,7 +5,8 @@ contents and rows of `queue list` in an `Outcome`.
 Rules: 1. A channel of its own for each queue, so that a queue that is fenced takes no other with it. 2. It ends
 when all that is due has come and the broker reports every queue empty or fenced; or when nothing comes any more,
 though queues are empty; what is left in a queue that is not fenced is a hang. 3. A body is compared byte by byte.
-Not here: the judgement."""
+Not here: the judgement.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ What comes in: a folder. What goes out: for each kind of image `KIND/data` (as t
 Rules: 1. An image is never started again: rounds work on copies. 2. Between the older copy and the end of its
 life an image declares, publishes and settles, so that every file of the older copy is stale. 3. What expires or
 is delayed is due before the image is used: a round waits for nothing.
-Not here: what becomes of a copy (`damages.py`, `rounds.py`)."""
+Not here: what becomes of a copy (`damages.py`, `rounds.py`).
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ queue that is reported as fenced, after it gave the messages before the damage; 
 orphans. 2. Never allowed: a due message that is in none of these places; a settled message, or a deleted queue,
 that is back; a body that was never published; a message twice; a traceback; a broker that ends while it serves; a
 hang. 3. Whatever is missing and not said is a loss, wherever the damage was.
-Not here: how it was seen (`rounds.py`)."""
+Not here: how it was seen (`rounds.py`).
+"""
 
 from __future__ import annotations
 

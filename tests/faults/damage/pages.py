@@ -6,7 +6,8 @@ is as `settled.first_seq`, `page.type`, `frame.salt1`; a place is an offset in t
 Rules: 1. The files are only read; SQLite looks at a copy, for the names and the roots of the tables. 2. A page in
 a WAL belongs to the table that the page of this number belongs to in the end. 3. What cannot be parsed is left
 out: pages that are free now were something else once. After sqlite.org/fileformat2.html.
-Not here: what is done to a place (`damages.py`)."""
+Not here: what is done to a place (`damages.py`).
+"""
 
 from __future__ import annotations
 

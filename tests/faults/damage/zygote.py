@@ -5,7 +5,8 @@ goes out: real processes of `amqpd serve`, each in a process group of its own.
 Rules: 1. The process that forks has one thread and no open file of a broker, so that a child has nothing but
 imported modules. 2. It runs one broker at a time. 3. Code that changed on disk meanwhile is not seen: make a new
 one.
-Not here: what the brokers are started on (`rounds.py`)."""
+Not here: what the brokers are started on (`rounds.py`).
+"""
 
 from __future__ import annotations
 
