@@ -1,6 +1,5 @@
 """Resident memory stays bounded: with a backlog larger than memory, and with one message kept of each
-buffer.
-"""
+buffer."""
 
 from __future__ import annotations
 
