@@ -40,6 +40,11 @@ def seen(a: list[str] = DUE, b: list[str] | None = None, letters: list[str] | No
     )
 
 
+def parked(messages: list[str], left: int = 0) -> Any:
+    adopted = {"7": [Delivered(message) for message in messages]}
+    return {"orphans": [{"id": "7", "messages": len(messages) + left}], "adopted": adopted, "left": left}
+
+
 def refused(*lines: str, **others: Any) -> Outcome:
     return Outcome(exit_code=1, log=[INFO, *(lines or ["amqpd: the journal is damaged: restore it"])], **others)
 
@@ -53,8 +58,9 @@ def refused(*lines: str, **others: Any) -> Outcome:
         (refused(CRITICAL), REFUSED),
         (seen(DUE[:2], rows=rows(fenced=("a",), held=3)), FENCED),
         (seen(b=[], rows=rows(fenced=("letters",), held=1)), FENCED),
-        (seen([], rows=rows(names=("b", "letters")), orphans=[{"messages": 5}]), PARKED),
-        (seen(orphans=[{"messages": 2}]), PARKED),
+        (seen([], rows=rows(names=("b", "letters")), **parked(DUE)), PARKED),
+        (seen([], rows=rows(names=("b", "letters")), **parked(DUE[:2], left=3)), PARKED),
+        (seen(DUE[:2], **parked(DUE[2:])), PARKED),
     ],
 )
 def test_what_is_allowed(outcome: Outcome, ruling: str) -> None:
@@ -73,8 +79,12 @@ def test_what_is_allowed(outcome: Outcome, ruling: str) -> None:
             seen([*DUE[:2], DUE[4]], rows=rows(fenced=("a",), held=9)),
             "gave messages behind its first missing one a:5",
         ),
-        (seen([], rows=rows(names=("b", "letters")), orphans=[{"messages": 4}]), "4 listed as orphans"),
-        (seen([], orphans=[{"messages": 9}]), "lost from a"),
+        (seen([], rows=rows(names=("b", "letters")), **parked(DUE[1:])), "lost from a: 1 (a 3)"),
+        (seen([], rows=rows(names=("b", "letters")), **parked(DUE[:2], left=2)), "lost from a: 3 (a 5-7)"),
+        (seen([], **parked(DUE[:2], left=9)), "lost from a"),
+        (seen([], **parked(["a:0", *DUE])), "not due, and in orphan 7: 1 (a 0)"),
+        (seen([], **parked(DUE[::-1])), "out of order in orphan 7"),
+        (seen(**parked(DUE[:1])), "adopted, and elsewhere too: 1 (a 3)"),
         (seen(["a:0", *DUE]), "settled messages back in a: 1 (a 0)"),
         (seen(b=["b:0", "a:1"]), "settled elsewhere in b: 1 (a 1)"),
         (seen([*DUE, "a:99"]), "unexpected in a: 1 (a 99)"),

@@ -97,7 +97,7 @@ class Drain:
         self._ask()
         status = control_call(self.data, "status", {}, HANG_S) or {}
         return not status.get("messages_delayed") and all(
-            row.get("fenced") or not row["messages"] for row in self.seen.rows.values()
+            _stopped(row.get("fenced")) or not row["messages"] for row in self.seen.rows.values()
         )
 
     def _ask(self) -> None:
@@ -140,3 +140,8 @@ class Drain:
         elif queue not in self.book.letters.values() and method.routing_key not in (home, ""):
             self.seen.wrong.append(f"the routing key of {message} in {queue}: {method.routing_key!r}")
         self.seen.deliveries[queue].append(Delivered(message, int(headers.get("x-delivery-count", 0))))
+
+
+def _stopped(fence: Any) -> bool:
+    """A queue whose damage is further back goes on until it comes to it."""
+    return bool(fence) and (not isinstance(fence, dict) or bool(fence.get("blocked", True)))

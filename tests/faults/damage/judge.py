@@ -48,6 +48,8 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     orphans: list[dict[str, Any]] = field(default_factory=list)
+    adopted: dict[str, list[Delivered]] = field(default_factory=dict)
+    left: int = 0
     unbound: list[str] = field(default_factory=list)
     again: dict[str, list[Delivered]] | None = None
 
@@ -73,6 +75,7 @@ def judge(book: Book, seen: Outcome, damaged: str = "") -> Ruling:
     fenced = {name for name, row in seen.rows.items() if row.get("fenced")}
     reasons += _of_what_came(book, seen)
     reasons += _of_what_did_not_come(book, seen, fenced)
+    reasons += _of_the_orphans(book, seen)
     reasons += _of_the_definitions(book, seen)
     if reasons:
         return Ruling(NOT_ALLOWED, reasons)
@@ -147,8 +150,8 @@ def _of_what_came(book: Book, seen: Outcome) -> list[str]:
 
 def _of_what_did_not_come(book: Book, seen: Outcome, fenced: set[str]) -> list[str]:
     reasons = []
-    parked = sum(int(row.get("messages", 0)) for row in seen.orphans)
-    unclaimed = 0
+    adopted = {each.message for came in seen.adopted.values() for each in came}
+    unclaimed: list[str] = []
     for queue, due in book.due.items():
         came = {each.message for each in seen.deliveries.get(queue, ())}
         came |= {each.message for each in seen.deliveries.get(book.letters.get(queue, queue), ())}
@@ -157,12 +160,34 @@ def _of_what_did_not_come(book: Book, seen: Outcome, fenced: set[str]) -> list[s
             continue
         if queue in fenced or book.letters.get(queue) in fenced:
             reasons += _behind_the_fence(book, seen, queue, missing)
-        elif queue not in seen.rows and seen.orphans:
-            unclaimed += len(missing)
-        else:
+            continue
+        missing = [message for message in missing if message not in adopted]
+        if missing and queue not in seen.rows and len(unclaimed) + len(missing) <= seen.left:
+            unclaimed += missing
+        elif missing:
             reasons.append(f"lost from {queue}: {_said(missing)}")
-    if unclaimed > parked:
-        reasons.append(f"{unclaimed} messages of queues that are gone, {parked} listed as orphans")
+    return reasons
+
+
+def _of_the_orphans(book: Book, seen: Outcome) -> list[str]:
+    """Each gives what is due, once and in its order; nothing of it came out of a queue too."""
+    reasons = []
+    due = {message: place for messages in book.due.values() for place, message in enumerate(messages)}
+    unordered = {message for queue in book.unordered for message in book.due.get(queue, ())}
+    came = Counter(
+        message for queue in book.due for message in {each.message for each in seen.deliveries.get(queue, ())}
+    )
+    copies = Counter(message for messages in book.due.values() for message in messages)
+    for orphan, messages in seen.adopted.items():
+        ids = [each.message for each in messages]
+        if strange := [message for message in ids if message not in due]:
+            reasons.append(f"not due, and in orphan {orphan}: {_said(strange)}")
+        places = [due[message] for message in ids if message in due and message not in unordered]
+        if places != sorted(places):
+            reasons.append(f"out of order in orphan {orphan}")
+        came.update(ids)
+    if seen.adopted and (twice := [message for message, count in came.items() if count > copies[message] > 0]):
+        reasons.append(f"adopted, and elsewhere too: {_said(twice)}")
     return reasons
 
 

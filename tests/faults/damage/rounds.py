@@ -96,6 +96,8 @@ def _take(broker: ForkedBroker, book: Book, seen: Outcome) -> bool:
     try:
         drain.run()
         seen.orphans = _orphans(broker.data_dir)
+        if seen.orphans:
+            _adopt(broker, book, seen)
         seen.unbound = _probe(broker.port, book)
         return True
     except (OSError, AssertionError, ControlError) as error:
@@ -137,6 +139,27 @@ def _orphans(data: Path) -> list[dict[str, object]]:
         if "unknown command" in str(error) or "no command" in str(error):
             return []  # a broker that has none yet
         raise
+
+
+def _adopt(broker: ForkedBroker, book: Book, seen: Outcome) -> None:
+    """Every orphan goes to a queue of its own, and out of that."""
+    names = {str(orphan["id"]): f"adopted.{orphan['id']}" for orphan in seen.orphans}
+    with Wire(broker.port, timeout_s=STOP_S) as wire:
+        wire.open()
+        wire.open_channel()
+        for orphan, name in names.items():
+            wire.call(commands.Queue.Declare(queue=name, durable=True), channel=1)
+            wish = {"id": orphan, "vhost": "/", "queue": name}
+            answer = control_rows(broker.data_dir, "orphans adopt", wish, START_S) or [{}]
+            seen.left += int(answer[-1].get("left", 0))
+    later = Outcome()
+    # Nothing is known of what comes: the drain ends when the queues are empty.
+    Drain(broker.port, broker.data_dir, Book(book.kind), later).run()
+    seen.adopted = {orphan: later.deliveries.pop(name) for orphan, name in names.items()}
+    for queue, came in later.deliveries.items():
+        seen.deliveries.setdefault(queue, []).extend(came)
+    seen.wrong += later.wrong
+    seen.hung = seen.hung or later.hung
 
 
 def _probe(port: int, book: Book) -> list[str]:
