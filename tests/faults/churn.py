@@ -106,7 +106,7 @@ def wrong_with(port: int, records: list[Passing]) -> list[str]:
                 continue
             if record.fate == "deleted" and record.done:
                 found.append(f"{record.name} was deleted, and is back")
-            found += _contents_wrong(record, _taken(wire, record.name, answer.message_count))
+            found += contents_wrong(record, _taken(wire, record.name, answer.message_count))
             wire.call(commands.Queue.Delete(queue=record.name), channel=1)
             wire.send(commands.Channel.Close(200, "", 0, 0), channel=1)
             wire.expect(commands.Channel.CloseOk)
@@ -121,7 +121,7 @@ def _taken(wire: Wire, queue: str, count: int) -> list[int]:
     return numbers
 
 
-def _contents_wrong(record: Passing, numbers: list[int]) -> list[str]:
+def contents_wrong(record: Passing, numbers: list[int]) -> list[str]:
     found = []
     came = set(numbers)
     due = record.confirmed

@@ -44,6 +44,7 @@ CHURNS = 4
 CALLS = ("fsync,fdatasync", "fdatasync", "pwrite64", "pwrite64,fsync,fdatasync")
 FAILURES_MAX = 60
 PATIENCE_S = 120.0
+NOT_POSSIBLE = "is not possible here"
 # Their letters are taken while the crashes happen; those of the others at the end.
 LETTERS_CONSUMED = ("ttl.dead", "expiring.dead", "judged.dead")
 
@@ -218,19 +219,20 @@ def sessions(kind: str, rounds: int) -> list[tuple[str, int, int]]:
     return made
 
 
-def run(zygote: Zygote, kind: str, seed: int, number: int, rounds: int, done: Counter[str]) -> list[str]:
-    """One session; its violations."""
+def run(
+    zygote: Zygote, kind: str, seed: int, number: int, rounds: int, done: Counter[str], folder: Path
+) -> list[str]:
+    """One session in an empty folder; its violations."""
     session: Session | None = None
-    with tempfile.TemporaryDirectory(prefix="amqpd-crashes-") as folder:
-        try:
-            session = Session(zygote, kind, seed, number, rounds, Path(folder), done)
-            return session.run()
-        except (NoPowerDisk, pytest.skip.Exception) as reason:
-            done[f"{kind} not possible here: {reason}"] += 1
-            return []
-        except Exception as error:  # noqa: BLE001 - it is one session's result, the others go on
-            log = session.broker.log[-3000:] if session else ""
-            return [f"{type(error).__name__}: {error}", log]
+    try:
+        session = Session(zygote, kind, seed, number, rounds, folder, done)
+        return session.run()
+    except (NoPowerDisk, pytest.skip.Exception) as reason:
+        done[f"{kind} {NOT_POSSIBLE}: {reason}"] += 1
+        return []
+    except Exception as error:  # noqa: BLE001 - it is one session's result, the others go on
+        log = session.broker.log[-3000:] if session else ""
+        return [f"{type(error).__name__}: {error}", log]
 
 
 def main() -> int:
@@ -249,7 +251,8 @@ def main() -> int:
         for kind, number, rounds in sessions(options.kind, options.rounds):
             if options.only is not None and number != options.only:
                 continue
-            found = run(zygote, kind, seed, number, rounds, done)
+            with tempfile.TemporaryDirectory(prefix="amqpd-crashes-") as folder:
+                found = run(zygote, kind, seed, number, rounds, done, Path(folder))
             passed = f"{time.monotonic() - began:.0f} s"
             print(f"{kind} session {number}: {'VIOLATED' if found else 'valid'}, {passed}", flush=True)
             if found:

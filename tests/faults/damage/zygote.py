@@ -65,7 +65,8 @@ class ForkedBroker(BrokerProcess):
     def spawn(self) -> None:
         assert not self.running, "the broker runs already"
         self._start_line, self._ended = len(self._lines), False
-        self._process = _Forked(self.zygote.socket, self.command()[3:], self.environment)  # type: ignore[assignment]
+        settings = {name: value for name, value in self.child_environment().items() if name.startswith("AMQPD_")}
+        self._process = _Forked(self.zygote.socket, self.command()[3:], settings)  # type: ignore[assignment]
         self._reader = threading.Thread(target=self._read_log, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
