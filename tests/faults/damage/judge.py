@@ -23,7 +23,7 @@ RECOVERED, REFUSED, FENCED, PARKED, NOT_ALLOWED = "recovered", "refused", "fence
 OUTCOMES = (RECOVERED, REFUSED, FENCED, PARKED, NOT_ALLOWED)
 STARTS_MAX = 3
 # Files without which every message can be served.
-NEVER_NEEDED = ("audit", "reserve", "amqpd.lock")
+NEVER_NEEDED = ("audit", "reserve", "metadata.reserve", "amqpd.lock")
 
 
 class Delivered(NamedTuple):

@@ -45,7 +45,7 @@ def play(zygote: Zygote, images: Path, damage: Damage, folder: Path, *, again: b
 
 def _copied(source: str, target: str) -> None:
     """32 MB that mean nothing are not copied byte by byte."""
-    if Path(source).name != RESERVE:
+    if not Path(source).name.endswith(RESERVE):
         shutil.copyfile(source, target)
     else:
         with Path(target).open("xb") as file:
@@ -205,7 +205,7 @@ def _contents(data: Path) -> dict[str, bytes]:
     for path in data.rglob("*"):
         name = path.relative_to(data).as_posix()
         if path.is_file() and name not in VOLATILE and not name.endswith("-shm"):
-            found[name] = path.read_bytes() if name != RESERVE else b"%d" % path.stat().st_size
+            found[name] = path.read_bytes() if not name.endswith(RESERVE) else b"%d" % path.stat().st_size
     return found
 
 
