@@ -16,6 +16,7 @@ from .damage.judge import (
     Delivered,
     Outcome,
     judge,
+    judge_accepted,
 )
 
 DUE = [f"a:{number}" for number in (3, 4, 5, 6, 7)]
@@ -145,3 +146,23 @@ def test_bodies_are_of_one_message() -> None:
     bodies = [body_of(f"{home}:{number}") for home in "ab" for number in range(60)]
     assert len(set(bodies)) == len(bodies)
     assert min(map(len, bodies)) >= 64
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (seen([]), ""),
+        (seen(["a:0", *DUE]), ""),
+        (seen(["old:3"]), ""),
+        (refused(), ""),
+        (seen([*DUE, DUE[0]]), "twice out of a: 1 (a 3)"),
+        (seen(["a:99"]), "unexpected in a: 1 (a 99)"),
+        (seen(wrong=["the body of a:3"]), "wrong: the body of a:3"),
+        (seen(ended=[70]), "ended while serving"),
+        (refused("amqpd: one", "amqpd: two"), "refused with 2 sentences"),
+    ],
+)
+def test_a_loss_that_was_accepted_is_a_loss_and_nothing_else(outcome: Outcome, reason: str) -> None:
+    reasons = judge_accepted(book(), outcome)
+    assert [each for each in reasons if f"with --accept-loss: {reason}" in each] == reasons
+    assert bool(reasons) is bool(reason)

@@ -5,9 +5,10 @@ repeats it; at the end what was drawn, and a table of outcomes by file and kind 
 one was not allowed.
 Rules: 1. A round's damage follows from the seed, its number and the images; with `--images DIR` the images are
 made there once and kept, so that a round can be repeated to the byte. 2. Each fourth round stops the broker in
-good order afterwards, starts it again and looks whether what was taken stays away.
-Not here: damages (`damages.py`), a round (`rounds.py`), the judgement (`judge.py`).
-"""
+good order afterwards, starts it again and looks whether what was taken stays away. 3. With `--accept`, where a
+start is refused, the operator's last way out is tried too: it may lose what it says, and nothing else may go
+wrong.
+Not here: damages (`damages.py`), a round (`rounds.py`), the judgement (`judge.py`)."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ from pathlib import Path
 
 from .damages import draw
 from .images import make_images
-from .judge import NOT_ALLOWED, OUTCOMES, Ruling, judge
-from .rounds import keep, play
+from .judge import NOT_ALLOWED, OUTCOMES, REFUSED, Ruling, judge, judge_accepted
+from .rounds import keep, look, play
 from .zygote import Zygote
 
 AGAIN_EVERY = 4
@@ -51,13 +52,19 @@ def chance_of(seed: int, number: int) -> random.Random:
     return random.Random(f"{seed}/{number}")
 
 
-def one(zygote: Zygote, images: Path, scratch: Path, seed: int, number: int, kept: Path | None) -> Result:
+def one(
+    zygote: Zygote, images: Path, scratch: Path, seed: int, number: int, kept: Path | None, accept: bool = False
+) -> Result:
     damage = draw(chance_of(seed, number), images)
     folder = scratch / f"round{number}"
     began = time.monotonic()
     try:
         book, seen = play(zygote, images, damage, folder, again=number % AGAIN_EVERY == 0)
         ruling: Ruling = judge(book, seen, damage.file)
+        if ruling.outcome == REFUSED and accept:
+            accepted = look(zygote, book, folder / "data", arguments=["--accept-loss"])
+            if reasons := judge_accepted(book, accepted):
+                ruling, seen.log = Ruling(NOT_ALLOWED, reasons), [*seen.log, *accepted.log]
         result = Result(
             *(number, damage.image, damage.file, damage.kind, damage.text),
             *(ruling.outcome, ruling.reasons, seen.sentences, time.monotonic() - began),
@@ -71,7 +78,7 @@ def one(zygote: Zygote, images: Path, scratch: Path, seed: int, number: int, kep
 
 
 def told(result: Result, seed: int, images: Path | None) -> str:
-    of = f" --images {images}" if images else ""
+    of = (f" --images {images}" if images else "") + (" --accept" if "--accept" in sys.argv else "")
     again = f"python -m tests.faults.damage --seed {seed} --only {result.number}{of}"
     reasons = [f"    {reason}" for reason in result.reasons[:REASONS_MAX]]
     if len(result.reasons) > REASONS_MAX:
@@ -118,6 +125,9 @@ def main() -> int:
     parser.add_argument(
         "--images", type=Path, help="keep the images here, and use those that are there; failing rounds too"
     )
+    parser.add_argument(
+        "--accept", action="store_true", help="start again with --accept-loss where a start is refused"
+    )
     parser.add_argument("--json", type=Path, help="write the results here")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
@@ -130,7 +140,7 @@ def main() -> int:
         try:
             with Zygote() as zygote:
                 for number in numbers:
-                    result = one(zygote, images, Path(scratch), seed, number, options.images)
+                    result = one(zygote, images, Path(scratch), seed, number, options.images, options.accept)
                     results.append(result)
                     if result.outcome == NOT_ALLOWED:
                         print(told(result, seed, options.images), flush=True)

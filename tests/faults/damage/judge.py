@@ -82,6 +82,24 @@ def judge(book: Book, seen: Outcome, damaged: str = "") -> Ruling:
     return Ruling(FENCED if fenced else PARKED if seen.orphans else RECOVERED, [])
 
 
+def judge_accepted(book: Book, seen: Outcome) -> list[str]:
+    """What is wrong with a start of `amqpd serve --accept-loss`, after one that was refused: messages may be missing,
+    and settled ones back, as the operator was told; the rest holds as always."""
+    reasons = _of_the_process(seen)
+    if seen.exit_code is not None:
+        reasons += _of_the_refusal(seen)
+    reasons += [f"wrong: {each}" for each in seen.wrong[:5]]
+    known = {message for messages in (*book.due.values(), *book.settled.values()) for message in messages}
+    for queue, came in seen.deliveries.items():
+        ids = [each.message for each in came]
+        if len(set(ids)) < len(ids):
+            reasons.append(f"twice out of {queue}: {_said([each for each in set(ids) if ids.count(each) > 1])}")
+        # What was in a queue that is deleted may be back with the queue, after the loss of its deletion.
+        if strange := [each for each in ids if each not in known and each.rpartition(":")[0] not in book.gone]:
+            reasons.append(f"unexpected in {queue}: {_said(strange)}")
+    return [f"with --accept-loss: {reason}" for reason in reasons]
+
+
 def _is_log(line: str) -> bool:
     return line.startswith("time=") and " level=" in line
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from pamqp import commands
@@ -53,9 +54,11 @@ def _copied(source: str, target: str) -> None:
     shutil.copystat(source, target)
 
 
-def look(zygote: Zygote, book: Book, data: Path, *, again: bool = False) -> Outcome:
+def look(zygote: Zygote, book: Book, data: Path, *, again: bool = False, arguments: Sequence[str] = ()) -> Outcome:
+    """`arguments`: for `amqpd serve`."""
     before = _contents(data)
     broker = ForkedBroker(zygote, data, book.environment)
+    broker.arguments += arguments
     seen = Outcome()
     try:
         while _start(broker, seen):
