@@ -22,10 +22,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .damages import draw
+from .damages import Damage, draw, every_field, make
 from .images import make_images
 from .judge import NOT_ALLOWED, OUTCOMES, REFUSED, Ruling, judge, judge_accepted
 from .rounds import keep, look, play
@@ -52,10 +52,24 @@ def chance_of(seed: int, number: int) -> random.Random:
     return random.Random(f"{seed}/{number}")
 
 
+def plan(seed: int, images: Path, *, fields: bool) -> Callable[[int], Damage]:
+    """Round number -> damage. `fields`: one bit or byte of each named place in turn, in an order of the seed."""
+    if not fields:
+        return lambda number: draw(chance_of(seed, number), images)
+    listed = every_field(images)
+    random.Random(seed).shuffle(listed)
+
+    def chosen(number: int) -> Damage:
+        chance = chance_of(seed, number)
+        image, file, field = listed[number % len(listed)]
+        return make(chance, images, image, file, chance.choice(["bit", "byte"]), field)
+
+    return chosen
+
+
 def one(
-    zygote: Zygote, images: Path, scratch: Path, seed: int, number: int, kept: Path | None, accept: bool = False
+    zygote: Zygote, images: Path, scratch: Path, damage: Damage, number: int, kept: Path | None, accept: bool
 ) -> Result:
-    damage = draw(chance_of(seed, number), images)
     folder = scratch / f"round{number}"
     began = time.monotonic()
     try:
@@ -71,19 +85,17 @@ def one(
         )
         if ruling.outcome == NOT_ALLOWED and kept is not None:
             story = {"damage": damage.text, "reasons": ruling.reasons, "log": seen.log}
-            keep(folder, kept / f"failed-{seed}-{number}", story)
+            keep(folder, kept / f"failed-{number}", story)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return result
 
 
-def told(result: Result, seed: int, images: Path | None) -> str:
-    of = (f" --images {images}" if images else "") + (" --accept" if "--accept" in sys.argv else "")
-    again = f"python -m tests.faults.damage --seed {seed} --only {result.number}{of}"
+def told(result: Result, again: str) -> str:
     reasons = [f"    {reason}" for reason in result.reasons[:REASONS_MAX]]
     if len(result.reasons) > REASONS_MAX:
         reasons.append(f"    and {len(result.reasons) - REASONS_MAX} more")
-    return "\n".join([f"round {result.number}: {result.text}", *reasons, f"    {again}"])
+    return "\n".join([f"round {result.number}: {result.text}", *reasons, f"    {again} --only {result.number}"])
 
 
 def table(results: list[Result]) -> str:
@@ -128,10 +140,20 @@ def main() -> int:
     parser.add_argument(
         "--accept", action="store_true", help="start again with --accept-loss where a start is refused"
     )
+    parser.add_argument("--fields", action="store_true", help="a bit or byte of each field of each record, in turn")
     parser.add_argument("--json", type=Path, help="write the results here")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
     numbers = range(options.rounds) if options.only is None else [options.only]
+    again = f"python -m tests.faults.damage --seed {seed}" + "".join(
+        f" {flag}"
+        for flag, given in (
+            (f"--images {options.images}", options.images),
+            ("--accept", options.accept),
+            ("--fields", options.fields),
+        )
+        if given
+    )
     results: list[Result] = []
     began = time.monotonic()
     with folder_for(options.images) as images, tempfile.TemporaryDirectory(prefix="amqpd-damage-") as scratch:
@@ -139,11 +161,13 @@ def main() -> int:
         print(f"seed {seed}; images made in {time.monotonic() - began:.1f} s", flush=True)
         try:
             with Zygote() as zygote:
+                damage_of = plan(seed, images, fields=options.fields)
                 for number in numbers:
-                    result = one(zygote, images, Path(scratch), seed, number, options.images, options.accept)
+                    damage = damage_of(number)
+                    result = one(zygote, images, Path(scratch), damage, number, options.images, options.accept)
                     results.append(result)
                     if result.outcome == NOT_ALLOWED:
-                        print(told(result, seed, options.images), flush=True)
+                        print(told(result, again), flush=True)
                     elif options.only is not None:
                         print(f"{result.text}: {result.outcome} {result.said}")
         except KeyboardInterrupt:

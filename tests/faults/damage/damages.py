@@ -76,6 +76,17 @@ def draw(chance: random.Random, images: Path, kinds: tuple[str, ...] = KINDS) ->
     return make(chance, images, image, name, kind)
 
 
+def every_field(images: Path, kinds: tuple[str, ...] = KINDS) -> list[tuple[str, str, str]]:
+    """(image, file, name) of every named place: each field of each record, header and frame."""
+    found = []
+    for image in kinds:
+        for name in ("journal.db", "journal.db-wal", "metadata.db", "metadata.db-wal"):
+            source = images / image / "data" / name
+            if source.exists():
+                found += [(image, name, field) for field in _named(source)]
+    return found
+
+
 def make(chance: random.Random, images: Path, image: str, name: str, kind: str, field: str = "") -> Damage:
     """The damage of this kind to this file; offsets are drawn, within `field` if it is given."""
     source = images / image / "data" / name
