@@ -52,6 +52,7 @@ from amqpd.node import Node
 from amqpd.notify import notify_ready, notify_stopping
 from amqpd.operations import Operations
 from amqpd.orphan_operations import OrphanOperations
+from amqpd.orphans import done_with
 from amqpd.overview import overview
 from amqpd.pump import Pump
 from amqpd.readiness import busy_wait_s
@@ -183,9 +184,10 @@ class Broker:
         self.node.name = f"amqpd@{platform.node()}"
         self.node.recover(recovered)
         await self._sync.start()
-        # Until the deletions of queues are recorded: what a crash left between the metadata's commit and the
-        # journal's is parked too.
-        self.node.recovery_ended(frozenset())
+        dropped = await self._store.dropped_queues()
+        self.node.recovery_ended(dropped)
+        # What is dropped now is forgotten at the next start, when the journal has nothing of it for sure.
+        await self._store.forget_dropped(done_with(dropped, recovered.queues))
         self._audit.begin(self.node)
         # Not before: what expired while nobody ran leaves its queue now, and the books have to see it.
         self.pump.settle()

@@ -166,3 +166,22 @@ def test_an_older_copy_of_the_metadata_erases_nothing(
     )
     with opened(broker) as channel:
         assert bodies(channel, "old", COUNT) == [*range(COUNT)]
+
+
+def test_a_queue_that_was_deleted_just_before_a_kill_is_no_orphan(
+    make_broker: Callable[..., BrokerProcess], only_amqpd: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The metadata have committed its deletion, the journal may not have dropped it yet."""
+    broker = make_broker()
+    broker.start()
+    names = [f"q{number}" for number in range(10)]
+    with opened(broker) as channel:
+        for name in names:
+            channel.queue_declare(name, durable=True, arguments={"x-max-priority": 5})
+        publish(channel, names, 3)
+        for name in names:
+            channel.queue_delete(name)
+        broker.kill()
+    broker.start()
+    assert Operator(broker, capsys).orphans() == {}
+    assert "orphans_parked" not in broker.log
