@@ -16,10 +16,9 @@ import platform
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -35,14 +34,12 @@ from amqpd.connection import Connection
 from amqpd.control import ControlError, ControlServer
 from amqpd.damaged_rows import DamagedRows
 from amqpd.datadir import open_data_directory
-from amqpd.errors import NodeFailure, StartupError, leaves
+from amqpd.errors import NodeFailure, leaves
 from amqpd.free_memory import return_free_memory
 from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.errors import DiskFailure, JournalInUse, NotAJournal
-from amqpd.journal.errors import NewerFormat as NewerJournal
+from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
-from amqpd.journal.sqlite import SqliteDisk
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.limits import Limits
 from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
@@ -50,13 +47,14 @@ from amqpd.messages import Messages
 from amqpd.methods import METHODS
 from amqpd.node import Node
 from amqpd.notify import notify_ready, notify_stopping
+from amqpd.opening import Pair, open_pair, opened
 from amqpd.operations import Operations
 from amqpd.orphan_operations import OrphanOperations
 from amqpd.orphans import done_with
 from amqpd.overview import overview
 from amqpd.pump import Pump
 from amqpd.readiness import busy_wait_s
-from amqpd.reserves import hold_all, hold_for_metadata, release_for_metadata
+from amqpd.reserves import hold_all
 from amqpd.sampling import run_measurements, run_samples
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
@@ -66,9 +64,8 @@ from amqpd.supervision import supervised
 from amqpd.tls import server_context
 from amqpd.topology.bootstrap import bootstrap
 from amqpd.topology.records import Change
-from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.state import Topology
-from amqpd.topology.store import MetadataStoreError, StoreBusy, StoreFull
+from amqpd.topology.store import MetadataStoreError, StoreBusy
 from amqpd.topology.sync import TopologySync
 from amqpd.transaction import MESSAGE_EXTRA_BYTES
 from amqpd.transients import Transients
@@ -90,17 +87,12 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
         tls = server_context(settings.tls) if settings.tls.enabled else None
         with open_data_directory(settings.data_dir) as directory:
             async with AsyncExitStack() as stack:
-                disk = await _opened(
-                    trio.to_thread.run_sync(partial(SqliteDisk, directory.path, accept_loss=accept_loss))
-                )
                 stack.callback(hold_all, directory.path)  # when both files are closed
-                stack.callback(disk.close)
-                for sentence in disk.accepted:
-                    log.warning("journal", accepted=sentence)
-                store, full = await _opened(_open_store(directory.path / "metadata.db", disk))
-                stack.push_async_callback(store.aclose)
-                broker = Broker(settings, disk, store, full)
-                await _opened(broker.recover())
+                pair = await open_pair(directory.path, accept_loss=accept_loss)
+                stack.callback(pair.disk.close)
+                stack.push_async_callback(pair.store.aclose)
+                broker = Broker(settings, pair)
+                await opened(broker.recover())
                 await broker.run(listeners, tls, stop)
     except* (DiskFailure, JournalDamaged, MetadataStoreError) as group:
         # Nurseries within nurseries: the disk's own words are in the innermost.
@@ -109,37 +101,11 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
         close_listeners(listeners)
 
 
-async def _open_store(path: Path, disk: SqliteDisk) -> tuple[SqliteStore, bool]:
-    """The store, and whether the disk is so full that a reserve had to be given up for it."""
-    try:
-        store = await SqliteStore.open(path)
-    except StoreFull:
-        pass
-    else:
-        hold_for_metadata(path.parent)
-        return store, False
-    if release_for_metadata(path.parent):
-        with suppress(StoreFull):
-            return await SqliteStore.open(path), True
-    await trio.to_thread.run_sync(disk.release_reserve)
-    return await SqliteStore.open(path), True
-
-
-async def _opened(opening: Awaitable[Any]) -> Any:
-    """What stands in the way of opening the data is one sentence."""
-    try:
-        return await opening
-    except (NewerJournal, NotAJournal, JournalInUse, DiskFailure, JournalDamaged, MetadataStoreError) as error:
-        raise StartupError(str(error)) from error
-
-
 class Broker:
-    def __init__(self, settings: Settings, disk: SqliteDisk, store: SqliteStore, full: bool = False) -> None:
-        """`full`: the disk is, and the journal's reserve is given up."""
+    def __init__(self, settings: Settings, pair: Pair) -> None:
         self._settings = settings
-        self._full = full
-        self._disk = disk
-        self._store = store
+        self._pair = pair
+        self._disk, self._store = pair.disk, pair.store
         self._topology = Topology()
         patience_s = max(WAIT_MAX_S, 3 * settings.handshake_timeout_s)
         self._logins = Logins(self._topology, settings.loopback_users, patience_s)
@@ -166,7 +132,7 @@ class Broker:
         )
         self.node.connection_left = self._connection_left
         self._sync = TopologySync(self._store, self._topology, self._applied)
-        self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full, self._full)
+        self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full)
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
         self.pump = Pump(
@@ -185,9 +151,11 @@ class Broker:
         self.node.recover(recovered)
         await self._sync.start()
         dropped = await self._store.dropped_queues()
-        self.node.recovery_ended(dropped)
+        self.node.recovery_ended(dropped, self._pair.suspect)
         # What is dropped now is forgotten at the next start, when the journal has nothing of it for sure.
         await self._store.forget_dropped(done_with(dropped, recovered.queues))
+        await self._pair.note()
+        await self._store.keep_copies()
         self._audit.begin(self.node)
         # Not before: what expired while nobody ran leaves its queue now, and the books have to see it.
         self.pump.settle()
@@ -286,6 +254,8 @@ class Broker:
             # What the end of connections deleted, then what that, and everything before, left to write.
             await self._sync.flush()
             await self._writer.flush()
+            await self._pair.note()
+            await self._store.keep_copies()
         log.info("drained", connections_cut=left, flushed=not flushing.cancelled_caught)
 
     def _alone(self) -> bool:

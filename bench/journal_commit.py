@@ -118,7 +118,8 @@ def interpreter_us(shape: Shape) -> float:
             return None
 
     disk = object.__new__(SqliteDisk)
-    disk.__dict__.update(_failure=None, _index=0, _discards=sqlite.Discards([]), _wal_bytes=0, _checkpoint_at=1 << 60)
+    disk.__dict__.update(index=0, _recovered=True, _failure=None, kept=None, _mark=None, _wal_bytes=0)
+    disk.__dict__.update(_discards=sqlite.Discards([]), _marks=sqlite.QueueMarks({}), _checkpoint_at=1 << 60)
     disk.__dict__.update(_writer=Nothing(), _timed=set(), _counted=set())
     source = life(shape)
     count = max(20, 4000 // (shape.rows + 1))

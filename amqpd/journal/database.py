@@ -54,6 +54,8 @@ class OpenedJournal:
     """see `schema.names`"""
     source: trust.Source | None
     """None: nothing was ever committed"""
+    created: bool = False
+    """there was none before"""
     accepted: list[str] = field(default_factory=list)
     """what is lost, and the operator has accepted: sentences"""
 
@@ -66,7 +68,8 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
     with translated(path):
         promise, unknown = trust.promise_of(path)
         accepted = [unknown] if unknown else []
-        if path.exists():
+        created = not path.exists()
+        if not created:
             check_untouched(path)
         else:
             if promise is not None and promise.number:
@@ -85,11 +88,13 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
                 # So that the look at the bare file in `check_untouched` sees the new revision.
                 writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 end, promise = WalEnd(0), None
+            writer.executescript(";".join(("BEGIN", *statements.CREATE_INTAKE, "COMMIT")))
             reader = _connect(path)
             opened.append(reader)
             reader.execute("PRAGMA query_only = ON")
             reader.execute(f"PRAGMA cache_size = -{READ_CACHE_BYTES >> 10}")
             journal = OpenedJournal(writer, reader, trust.read_names(path, reader), trust.read_source(path, reader))
+            journal.created = created
             journal.accepted = accepted + _judged(path, journal, end, promise, accept_loss=accept_loss)
         except BaseException:
             close_unchanged(path, opened, vfs=VFS)

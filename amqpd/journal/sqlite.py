@@ -10,12 +10,13 @@ Not here: when a transaction is cut (`buffer.py`), SQL text (`statements.py`), f
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from amqpd.journal import checksums, statements, trust
 from amqpd.journal.database import JOURNAL, VFS, meaning, open_journal, try_to_write
@@ -56,6 +57,8 @@ _NEW_SOURCE = {
 RECOVERY_STEPS_MAX = 16
 """Pieces of dead rows that recovery itself deletes (32 MB); the rest is left to idle moments."""
 
+_log = structlog.get_logger("amqpd.journal")
+
 
 class SqliteDisk:
     """Implements `records.Disk`. The directory is created when it is missing.
@@ -64,35 +67,32 @@ class SqliteDisk:
 
     def __init__(self, directory: Path, *, reserve_bytes: int = RESERVE_BYTES, accept_loss: bool = False) -> None:
         """`accept_loss`: go on with a journal that has less than it once confirmed."""
-        self._path = directory / JOURNAL
+        self.path = directory / JOURNAL
         opened = open_journal(directory, accept_loss=accept_loss)
         self.accepted = opened.accepted
         """what was accepted as lost, or is not known any more: sentences for the log"""
         self.names = opened.names
         """see `schema.names`"""
+        self.index = opened.source.idx if opened.source is not None else 0
+        """of the last transaction"""
+        self._created = opened.created
         self._writer, self._reader = opened.writer, opened.reader
-        self._rows = RowReader(self._reader, self._path)
+        self._rows = RowReader(self._reader, self.path)
         self._reserve = Reserve(directory, reserve_bytes)
-        self._mark: Mark | None = None
-        """None on a full disk, too"""
+        self._mark: Mark | None = None  # on a full disk, too
         self._discards = Discards([])
         self._timed: set[int] = set()
         """ids of queues that may have deadlines on disk: they are looked for only when rows of these are deleted"""
         self._counted: set[int] = set()
         """the same for counts of returned messages"""
         self._marks = QueueMarks({})
-        self._index: int | None = None
+        self._recovered = False
         self._wal_bytes = 0
         """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
         self._checkpoint_at = CHECKPOINT_BYTES
         self._failure: str | None = None
         self.kept: str | None = None
         """why what is settled does not leave the disk any more (a damaged page); None while it does"""
-        try:
-            self._writer.executescript(";".join(("BEGIN", *statements.CREATE_INTAKE, "COMMIT")))
-        except sqlite3.Error as error:
-            self.close()
-            raise meaning(error, self._path) from error
 
     # --- Disk
 
@@ -100,19 +100,19 @@ class SqliteDisk:
         """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is
         written before all is read."""
         try:
-            known = trust.read_source(self._path, self._reader)
+            known = trust.read_source(self.path, self._reader)
             source = known or trust.Source(EPOCH, 0, 0, 0)
             found = find(self._reader, source)
-            try_to_write(self._writer, self._path)
+            try_to_write(self._writer, self.path)
             if known is None:
                 crc = checksums.of_source(SOURCE, EPOCH, 0)
                 self._writer.execute(statements.NEW_SOURCE, {**_NEW_SOURCE, "crc": crc})
         except sqlite3.Error as error:
             raise self._failed(error) from error
         except JournalDamaged as error:
-            self._failure = f"{self._path} is damaged: {error}; {trust.REMEDY_OF_RECORDS}"
+            self._failure = f"{self.path} is damaged: {error}; {trust.REMEDY_OF_RECORDS}"
             raise JournalDamaged(self._failure) from error
-        self._index = source.idx
+        self.index, self._recovered = source.idx, True
         self._reserve.restore()
         self._discards = Discards(found.discards)
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
@@ -132,8 +132,8 @@ class SqliteDisk:
     def commit(self, transaction: Transaction) -> None:
         """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again."""
         self._refuse_after_failure()
-        if self._index is None or transaction.index != self._index + 1:
-            raise ValueError(f"transaction {transaction.index} does not follow {self._index}")
+        if not self._recovered or transaction.index != self.index + 1:
+            raise ValueError(f"transaction {transaction.index} does not follow {self.index}")
         index = transaction.index
         rows = transaction.rows
         now, later = split(transaction.deletes, len(rows))
@@ -159,7 +159,7 @@ class SqliteDisk:
             "dropped": [(queue_id,) for queue_id in transaction.dropped],
         }
         self._write(index, rows, piece, begun, lists)
-        self._index = index
+        self.index = index
         if self._mark is not None:
             self._mark.promise(index)
         if self._wal_bytes >= self._checkpoint_at:
@@ -172,12 +172,12 @@ class SqliteDisk:
     def vacuum_step(self) -> bool:
         """See `Disk`. Deletes what was discarded, then gives free pages back to the file system, then empties the
         WAL."""
-        if self._index is None:
+        if not self._recovered:
             raise ValueError("the journal is not recovered yet")
         if self.kept:
             more = False
         elif self._discards:
-            self._write(self._index, [], self._piece([], []), [], {})
+            self._write(self.index, [], self._piece([], []), [], {})
             more = True
         else:
             more = self._shrink()
@@ -194,7 +194,7 @@ class SqliteDisk:
     def restore_reserve(self) -> bool:
         """Hold the space again, when there is twice as much. True: it is held, publishers may go on."""
         held = self._reserve.restore()
-        if held and self._mark is None and self._index is not None:
+        if held and self._mark is None and self._recovered:
             self._make_mark()
         return held
 
@@ -211,11 +211,17 @@ class SqliteDisk:
             raise self._failed(error) from error
         self.names.update(names)
 
+    def forsake(self) -> None:
+        """Close it as it was before it was opened: what was created then is removed. Only before `recover`."""
+        self.close()
+        if self._created:
+            self.path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """No call may be running. The WAL is copied into the database and removed, as far as the disk allows; after a
         failure, or of a journal that was never recovered, the files are left as they are."""
-        if self._failure is not None or self._index is None:
-            close_unchanged(self._path, (self._writer, self._reader), vfs=VFS)
+        if self._failure is not None or not self._recovered:
+            close_unchanged(self.path, (self._writer, self._reader), vfs=VFS)
         else:
             self._reader.close()
             self._writer.close()
@@ -241,7 +247,7 @@ class SqliteDisk:
             try:
                 self._write_all(index, rows, piece, lists)
             except sqlite3.DatabaseError as error:
-                if not piece or not isinstance(meaning(error, self._path), JournalDamaged):
+                if not piece or not isinstance(meaning(error, self.path), JournalDamaged):
                     raise
                 self._keep(error)
                 piece = Piece()
@@ -287,8 +293,9 @@ class SqliteDisk:
         if self._writer.in_transaction:
             self._writer.execute("ROLLBACK")
         self.kept = (
-            f"{self._path} is damaged where settled messages are to be deleted ({error}): they stay on the disk"
+            f"{self.path} is damaged where settled messages are to be deleted ({error}): they stay on the disk"
         )
+        _log.error("deletions stop", reason=self.kept, remedy=trust.REMEDY_OF_RECORDS)
 
     def _take_in(self, given: dict[str, Any]) -> None:
         rare = any(map(given.get, statements.RARE_LISTS))
@@ -316,7 +323,7 @@ class SqliteDisk:
     def _failed(self, error: sqlite3.Error) -> Exception:
         """The exception to raise. Whatever it was, SQLite has rolled back; unless it was a full disk, what is in the
         WAL is unknown (a failed fsync may have written it, or not), and nothing is written after it."""
-        exception = meaning(error, self._path)
+        exception = meaning(error, self.path)
         try:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
@@ -330,25 +337,20 @@ class SqliteDisk:
         """Write down what recovery found dead."""
         if not found.dead and not found.orphans:
             return
-        assert self._index is not None
-        index = self._index
+        index = self.index
         begun = self._discards.numbered([(*item, index) for item in found.dead])
         orphans = [(queue_id, first, first, last, index) for queue_id, first, last in found.orphans]
         marks = [(queue_id, last + 1, -1) for queue_id, _, last in found.dead]
         self._write(index, [], Piece(settled_deletes=orphans), begun, {"marks": self._marks.raised(marks)})
 
     def _make_mark(self) -> None:
-        assert self._index is not None
         if self._mark is not None:
             self._mark.close()
-            self._mark = None
         try:
-            self._mark = Mark(trust.mark_path(self._path), self.names["identity"], self._index)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                failure = f"{trust.mark_path(self._path)} cannot be written: {error.strerror or error}"
-                self._failure = f"the journal stopped after a failure: {failure}"
-                raise DiskFailure(failure) from error
+            self._mark = trust.make_mark(self.path, self.names["identity"], self.index)
+        except DiskFailure as error:
+            self._failure = f"the journal stopped after a failure: {error}"
+            raise
 
     # --- housekeeping
 
@@ -362,7 +364,7 @@ class SqliteDisk:
                 with self._rows.turn:
                     _, pages, copied = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
-            if not isinstance(meaning(error, self._path), DiskFull):
+            if not isinstance(meaning(error, self.path), DiskFull):
                 raise self._failed(error) from error
             self._checkpoint_at = self._wal_bytes + CHECKPOINT_BYTES // 8
             return
@@ -382,7 +384,7 @@ class SqliteDisk:
             # executescript: SQLite returns after each page, and `execute` would stop at the first.
             self._writer.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUM_PAGES)})")
         except sqlite3.Error as error:
-            if isinstance(meaning(error, self._path), JournalDamaged):
+            if isinstance(meaning(error, self.path), JournalDamaged):
                 self._keep(error)
                 return False
             raise self._failed(error) from error

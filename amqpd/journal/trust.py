@@ -10,6 +10,7 @@ Not here: checksums of records (`recovery.py`), the metadata store's word (`amqp
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 from pathlib import Path
@@ -19,7 +20,7 @@ from amqpd.journal import checksums, queries
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.schema import PAGE_BYTES
-from amqpd.storage.mark import MarkDamaged, Promise, read_mark
+from amqpd.storage.mark import Mark, MarkDamaged, Promise, read_mark
 from amqpd.storage.wal import WalEnd, read_end
 
 AUTO_VACUUM_INCREMENTAL = 2
@@ -93,6 +94,16 @@ def promise_of(journal: Path) -> tuple[Promise | None, str]:
         return None, str(error)
     except OSError as error:
         raise DiskFailure(f"{mark_path(journal)} cannot be read: {error.strerror or error}") from error
+
+
+def make_mark(journal: Path, identity: str, index: int) -> Mark | None:
+    """None on a full disk. Raises DiskFailure."""
+    try:
+        return Mark(mark_path(journal), identity, index)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None
+        raise DiskFailure(f"{mark_path(journal)} cannot be written: {error.strerror or error}") from error
 
 
 def losses(journal: Path, identity: str, index: int, end: WalEnd, promise: Promise | None) -> list[str]:

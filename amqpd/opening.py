@@ -1,0 +1,111 @@
+"""Opens what a broker has on its disk: the journal and the metadata store, as a pair.
+
+What comes in: the data directory, locked; whether the operator accepts losses. What goes out: both, open and whole,
+or StartupError with one sentence and no file changed.
+Rules: 1. Nothing is written to either before both were looked at. 2. What was accepted as lost is in the log.
+3. A full disk does not keep them from being opened: a reserve is given up for it.
+Not here: what a loss is (`journal/trust.py`, `topology/promises.py`, `pairing.py`), recovery (`broker.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.errors import StartupError
+from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NotAJournal
+from amqpd.journal.errors import NewerFormat as NewerJournal
+from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite import SqliteDisk
+from amqpd.pairing import METADATA, METADATA_REVISION, WAY_OUT, JournalFacts, MetadataFacts, misfits
+from amqpd.reserves import hold_for_metadata, release_for_metadata
+from amqpd.topology.batch import LEASED_BITS
+from amqpd.topology.glance import glance
+from amqpd.topology.sqlite import SqliteStore
+from amqpd.topology.store import MetadataStoreError, StoreFull
+
+METADATA_DB = "metadata.db"
+
+log = structlog.get_logger(room="opening")
+
+
+class Pair:
+    """Both files, open. Made by `open_pair`."""
+
+    def __init__(self, disk: SqliteDisk, store: SqliteStore) -> None:
+        self.disk = disk
+        self.store = store
+        self.full = False
+        """the disk is, and the journal's reserve was given up"""
+        self.suspect = False
+        """metadata may be missing: an older copy or none was accepted"""
+
+    async def note(self) -> None:
+        """Each says in writing which the other one is, and how far. On a full disk they stay as they were."""
+        try:
+            revision = await self.store.refresh() >> LEASED_BITS
+            names = {METADATA: await self.store.identity(), METADATA_REVISION: str(revision)}
+            if any(self.disk.names.get(name) != value for name, value in names.items()):
+                await trio.to_thread.run_sync(partial(self.disk.set_names, **names))
+            journal = self.disk.names["identity"], self.disk.index
+            if await self.store.journal() != journal:
+                await self.store.set_journal(*journal)
+        except (DiskFull, StoreFull) as error:
+            log.warning("the journal and the metadata could not note each other", reason=str(error))
+
+
+async def open_pair(directory: Path, *, accept_loss: bool) -> Pair:
+    """Raises StartupError."""
+    disk = await opened(trio.to_thread.run_sync(partial(SqliteDisk, directory, accept_loss=accept_loss)))
+    try:
+        lost = await trio.to_thread.run_sync(_misfits, disk, directory / METADATA_DB)
+        if lost and not accept_loss:
+            raise StartupError(f"{lost[0]}; {WAY_OUT}")
+        for sentence in (*disk.accepted, *lost):
+            log.warning("the loss of messages is accepted", what=sentence)
+        store, full = await opened(_open_store(directory / METADATA_DB, disk, accept_loss=accept_loss))
+    except BaseException:
+        disk.forsake()
+        raise
+    pair = Pair(disk, store)
+    pair.full = full
+    pair.suspect = bool(lost or store.accepted)
+    return pair
+
+
+def _misfits(disk: SqliteDisk, metadata: Path) -> list[str]:
+    seen = glance(metadata)
+    if seen is None:
+        return []  # opening it says what is wrong
+    journal = JournalFacts(str(disk.path), disk.names["identity"], disk.index, disk.names)
+    return misfits(journal, MetadataFacts(str(metadata), *seen))
+
+
+async def _open_store(path: Path, disk: SqliteDisk, *, accept_loss: bool) -> tuple[SqliteStore, bool]:
+    """The store, and whether the disk is so full that a reserve had to be given up for it."""
+    try:
+        store = await SqliteStore.open(path, accept_loss=accept_loss)
+    except StoreFull:
+        pass
+    else:
+        hold_for_metadata(path.parent)
+        return store, False
+    if release_for_metadata(path.parent):
+        with suppress(StoreFull):
+            return await SqliteStore.open(path, accept_loss=accept_loss), True
+    await trio.to_thread.run_sync(disk.release_reserve)
+    return await SqliteStore.open(path, accept_loss=accept_loss), True
+
+
+async def opened(opening: Awaitable[Any]) -> Any:
+    """What stands in the way of opening the data is one sentence. Raises StartupError."""
+    try:
+        return await opening
+    except (NewerJournal, NotAJournal, JournalInUse, DiskFailure, JournalDamaged, MetadataStoreError) as error:
+        raise StartupError(str(error)) from error
