@@ -23,6 +23,7 @@ from amqpd.topology.database import driver_of, empty_log, explained, open_databa
 from amqpd.topology.statements import (
     ADD_DROPPED,
     ADD_HISTORY,
+    COUNT_DROPPED,
     CUT_DROPPED,
     CUT_HISTORY,
     DELETE_DROPPED,
@@ -232,8 +233,11 @@ class SqliteFile:
         self._driver.executemany(ADD_DROPPED, rows)
         self._unlooked += len(rows)
         if self._unlooked >= DROPPED_CUT_EVERY:
-            self._driver.execute(CUT_DROPPED, {"kept": DROPPED_MAX})
             self._unlooked = 0
+            (count,) = self._driver.execute(COUNT_DROPPED).fetchone()
+            if count > DROPPED_MAX:
+                # Half of them, so that sorting all is not paid often.
+                self._driver.execute(CUT_DROPPED, {"count": count - DROPPED_MAX // 2})
 
     def _forget(self) -> None:
         if self._forgotten:

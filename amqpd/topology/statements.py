@@ -52,16 +52,9 @@ WRITE_STATE = _text(
 )
 ADD_DROPPED = _text(sa.insert(dropped).prefix_with("OR REPLACE"))
 DELETE_DROPPED = _text(sa.delete(dropped).where(dropped.c.queue_id == sa.bindparam("gone")))
-CUT_DROPPED = _text(
-    sa.delete(dropped).where(
-        dropped.c.queue_id.in_(
-            sa.select(dropped.c.queue_id)
-            .order_by(dropped.c.revision.desc())
-            .limit(sa.literal_column("-1"))
-            .offset(sa.bindparam("kept"))
-        )
-    )
-)
+COUNT_DROPPED = _text(sa.select(sa.func.count()).select_from(dropped))
+# SQLAlchemy's LIMIT for SQLite brings a parameter of its own.
+CUT_DROPPED = "DELETE FROM dropped WHERE queue_id IN (SELECT queue_id FROM dropped ORDER BY revision LIMIT :count)"
 
 
 @functools.lru_cache(maxsize=32)

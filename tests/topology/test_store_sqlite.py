@@ -3,6 +3,7 @@
 # ruff: noqa: ASYNC240 -- these tests look at the files; nothing else runs meanwhile.
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -399,3 +400,43 @@ async def test_all_of_a_batch_is_judged_against_what_another_process_did(path: P
     assert await keys(there) == []
     await here.aclose()
     await there.aclose()
+
+
+async def test_the_oldest_tombstones_go_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "DROPPED_MAX", 10)
+    monkeypatch.setattr(sqlite_file, "DROPPED_CUT_EVERY", 1)
+    store = await SqliteStore.open(path)
+    for number in range(11):
+        # The greatest numbers are the oldest.
+        value = json.dumps({"id": 1000 - number})
+        await store.transact([], [PutKey(f"topology/queue/{number}/", value)])
+        await store.transact([], [DeleteKey(f"topology/queue/{number}/")])
+    assert await store.dropped_queues() == set(range(990, 995))
+    await store.aclose()
+
+
+async def test_forgotten_tombstones_leave_the_file(path: Path) -> None:
+    """With the next commit, when it is quiet, and at the end; without any commit of their own in between."""
+
+    def rows() -> int:
+        with sqlite3.connect(path) as database:
+            (count,) = database.execute("SELECT count(*) FROM dropped").fetchone()
+        database.close()
+        return int(count)
+
+    store = await SqliteStore.open(path)
+    for number in range(3):
+        await store.transact([], [PutKey(f"topology/queue/{number}/", json.dumps({"id": number}))])
+        await store.transact([], [DeleteKey(f"topology/queue/{number}/")])
+    await store.forget_dropped([0])
+    assert rows() == 3
+    await put(store, "a")
+    assert rows() == 2
+    await store.forget_dropped([1])
+    for _ in range(sqlite_file.QUIET_LOOKS):
+        assert rows() == 2
+        store._file.look()
+    assert rows() == 1
+    await store.forget_dropped([2])
+    await store.aclose()
+    assert rows() == 0

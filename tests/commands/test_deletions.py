@@ -1,0 +1,33 @@
+"""What commands delete leaves the journal's numbers behind, as what clients delete does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import trio
+
+from amqpd.topology.records import Change, Put, QueueRecord, delayed_id
+from amqpd.topology.sqlite import SqliteStore
+from amqpd.topology.sync import transaction_of
+
+
+def dropped(data_dir: Path, changes: Sequence[Change] = ()) -> frozenset[int]:
+    """After the changes."""
+
+    async def look() -> frozenset[int]:
+        store = await SqliteStore.open(data_dir / "metadata.db")
+        await store.transact([], transaction_of(changes).operations)
+        found = await store.dropped_queues()
+        await store.aclose()
+        return found
+
+    return trio.run(look)
+
+
+def test_a_virtual_host_s_queues_are_recorded_as_deleted(data_dir: Path, ok: Callable[..., str]) -> None:
+    ok("vhost", "add", "orders")
+    queues = [Put(QueueRecord(vhost, "q", number)) for number, vhost in ((5, "/"), (6, "orders"))]
+    assert dropped(data_dir, queues) == frozenset()
+    ok("vhost", "delete", "orders")
+    assert dropped(data_dir) == {6, delayed_id("orders")}
