@@ -131,6 +131,7 @@ class SqliteFile:
                 self._forget()
                 with explained(self.path):
                     empty_log(self._driver)
+                    self._mark.sync()
 
     def past(self, after: int, until: int) -> list[Event]:
         """The file's events greater than `after`, up to `until`, from the history."""
