@@ -394,12 +394,40 @@ def test_a_message_that_came_back_too_often_waits_for_an_operator_when_it_is_dam
     check_node(scene.harness.node)
 
 
-def test_a_damaged_delayed_message_holds_back_no_other() -> None:
+def test_a_damaged_row_of_messages_that_fall_due_in_any_order_holds_back_no_other() -> None:
     scene = Scene(0, [])
+    client = later(scene)
+    for first in (0, 3, 6):
+        delays = {first: 3000, first + 1: 1000, first + 2: 2000}
+        client.raw(
+            b"".join(
+                publish_bytes(b"%d" % number, "", "later", delivery_mode=2, headers={"x-delay": delay})
+                for number, delay in delays.items()
+            )
+        )
+    [store_id] = [queue_id for queue_id in scene.harness.rows if scene.harness.rows[queue_id][0].deadlines]
+    scene.harness.damaged[store_id, 3] = WHY
+    scene.restart()
+    for at in range(0, 9000, 500):
+        scene.wait(at)
+    scene.client.consume("q")
+    assert scene.numbers() == [1, 7, 2, 8, 0, 6]
+    assert scene.harness.node.delayed["/"].backlog.ready == 3
+    assert len(scene.told("queue_fenced")) == 1
+
+
+def later(scene: Scene) -> Client:
+    """An exchange that delays, to `q`; and a client."""
     client = scene.harness.client()
     delayed = {"exchange_type": "x-delayed-message", "arguments": {"x-delayed-type": "fanout"}}
     client.call(commands.Exchange.Declare(exchange="later", durable=True, **delayed), commands.Exchange.DeclareOk)
     client.call(commands.Queue.Bind(queue="q", exchange="later"), commands.Queue.BindOk)
+    return client
+
+
+def test_a_damaged_delayed_message_holds_back_no_other() -> None:
+    scene = Scene(0, [])
+    client = later(scene)
     for number in range(5):
         client.publish(b"%d" % number, "", "later", delivery_mode=2, headers={"x-delay": 1000 + 1000 * (number % 2)})
     scene.damage([2])
