@@ -19,9 +19,8 @@ import trio
 from amqpd.journal.records import Row
 from amqpd.messages import LIFE_SIGN_S, MOVED_BYTES_MAX, SHORTAGES
 from amqpd.node import Node
-from amqpd.orphans import Orphan
+from amqpd.orphans import Orphan, bodies_of
 from amqpd.queues.backlog import Backlog
-from amqpd.queues.browsing import body_segment
 from amqpd.queues.queue import Queue
 from amqpd.repair import Mover
 
@@ -47,11 +46,12 @@ class Adoption:
         nbytes, told_at = 0, trio.current_time()
         async with aclosing(rows) as found:
             async for lane, row in found:
+                bodies = bodies_of(row)
                 self._stopped = self._reason(row)
                 if self._stopped is not None:
                     break
                 lane.cut_at(row.first_seq, row.last_seq)
-                self._count += self._mover.move(lane, body_segment(row), row.first_seq, row.last_seq)
+                self._count += self._mover.move(lane, bodies, row.first_seq, row.last_seq)
                 settle()
                 if self._mover.full:
                     name = self._target.record.name

@@ -17,9 +17,9 @@ from typing import Any
 
 from amqpd.journal.records import Row
 from amqpd.kernel import Run
-from amqpd.orphans import Orphan, live
+from amqpd.orphans import Orphan, bodies_of, live
 from amqpd.queues.backlog import Backlog
-from amqpd.queues.browsing import body_segment, id_of, runs_in
+from amqpd.queues.browsing import id_of, runs_in
 from amqpd.queues.contents import names, properties_of
 
 
@@ -27,11 +27,11 @@ def lines(orphan: Orphan, lane: Backlog, row: Row) -> Iterator[str]:
     """What an export says of the row."""
     parts = live(lane, row)
     ids = [(id_of(orphan, lane, first), id_of(orphan, lane, last)) for first, last in parts]
+    bodies = bodies_of(row)
     if row.damage:
         damaged = {"damage": row.damage, "ids": ids, "raw": b64encode(row.data).decode()}
         yield json.dumps(damaged) + "\n"
         return
-    bodies = body_segment(row)
     published = moment(row.published_ms or None)
     for first, last in parts:
         for run, start, stop, seq in runs_in(bodies, first, last):

@@ -25,9 +25,8 @@ from amqpd.journal.records import Row
 from amqpd.node import Node
 from amqpd.orphan_adoption import Adoption
 from amqpd.orphan_export import lines, moment
-from amqpd.orphans import Orphan, live
+from amqpd.orphans import Orphan, bodies_of, live
 from amqpd.queues.backlog import Backlog
-from amqpd.queues.browsing import body_segment
 from amqpd.queues.contents import names
 from amqpd.queues.delayed import delayed_id
 from amqpd.queues.queue import Queue
@@ -120,13 +119,13 @@ class OrphanOperations:
         with self._busy(orphan, "exported"):
             async with aclosing(self.rows(orphan)) as found:
                 async for lane, row in found:
-                    if row.damage:
-                        damaged += 1
-                        missing += sum(last - first + 1 for first, last in live(lane, row))
                     for text in lines(orphan, lane, row):
                         count += not row.damage
                         pieces = range(0, len(text), PIECE_CHARACTERS)
                         yield [{"text": text[at : at + PIECE_CHARACTERS]} for at in pieces]
+                    if row.damage:
+                        damaged += 1
+                        missing += sum(last - first + 1 for first, last in live(lane, row))
         done = {"count": count, "damaged": damaged, "missing": missing}
         self._record("exported", orphan, None, done)
         yield [done]
@@ -205,9 +204,10 @@ class OrphanOperations:
             if lane.segments:
                 seq = lane.segments[0].first + lane.segments[0].head
                 for row in await self._read(lane, seq, seq):
+                    bodies = bodies_of(row)
                     if row.damage:
                         return {"damage": row.damage}
-                    return names(body_segment(row).piece(seq - row.first_seq, seq - row.first_seq + 1)[0])
+                    return names(bodies.piece(seq - row.first_seq, seq - row.first_seq + 1)[0])
         return {}
 
     async def _end(self, orphan: Orphan) -> None:

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from amqpd.audit.kinds import WITHDRAWN
 from amqpd.faults import QUEUE
 from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.kernel.rows import parse_row
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.queue import Queue
+from amqpd.queues.segment import Segment
 from amqpd.queues.settings import PRIORITY_MAX
 from amqpd.topology.records import QueueRecord
 
@@ -169,6 +171,18 @@ def done_with(dropped: Iterable[int], in_journal: Iterable[int]) -> set[int]:
         if at == len(present) or present[at] - queue_id > PRIORITY_MAX:
             found.add(queue_id)
     return found
+
+
+def bodies_of(row: Row) -> Segment:
+    """The row's messages, as a segment that belongs to no queue. When they cannot be parsed, `row.damage` says so,
+    and the segment has none."""
+    bodies = Segment.on_disk(row.first_seq, row.last_seq, row.body_bytes, row.published_ms)
+    if not row.damage:
+        try:
+            bodies.load(parse_row(row.data))
+        except ValueError as error:
+            row.damage = f"messages {row.first_seq}..{row.last_seq} of queue {row.queue_id} are not messages: {error}"
+    return bodies
 
 
 def live(lane: Backlog, row: Row) -> list[tuple[int, int]]:

@@ -305,6 +305,18 @@ async def test_nothing_is_adopted_while_memory_is_short() -> None:
     assert rig.orphan.busy == ""
 
 
+async def test_a_row_that_is_no_messages_is_damage() -> None:
+    rig = Rig()
+    assert rig.client is not None
+    rig.client.declare("new", durable=True)
+    rig.harness.rows[rig.orphan.id][5].data = b"no frames"
+    assert (await rig.do("export"))[-1] == {"count": 18, "damaged": 1, "missing": 5}
+    done = (await rig.do("adopt", queue="new"))[-1]
+    assert (done["count"], done["left"]) == (5, 18)
+    assert done["stopped"].startswith(f"messages 5..9 of queue {rig.orphan.id} are not messages: ")
+    assert "are not messages" in (await rig.do("list"))[0]["damage"]
+
+
 async def test_a_row_that_is_missing_is_damage_and_does_not_end_the_node() -> None:
     rig = Rig()
     assert rig.client is not None
