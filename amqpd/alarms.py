@@ -90,7 +90,7 @@ class Alarms:
         self._on_change = on_change
         self._on_space = on_space
         self._process = psutil.Process()
-        self._resident_bytes = 0
+        self._resident_bytes = self._disk_free_bytes = 0
         self._on: frozenset[AlarmKind] = frozenset()
         self.limits = limits_from(settings)
 
@@ -138,7 +138,10 @@ class Alarms:
                 raise
             # It is read from a file in /proc. What was seen last holds while descriptors are short.
             log.warning("memory not looked at", reason=error.strerror)
-        return Readings(self._resident_bytes, shutil.disk_usage(self._data_dir).free)
+        # A directory that is gone ends the node (`presence.py`): until then, what was seen last.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            self._disk_free_bytes = shutil.disk_usage(self._data_dir).free
+        return Readings(self._resident_bytes, self._disk_free_bytes)
 
 
 def limits_from(settings: Settings) -> Limits:

@@ -34,12 +34,11 @@ from amqpd.connection import Connection
 from amqpd.control import ControlError, ControlServer
 from amqpd.damaged_rows import DamagedRows
 from amqpd.datadir import open_data_directory
-from amqpd.errors import NodeFailure, leaves
+from amqpd.errors import NodeFailure
+from amqpd.faults import disk_reason
 from amqpd.free_memory import return_free_memory
 from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.errors import DiskFailure
-from amqpd.journal.records import JournalDamaged
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.limits import Limits
 from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
@@ -52,6 +51,7 @@ from amqpd.operations import Operations
 from amqpd.orphan_operations import OrphanOperations
 from amqpd.orphans import done_with
 from amqpd.overview import overview
+from amqpd.presence import Presence, unless_lost
 from amqpd.pump import Pump
 from amqpd.readiness import busy_wait_s
 from amqpd.reserves import hold_all
@@ -65,7 +65,7 @@ from amqpd.tls import server_context
 from amqpd.topology.bootstrap import bootstrap
 from amqpd.topology.records import Change
 from amqpd.topology.state import Topology
-from amqpd.topology.store import MetadataStoreError, StoreBusy
+from amqpd.topology.store import StoreBusy
 from amqpd.topology.sync import TopologySync
 from amqpd.transaction import MESSAGE_EXTRA_BYTES
 from amqpd.transients import Transients
@@ -91,12 +91,18 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
                 pair = await open_pair(directory.path, accept_loss=accept_loss)
                 stack.callback(pair.disk.close)
                 stack.push_async_callback(pair.store.aclose)
-                broker = Broker(settings, pair)
-                await opened(broker.recover())
-                await broker.run(listeners, tls, stop)
-    except* (DiskFailure, JournalDamaged, MetadataStoreError) as group:
-        # Nurseries within nurseries: the disk's own words are in the innermost.
-        raise NodeFailure(str(next(leaves(group)))) from group
+                presence = Presence(directory.path)
+                with unless_lost(presence, stack, pair.disk, pair.store):
+                    broker = Broker(settings, pair)
+                    await opened(broker.recover())
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(presence.run, stop)
+                        await broker.run(listeners, tls, stop)
+                        nursery.cancel_scope.cancel()
+    except BaseException as error:
+        if (reason := disk_reason(error)) is None:
+            raise
+        raise NodeFailure(reason) from error
     finally:
         close_listeners(listeners)
 

@@ -200,6 +200,7 @@ class ControlServer:
             file.unlink(missing_ok=True)
             with short_path(self._data_dir) as path:
                 await listener.bind(path)
+            made = file.stat()
             try:
                 file.chmod(0o600)
                 listener.listen(CONNECTIONS_MAX)
@@ -208,7 +209,10 @@ class ControlServer:
                     await nursery.start(trio.serve_listeners, self._serve, [trio.SocketListener(listener)])
                     task_status.started()
             finally:
-                file.unlink(missing_ok=True)
+                # Another's, where the data directory was replaced.
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(file.stat(), made):
+                        file.unlink()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         self._connections += 1

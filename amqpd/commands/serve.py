@@ -20,7 +20,17 @@ import trio
 
 from amqpd.config import Settings
 from amqpd.config_sources import load_settings
-from amqpd.errors import EXIT_NODE_FAILURE, StartupError, find_failure, leaves
+from amqpd.errors import (
+    EXIT_NODE_FAILURE,
+    Failure,
+    NodeFailure,
+    StartupError,
+    disk_failure,
+    find_failure,
+    first_reason,
+    is_consequence,
+    leaves,
+)
 from amqpd.logs import configure_logs, unblock_standard_error
 from amqpd.signals import watch_stop_signals
 
@@ -110,16 +120,31 @@ def report(error: BaseException) -> int:
     A `StartupError` is for the one who typed the command: its sentence alone. What stops a node that was
     serving goes to the log, and so does everything else that broke in the same nursery."""
     failure = find_failure(error)
-    others = [leaf for leaf in leaves(error) if leaf is not failure]
     if failure is None:
-        if any(isinstance(leaf, KeyboardInterrupt) for leaf in others):
+        if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves(error)):
             return EXIT_INTERRUPTED
-        log.critical("stopped by a bug", exc_info=error)
-        return EXIT_NODE_FAILURE
-    for other in others:
+        sentence = disk_failure(error)
+        if sentence is None:
+            log.critical("stopped by a bug", reason=repr(first_reason(error)), exc_info=error)
+            return EXIT_NODE_FAILURE
+        failure = NodeFailure(sentence)
+        failure.__cause__ = error
+    for other in _beside(failure, error):
         log.warning("failed beside it", error=repr(other))
     if isinstance(failure, StartupError):
         click.echo(f"amqpd: {failure.sentence}", err=True)
     else:
         log.critical("node stopped", reason=failure.sentence)
     return failure.exit_code
+
+
+def _beside(failure: Failure, error: BaseException) -> list[BaseException]:
+    """What broke and is neither the failure, nor what the failure says, nor a consequence of it."""
+    found = [*leaves(error), *(leaves(failure.__cause__) if failure.__cause__ is not None else ())]
+    return [
+        each
+        for each in dict.fromkeys(found)
+        if each is not failure
+        and not is_consequence(each)
+        and (getattr(each, "strerror", None) or str(each)) not in failure.sentence
+    ]

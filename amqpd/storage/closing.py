@@ -48,10 +48,10 @@ def close_unchanged(path: Path, connections: Iterable[sqlite3.Connection], *, vf
             log.unlink()
 
 
-def leave_open(connection: sqlite3.Connection) -> None:
-    """Until the process ends, and even then: the interpreter closes what nobody refers to any more, also at its own
-    end. (SQLite can be told so from Python 3.12 on: SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE.)"""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+def leave_open(holder: object) -> None:
+    """What it has open stays so until the process ends, and even then: the interpreter closes what nobody refers to
+    any more, also at its own end. (SQLite can be told so from Python 3.12 on: SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE.)"""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
 
 
 def _is_open(connection: sqlite3.Connection) -> bool:
