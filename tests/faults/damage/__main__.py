@@ -46,6 +46,8 @@ class Result:
     reasons: list[str]
     said: list[str]
     seconds: float
+    accepted: str
+    """what `--accept-loss` made of a refusal, if that was tried"""
 
 
 def chance_of(seed: int, number: int) -> random.Random:
@@ -72,16 +74,18 @@ def one(
 ) -> Result:
     folder = scratch / f"round{number}"
     began = time.monotonic()
+    way_out = ""
     try:
         book, seen = play(zygote, images, damage, folder, again=number % AGAIN_EVERY == 0)
         ruling: Ruling = judge(book, seen, damage.file)
         if ruling.outcome == REFUSED and accept:
             accepted = look(zygote, book, folder / "data", arguments=["--accept-loss"])
+            way_out = "serves" if accepted.exit_code is None else "refuses"
             if reasons := judge_accepted(book, accepted):
                 ruling, seen.log = Ruling(NOT_ALLOWED, reasons), [*seen.log, *accepted.log]
         result = Result(
             *(number, damage.image, damage.file, damage.kind, damage.text),
-            *(ruling.outcome, ruling.reasons, seen.sentences, time.monotonic() - began),
+            *(ruling.outcome, ruling.reasons, seen.sentences, time.monotonic() - began, way_out),
         )
         if ruling.outcome == NOT_ALLOWED and kept is not None:
             story = {"damage": damage.text, "reasons": ruling.reasons, "log": seen.log}
@@ -117,6 +121,8 @@ def drawn(results: list[Result]) -> str:
     for name in ("image", "file", "kind"):
         counts = Counter(getattr(result, name) for result in results)
         parts.append(f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts.most_common()))
+    if tried := Counter(result.accepted for result in results if result.accepted):
+        parts.append("--accept-loss, where a start was refused: " + ", ".join(f"{k} {n}" for k, n in tried.items()))
     return "\n".join(parts)
 
 

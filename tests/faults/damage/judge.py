@@ -22,6 +22,8 @@ from .books import Book
 RECOVERED, REFUSED, FENCED, PARKED, NOT_ALLOWED = "recovered", "refused", "fenced", "parked", "NOT ALLOWED"
 OUTCOMES = (RECOVERED, REFUSED, FENCED, PARKED, NOT_ALLOWED)
 STARTS_MAX = 3
+USAGE = 2
+"""exit code of a command line that is not understood"""
 # Files without which every message can be served.
 NEVER_NEEDED = ("audit", "reserve", "metadata.reserve", "amqpd.lock")
 
@@ -88,6 +90,8 @@ def judge_accepted(book: Book, seen: Outcome) -> list[str]:
     reasons = _of_the_process(seen)
     if seen.exit_code is not None:
         reasons += _of_the_refusal(seen)
+    if seen.exit_code == USAGE:
+        reasons.append("there is no such option")
     reasons += [f"wrong: {each}" for each in seen.wrong[:5]]
     known = {message for messages in (*book.due.values(), *book.settled.values()) for message in messages}
     for queue, came in seen.deliveries.items():
