@@ -28,6 +28,8 @@ from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.alarm_board import AlarmBoard
 from amqpd.alarms import Alarms, limits_from
 from amqpd.audit.log import AuditLog
+from amqpd.backup.restore import refuse_unfinished
+from amqpd.backup.running import Backups
 from amqpd.clock import SteadyClock
 from amqpd.config import Settings
 from amqpd.connection import Connection
@@ -86,6 +88,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
     try:
         tls = server_context(settings.tls) if settings.tls.enabled else None
         with open_data_directory(settings.data_dir) as directory:
+            refuse_unfinished(directory.path)
             async with AsyncExitStack() as stack:
                 stack.callback(hold_all, directory.path)  # when both files are closed
                 pair = await open_pair(directory.path, accept_loss=accept_loss)
@@ -179,6 +182,7 @@ class Broker:
         messages = Messages(self.node, self._reader, self.pump.settle)
         damaged = DamagedRows(self.node, self._reader, self.pump.settle, self._settings.data_dir)
         orphans = OrphanOperations(self.node, self._reader, self.pump.settle)
+        self._backups = Backups(self.node, self._settings.data_dir, self._settings.disk_free_bytes_min)
         control = ControlServer(
             self._settings.data_dir,
             {
@@ -189,7 +193,7 @@ class Broker:
                 **self._audit.handlers,
             },
             {**operations.listings, **transients.listings},
-            {**messages.streams, **damaged.streams, **orphans.streams},
+            {**messages.streams, **damaged.streams, **orphans.streams, **self._backups.streams},
         )
         alarms = Alarms(self._settings, self._alarm, self._disk_space)
         async with trio.open_nursery() as recording:
@@ -210,6 +214,7 @@ class Broker:
                 self._writer.run,
                 self._reader.run,
                 self.pump.run,
+                self._backups.run,
             ):
                 nursery.start_soon(task)
             alarms.look()  # so that a broker on a full disk blocks publishers from the first one on

@@ -59,6 +59,10 @@ class ControlError(Exception):
     """A command was refused, or could not be sent: one sentence for the one who gave it."""
 
 
+class BrokerLost(ControlError):
+    """The broker ended, or did not answer, while it carried out the command."""
+
+
 def call(
     data_dir: Path, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
 ) -> dict[str, Any] | None:
@@ -134,7 +138,7 @@ def _answers(
                 line = b""
                 text = received.readline(LINE_BYTES_MAX + 1)
             except TimeoutError:
-                raise ControlError(
+                raise BrokerLost(
                     f"the broker on {data_dir} did not answer within {timeout_s:g} s: "
                     "look at its log, and whether it was done"
                 ) from None
@@ -150,8 +154,8 @@ def _answers(
             yield answer
 
 
-def _lost(data_dir: Path, reason: str) -> ControlError:
-    return ControlError(f"lost the broker on {data_dir} during the command ({reason}): look whether it was done")
+def _lost(data_dir: Path, reason: str) -> BrokerLost:
+    return BrokerLost(f"lost the broker on {data_dir} during the command ({reason}): look whether it was done")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,149 @@
+"""One backup, from the first look to the manifest. Blocking: it runs in a thread, or in a command of its own.
+
+What comes in: a data directory whose journal this process has open, or may open; the target. What goes out: a
+complete folder and its manifest; or `BackupError`, and no folder.
+Rules: 1. The journal's moment comes first, the metadata is copied then: a queue of the journal is known to the
+metadata unless it was deleted, a queue that came later is empty. 2. While the journal's moment is held its
+write-ahead log only grows; it ends as soon as the pages are copied, before anything is checked. 3. What the log grew
+by is copied into the journal here, beside the commits: the writer would do it in one go, with a commit waiting. 4. A
+copy that is damaged is no backup: it is checked before it gets its name.
+Not here: pages (`copying.py`), opening (`snapshots.py`), the running broker (`running.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from amqpd import __version__
+from amqpd.backup.copying import check, copy, explained, size_of
+from amqpd.backup.folder import TargetFolder
+from amqpd.backup.manifest import METADATA, BackupError, FileFacts, Manifest, digest
+from amqpd.backup.progress import Progress
+from amqpd.backup.snapshots import journal_facts, metadata_facts, open_journal, open_metadata, tidy
+from amqpd.journal.database import JOURNAL, meaning
+from amqpd.journal.errors import DiskFull
+
+LOG_BYTES_MAX = 4_000_000_000
+"""How large the journal's write-ahead log may grow during a backup. Three things pay for it: the disk, a start after
+a crash (which reads all of it, some 10 s for this much), and every read of the journal, which looks into an index of
+16 kB for each 32 MB of it."""
+LOG_BYTES_LEFT = 16 << 20
+"""What may be left of it for the writer: as much as it lets gather itself (`sqlite.WAL_BYTES_MAX`)."""
+LOG_ROUNDS_MAX = 20
+"""Each round leaves what was published during it. Where that does not shrink, the writer has the rest."""
+
+
+class Job:
+    def __init__(
+        self,
+        data_dir: Path,
+        target: Path,
+        progress: Progress,
+        *,
+        running: bool,
+        keep_free_bytes: int = 0,
+        log_bytes_max: int = LOG_BYTES_MAX,
+    ) -> None:
+        """`running`: the broker runs in this process; else the caller holds the data directory's lock.
+        `keep_free_bytes` of the data directory's file system are not taken by the copy."""
+        self._data_dir = data_dir
+        self._folder = TargetFolder(target)
+        self._progress = progress
+        self._running = running
+        self._keep_free_bytes = keep_free_bytes
+        self._log_bytes_max = log_bytes_max
+        self._log = data_dir / f"{JOURNAL}-wal"
+        self._log_at_start = 0
+
+    def run(self) -> Manifest:
+        """Raises BackupError; DiskFailure, when the journal's own disk failed in a way that ends a node."""
+        began = _now()
+        with self._folder as folder, explained(str(self._data_dir), folder.path):
+            with closing(open_journal(self._data_dir, running=self._running)) as journal:
+                self._log_at_start = self._log_bytes()
+                facts = {JOURNAL: journal_facts(journal), METADATA: {}}
+                try:
+                    self._check_space(journal)
+                    with closing(open_metadata(self._data_dir)) as metadata:
+                        facts[METADATA] = metadata_facts(metadata)
+                        self._copy(metadata, METADATA)
+                    self._copy(journal, JOURNAL)
+                finally:
+                    if journal.in_transaction:  # SQLite ends it by itself after some errors
+                        journal.execute("COMMIT")
+                    if self._running:
+                        self._shrink_log(journal)
+            if not self._running:
+                tidy(self._data_dir)
+            files = {name: self._finish(name) for name in (METADATA, JOURNAL)}
+            manifest = Manifest(__version__, began, _now(), facts[JOURNAL], facts[METADATA], files)
+            self._progress.begin("writing the manifest")
+            manifest.write(folder.path)
+        return manifest
+
+    def _copy(self, source: sqlite3.Connection, name: str) -> None:
+        self._progress.begin(f"copying {name}", size_of(source))
+        copy(source, str(self._data_dir / name), self._folder.part(name), self._progress, self._watch_log)
+
+    def _watch_log(self) -> None:
+        if not self._running:
+            return
+        nbytes = self._log_bytes()
+        self._progress.held_log = max(0, nbytes - self._log_at_start)
+        if nbytes > self._log_bytes_max:
+            raise BackupError(
+                f"the journal's write-ahead log grew to {nbytes >> 20} MB while it was copied: the backup was given "
+                "up; try it when less is published, to a faster disk, or allow more with --log-max"
+            )
+
+    def _log_bytes(self) -> int:
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def _check_space(self, journal: sqlite3.Connection) -> None:
+        needed = size_of(journal) + (self._data_dir / METADATA).stat().st_size
+        if self._folder.path.stat().st_dev == self._data_dir.stat().st_dev:
+            needed += self._keep_free_bytes
+        free = self._folder.free_bytes()
+        if free < needed:
+            raise BackupError(
+                f"{self._folder.path} has {free >> 20} MB of free space, and the backup needs "
+                f"{(needed >> 20) + 1} MB: make space, or name a folder on another disk"
+            )
+
+    def _finish(self, name: str) -> FileFacts:
+        part = self._folder.part(name)
+        self._progress.begin(f"checking {name}")
+        check(part, str(part))
+        nbytes = part.stat().st_size
+        self._progress.begin(f"summing {name}", nbytes)
+        found = FileFacts(nbytes, digest(part, self._progress.add))
+        self._folder.finish(name)
+        return found
+
+    def _shrink_log(self, journal: sqlite3.Connection) -> None:
+        """A checkpoint that waits for nobody, again while much is left (rule 3)."""
+        journal.execute("PRAGMA synchronous = FULL")
+        for _ in range(LOG_ROUNDS_MAX):
+            if self._log_bytes() <= LOG_BYTES_LEFT:
+                return
+            try:
+                busy, pages, copied = journal.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            except sqlite3.Error as error:
+                failure = meaning(error, self._data_dir / JOURNAL)
+                if isinstance(failure, DiskFull):
+                    return  # the log stays as it is, and the writer meets the full disk itself
+                raise failure from error
+            if not busy and (pages - copied) * _page_bytes(journal) <= LOG_BYTES_LEFT:
+                return
+
+
+def _page_bytes(connection: sqlite3.Connection) -> int:
+    (found,) = connection.execute("PRAGMA page_size").fetchone()
+    return int(found)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

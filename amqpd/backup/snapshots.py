@@ -1,0 +1,73 @@
+"""Opens the databases of a data directory for a copy of one moment.
+
+What comes in: the data directory. What goes out: connections that hold a read transaction, and the facts that each
+database says of itself at that moment.
+Rules: 1. The moment lasts until the connection's transaction is ended. 2. The journal is opened as the broker opens
+it (`journal/database.py`), in the broker's process; where no broker runs, in a way that changes none of its files:
+its log may be evidence. 3. The metadata is opened for reading: other processes may have it open.
+Not here: what is copied (`job.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from amqpd.backup.manifest import METADATA, BackupError
+from amqpd.journal.database import JOURNAL, READ_CACHE_BYTES, meaning
+
+BUSY_TIMEOUT_S = 30.0
+"""How long other processes may hold the metadata."""
+
+
+def open_journal(data_dir: Path, *, running: bool) -> sqlite3.Connection:
+    """`running`: the broker runs in this process; else the caller holds the directory's lock. Raises BackupError:
+    what is damaged is met by the node itself where it reads that."""
+    path = data_dir / JOURNAL
+    mode = "rw" if running else "ro"
+    try:
+        connection = _in_transaction(f"file:{quote(str(path))}?vfs=unix-excl&mode={mode}", 0)
+    except sqlite3.Error as error:
+        raise BackupError(str(meaning(error, path))) from error
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA cache_size = -{READ_CACHE_BYTES >> 10}")
+    return connection
+
+
+def tidy(data_dir: Path) -> None:
+    """After the connection to a stopped node's journal is closed: one that only reads makes an index of the log
+    beside it, and leaves it. Raises OSError."""
+    (data_dir / f"{JOURNAL}-shm").unlink(missing_ok=True)
+
+
+def open_metadata(data_dir: Path) -> sqlite3.Connection:
+    """Raises sqlite3.Error."""
+    return _in_transaction(f"file:{quote(str(data_dir / METADATA))}?mode=ro", BUSY_TIMEOUT_S)
+
+
+def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Raises sqlite3.Error."""
+    (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    (index,) = connection.execute("SELECT max(idx) FROM source").fetchone()
+    return {"format": revision, "index": index or 0}
+
+
+def metadata_facts(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Raises sqlite3.Error."""
+    (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    (state,) = connection.execute("SELECT revision FROM state").fetchone()
+    return {"format": revision, "revision": state}
+
+
+def _in_transaction(uri: str, timeout_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
+    try:
+        connection.execute("BEGIN")
+        # Only what reads has a moment.
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
