@@ -6,7 +6,7 @@ Rules: 1. The read transaction is the moment: without it SQLite begins again eac
 bounded number of pages at a time, without the interpreter's lock. 3. What is written is synced on the way, so that
 it never gathers to an fsync of gigabytes, which the journal's own would wait behind. 4. An error says on which side
 it was: what cannot be read is damage, what cannot be written is the target's.
-Not here: which databases, and in which order (`job.py`).
+Not here: which databases, and in which order (`job.py`), whether they are sound (`soundness.py`).
 """
 
 from __future__ import annotations
@@ -65,20 +65,6 @@ def size_of(source: sqlite3.Connection) -> int:
     (pages,) = source.execute("PRAGMA page_count").fetchone()
     (page_bytes,) = source.execute("PRAGMA page_size").fetchone()
     return int(pages * page_bytes)
-
-
-def check(path: Path, name: str) -> None:
-    """Whether a copy is a sound database: SQLite's own check of every page. Raises BackupError.
-
-    `immutable`: no lock and no file beside it."""
-    with explained(name, path), closing(_read_only(path)) as connection:
-        (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-        if found != "ok":
-            raise BackupError(f"{name} is damaged ({' '.join(str(found).split())}): {_REMEDY}")
-
-
-def _read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True, isolation_level=None)
 
 
 def _open_target(path: Path) -> sqlite3.Connection:

@@ -18,11 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from amqpd import __version__
-from amqpd.backup.copying import check, copy, explained, size_of
+from amqpd.backup.copying import copy, explained, size_of
 from amqpd.backup.folder import TargetFolder
 from amqpd.backup.manifest import METADATA, BackupError, FileFacts, Manifest, digest
 from amqpd.backup.progress import Progress
 from amqpd.backup.snapshots import journal_facts, metadata_facts, open_journal, open_metadata, tidy
+from amqpd.backup.soundness import check_pages, check_promises
 from amqpd.journal.database import JOURNAL, meaning
 from amqpd.journal.errors import DiskFull
 
@@ -64,6 +65,8 @@ class Job:
         with self._folder as folder, explained(str(self._data_dir), folder.path):
             with closing(open_journal(self._data_dir, running=self._running)) as journal:
                 self._log_at_start = self._log_bytes()
+                if not self._running:
+                    check_promises(self._data_dir, journal)
                 facts = {JOURNAL: journal_facts(journal), METADATA: {}}
                 try:
                     self._check_space(journal)
@@ -116,7 +119,7 @@ class Job:
     def _finish(self, name: str) -> FileFacts:
         part = self._folder.part(name)
         self._progress.begin(f"checking {name}")
-        check(part, str(part))
+        check_pages(part, str(part))
         nbytes = part.stat().st_size
         self._progress.begin(f"summing {name}", nbytes)
         found = FileFacts(nbytes, digest(part, self._progress.add))

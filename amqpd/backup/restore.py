@@ -19,13 +19,13 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from amqpd.backup.copying import SYNC_BYTES, check, explained
+from amqpd.backup.copying import SYNC_BYTES, explained
 from amqpd.backup.manifest import FILES, METADATA, PIECE_BYTES, BackupError, FileFacts, Manifest, read_manifest
 from amqpd.backup.progress import Progress
+from amqpd.backup.soundness import check_journal, check_pages
 from amqpd.datadir import open_data_directory
 from amqpd.errors import StartupError
-from amqpd.journal.database import JOURNAL, check_untouched, sync_directory
-from amqpd.journal.errors import NewerFormat, NotAJournal
+from amqpd.journal.database import JOURNAL, sync_directory
 
 RESTORING = "restoring"
 REPLACED = "replaced-"
@@ -99,11 +99,8 @@ def _copy_all(source: Path, staging: Path, manifest: Manifest, progress: Progres
         _copy_file(source / name, staging / name, manifest.files[name], progress)
     for name in FILES:
         progress.begin(f"checking {name}")
-        check(staging / name, str(source / name))
-    try:
-        check_untouched(staging / JOURNAL)
-    except (NotAJournal, NewerFormat) as error:
-        raise BackupError(str(error).replace(str(staging), str(source))) from None
+        check_pages(staging / name, str(source / name))
+    check_journal(staging / JOURNAL, str(source / JOURNAL))
     sync_directory(staging)
 
 

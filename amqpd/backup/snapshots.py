@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from amqpd.backup.manifest import METADATA, BackupError
 from amqpd.journal.database import JOURNAL, READ_CACHE_BYTES, meaning
+from amqpd.journal.schema import REVISIONS
 
 BUSY_TIMEOUT_S = 30.0
 """How long other processes may hold the metadata."""
@@ -51,7 +52,8 @@ def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     """Raises sqlite3.Error."""
     (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     (index,) = connection.execute("SELECT max(idx) FROM source").fetchone()
-    return {"format": revision, "index": index or 0}
+    names = dict(connection.execute("SELECT name, value FROM names")) if revision == REVISIONS[-1] else {}
+    return {"format": revision, "identity": names.get("identity", ""), "index": index or 0}
 
 
 def metadata_facts(connection: sqlite3.Connection) -> dict[str, Any]:

@@ -1,0 +1,78 @@
+"""Whether a database is sound and has all that it once promised: of a stopped node before it is copied, of a copy.
+
+What comes in: a copy's path; a connection to a stopped node's database. What goes out: nothing, or `BackupError`.
+Rules: 1. SQLite's own check of pages and indexes runs without the interpreter's lock, and is made of every copy. 2.
+What is looked at record by record would hold a running node up: it is done where none runs, before a restore and of a
+stopped node. 3. What lacks something that was confirmed is not copied as if it were whole.
+Not here: the checks themselves (`journal/trust.py`, `journal/recovery.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from amqpd.backup.copying import explained
+from amqpd.backup.manifest import BackupError
+from amqpd.journal import trust
+from amqpd.journal.database import JOURNAL, check_untouched
+from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
+from amqpd.journal.records import JournalDamaged
+from amqpd.journal.recovery import find
+from amqpd.journal.schema import REVISIONS
+
+REMEDY = "look at the node's log, and keep the older backups"
+
+
+def check_pages(path: Path, name: str) -> None:
+    """Of a copy that nobody uses: `immutable` takes no lock and makes no file beside it. `name` is what it is called
+    for people. Raises BackupError."""
+    with explained(name, path), closing(_read_only(path)) as connection:
+        (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            raise BackupError(f"{name} is damaged ({' '.join(str(found).split())}): {REMEDY}")
+
+
+def check_journal(path: Path, name: str) -> None:
+    """Every record of a copy but the bodies, as a start does. Raises BackupError."""
+    try:
+        check_untouched(path)
+        with explained(name, path), closing(_read_only(path)) as connection:
+            if _format_of(connection) == REVISIONS[-1]:
+                trust.read_names(path, connection)
+                source = trust.read_source(path, connection)
+                if source is not None:
+                    find(connection, source)
+    except (NotAJournal, NewerFormat, JournalDamaged) as error:
+        sentence = str(error).replace(str(path), name)
+        raise BackupError(sentence if name in sentence else f"{name} is damaged: {sentence}") from error
+
+
+def check_promises(data_dir: Path, journal: sqlite3.Connection) -> None:
+    """Of a stopped node: a log that is damaged, or a journal that has less than was confirmed, would give a backup
+    that lacks it without a word. Raises BackupError, sqlite3.Error."""
+    path = data_dir / JOURNAL
+    if _format_of(journal) != REVISIONS[-1]:
+        return
+    try:
+        end, (promise, _) = trust.log_end(path), trust.promise_of(path)
+        identity = trust.read_names(path, journal)["identity"]
+        source = trust.read_source(path, journal)
+    except (JournalDamaged, DiskFailure) as error:
+        raise BackupError(str(error)) from error
+    if lost := trust.losses(path, identity, source.idx if source is not None else 0, end, promise):
+        raise BackupError(
+            f"{lost[0]}; a backup would lack that: restore an older one, or start the broker once with --accept-loss "
+            "and make the backup then"
+        )
+
+
+def _format_of(connection: sqlite3.Connection) -> str:
+    (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return str(found)
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True, isolation_level=None)
