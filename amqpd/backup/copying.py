@@ -26,6 +26,7 @@ STEP_BYTES = 2 << 20
 """Copied without a look at anything else: 1 to 3 ms. Between two steps the thread asks for the interpreter once."""
 SYNC_BYTES = 32 << 20
 """Written between two syncs: what a disk of 300 MB/s takes in 0.1 s."""
+REMEDY = "look at the node's log, and keep the older backups"
 CACHE_BYTES = 2 << 20
 """Pages are copied once each; SQLite writes what does not fit."""
 
@@ -77,9 +78,6 @@ def _open_target(path: Path) -> sqlite3.Connection:
     return connection
 
 
-_REMEDY = "look at the node's log, and keep the older backups"
-
-
 @contextmanager
 def explained(name: str, target: Path) -> Iterator[None]:
     """Errors of SQLite and of the file system become one sentence."""
@@ -91,8 +89,8 @@ def explained(name: str, target: Path) -> Iterator[None]:
             reason = "no space left" if code == "SQLITE_FULL" else f"{error}"
             raise BackupError(_unwritable(target, reason)) from error
         if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            raise BackupError(f"{name} is damaged ({error}): {_REMEDY}") from error
-        raise BackupError(f"{name} cannot be copied to {target} ({error}, {code or 'no code'}): {_REMEDY}") from error
+            raise BackupError(f"{name} is damaged ({error}): {REMEDY}") from error
+        raise BackupError(f"{name} cannot be copied to {target} ({error}, {code or 'no code'}): {REMEDY}") from error
     except OSError as error:
         raise BackupError(_unwritable(target, error.strerror or str(error), error.errno)) from error
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from amqpd.backup.copying import explained
+from amqpd.backup.copying import REMEDY, explained
 from amqpd.backup.manifest import BackupError
 from amqpd.journal import trust
 from amqpd.journal.database import JOURNAL, check_untouched
@@ -22,8 +22,6 @@ from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.recovery import find
 from amqpd.journal.schema import REVISIONS
-
-REMEDY = "look at the node's log, and keep the older backups"
 
 
 def check_pages(path: Path, name: str) -> None:

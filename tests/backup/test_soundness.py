@@ -1,0 +1,81 @@
+"""What is not whole gives no backup, and what was changed behind the checksums' back is not restored."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from amqpd.backup.job import Job
+from amqpd.backup.manifest import MANIFEST, BackupError, Manifest, digest
+from amqpd.backup.progress import Progress
+from amqpd.backup.restore import data_in, restore
+from amqpd.journal.trust import mark_path
+from amqpd.storage.mark import Mark, read_mark
+
+from .conftest import ROWS
+
+
+def mend(target: Path) -> None:
+    """Let the manifest agree with what the journal's file is now."""
+    path = target / "journal.db"
+    said = json.loads((target / MANIFEST).read_text())
+    said["files"]["journal.db"] = {"nbytes": path.stat().st_size, "sha256": digest(path, lambda _: None)}
+    (target / MANIFEST).write_text(json.dumps(said))
+
+
+def change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def test_a_stopped_node_with_an_older_journal_gives_no_backup(stopped: Path, tmp_path: Path) -> None:
+    promise = read_mark(mark_path(stopped / "journal.db"))
+    assert promise is not None
+    Mark(mark_path(stopped / "journal.db"), promise.identity, ROWS + 5).close()
+    with pytest.raises(
+        BackupError, match=rf"ends at transaction {ROWS}, and {ROWS + 5} was confirmed: .*a backup would lack that"
+    ):
+        Job(stopped, tmp_path / "backup", Progress(), running=False).run()
+    assert not (tmp_path / "backup").exists()
+
+
+def test_the_manifest_names_the_journal(made: tuple[Path, Manifest], stopped: Path) -> None:
+    promise = read_mark(mark_path(stopped / "journal.db"))
+    assert promise is not None
+    assert made[1].journal == {"format": made[1].journal["format"], "identity": promise.identity, "index": ROWS}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE batch SET last_seq = last_seq + 1 WHERE first_seq = 3",
+        "DELETE FROM batch WHERE first_seq = 3",
+        "UPDATE source SET idx = idx - 1",
+        "UPDATE names SET value = replace(value, 'a', 'b')",
+        "DELETE FROM names",
+    ],
+)
+def test_a_record_that_was_changed_is_not_restored(
+    made: tuple[Path, Manifest], tmp_path: Path, statement: str
+) -> None:
+    change(made[0] / "journal.db", statement)
+    mend(made[0])
+    with pytest.raises(BackupError, match=r"damaged|does not fit|missing") as caught:
+        restore(made[0], tmp_path / "new", Progress())
+    assert str(made[0] / "journal.db") in str(caught.value)
+    assert str(tmp_path / "new") not in str(caught.value)
+    assert data_in(tmp_path / "new") == []
+
+
+def test_a_backup_of_an_older_format_is_restored_for_the_start_to_migrate(
+    made: tuple[Path, Manifest], tmp_path: Path
+) -> None:
+    change(made[0] / "journal.db", "UPDATE alembic_version SET version_num = '0002'")
+    mend(made[0])
+    restore(made[0], tmp_path / "new", Progress())
+    assert data_in(tmp_path / "new") == ["journal.db", "metadata.db"]
