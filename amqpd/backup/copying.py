@@ -31,8 +31,16 @@ CACHE_BYTES = 2 << 20
 """Pages are copied once each; SQLite writes what does not fit."""
 
 
-def copy(source: sqlite3.Connection, name: str, target: Path, progress: Progress, watch: Callable[[], None]) -> None:
-    """`name` is the source's for errors. `watch` is called between steps, and ends the copy by raising.
+def copy(
+    source: sqlite3.Connection,
+    name: str,
+    target: Path,
+    progress: Progress,
+    watch: Callable[[], None],
+    then: Callable[[sqlite3.Connection], None] | None = None,
+) -> None:
+    """`name` is the source's for errors. `watch` is called between steps, and ends the copy by raising; `then` at the
+    end with a connection to the copy, which may change it.
 
     Raises BackupError."""
     (page_bytes,) = source.execute("PRAGMA page_size").fetchone()
@@ -56,6 +64,10 @@ def copy(source: sqlite3.Connection, name: str, target: Path, progress: Progress
                     progress.pace(nbytes)
 
                 source.backup(connection, pages=pages, progress=stepped)
+                if then is not None:
+                    # Out of the write-ahead log's mode, which came with the pages: nobody would take its log over.
+                    connection.execute("PRAGMA journal_mode = DELETE")
+                    then(connection)
             os.fsync(sync_fd)
         finally:
             os.close(sync_fd)
@@ -72,6 +84,8 @@ def _open_target(path: Path) -> sqlite3.Connection:
     # No locks: nobody else knows the file, and closing the other descriptor would drop those of this process. No
     # journal and no sync of SQLite's: a copy that is not finished is thrown away, and is synced here.
     connection = sqlite3.connect(f"file:{quote(str(path))}?vfs=unix-none", uri=True, isolation_level=None)
+    # Without locks it can have the write-ahead log's mode only alone.
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute(f"PRAGMA cache_size = -{CACHE_BYTES >> 10}")

@@ -13,8 +13,10 @@ Not here: pages (`copying.py`), opening (`snapshots.py`), the running broker (`r
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from amqpd import __version__
@@ -22,8 +24,8 @@ from amqpd.backup.copying import copy, explained, size_of
 from amqpd.backup.folder import TargetFolder
 from amqpd.backup.manifest import METADATA, BackupError, FileFacts, Manifest, digest
 from amqpd.backup.progress import Progress
-from amqpd.backup.snapshots import journal_facts, metadata_facts, open_journal, open_metadata, tidy
-from amqpd.backup.soundness import check_pages, check_promises
+from amqpd.backup.snapshots import agree, journal_facts, metadata_facts, open_journal, open_metadata, tidy
+from amqpd.backup.soundness import check_pages, check_promises, metadata_traces
 from amqpd.journal.database import JOURNAL, meaning
 from amqpd.journal.errors import DiskFull
 
@@ -63,16 +65,17 @@ class Job:
         """Raises BackupError; DiskFailure, when the journal's own disk failed in a way that ends a node."""
         began = _now()
         with self._folder as folder, explained(str(self._data_dir), folder.path):
+            traces = None if self._running else metadata_traces(self._data_dir)
             with closing(open_journal(self._data_dir, running=self._running)) as journal:
                 self._log_at_start = self._log_bytes()
-                if not self._running:
-                    check_promises(self._data_dir, journal)
                 facts = {JOURNAL: journal_facts(journal), METADATA: {}}
                 try:
                     self._check_space(journal)
                     with closing(open_metadata(self._data_dir)) as metadata:
+                        if traces is not None:
+                            check_promises(self._data_dir, traces, journal, metadata)
                         facts[METADATA] = metadata_facts(metadata)
-                        self._copy(metadata, METADATA)
+                        self._copy(metadata, METADATA, partial(agree, index=facts[JOURNAL]["index"]))
                     self._copy(journal, JOURNAL)
                 finally:
                     if journal.in_transaction:  # SQLite ends it by itself after some errors
@@ -87,9 +90,11 @@ class Job:
             manifest.write(folder.path)
         return manifest
 
-    def _copy(self, source: sqlite3.Connection, name: str) -> None:
+    def _copy(
+        self, source: sqlite3.Connection, name: str, then: Callable[[sqlite3.Connection], None] | None = None
+    ) -> None:
         self._progress.begin(f"copying {name}", size_of(source))
-        copy(source, str(self._data_dir / name), self._folder.part(name), self._progress, self._watch_log)
+        copy(source, str(self._data_dir / name), self._folder.part(name), self._progress, self._watch_log, then)
 
     def _watch_log(self) -> None:
         if not self._running:

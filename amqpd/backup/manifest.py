@@ -45,9 +45,9 @@ class Manifest:
     """UTC, ISO 8601: every confirm that was sent before is of a message that is in the backup"""
     ended: str
     journal: Mapping[str, Any]
-    """`format`, `index` of the last transaction in it"""
+    """`format`, `identity`, `index` of the last transaction in it"""
     metadata: Mapping[str, Any]
-    """`format`, `revision`"""
+    """`format`, `identity`, `revision`"""
     files: Mapping[str, FileFacts]
     format: int = FORMAT
 

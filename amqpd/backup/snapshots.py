@@ -18,6 +18,9 @@ from urllib.parse import quote
 from amqpd.backup.manifest import METADATA, BackupError
 from amqpd.journal.database import JOURNAL, READ_CACHE_BYTES, meaning
 from amqpd.journal.schema import REVISIONS
+from amqpd.topology.database import SEALED_FORMATS
+from amqpd.topology.store import StoreDamaged
+from amqpd.topology.verification import read_journal, write_journal
 
 BUSY_TIMEOUT_S = 30.0
 """How long other processes may hold the metadata."""
@@ -60,7 +63,24 @@ def metadata_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     """Raises sqlite3.Error."""
     (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     (state,) = connection.execute("SELECT revision FROM state").fetchone()
-    return {"format": revision, "revision": state}
+    sealed = revision in SEALED_FORMATS
+    names = dict(connection.execute("SELECT name, value FROM names")) if sealed else {}
+    return {"format": revision, "identity": names.get("identity", ""), "revision": state}
+
+
+def agree(metadata: sqlite3.Connection, *, index: int) -> None:
+    """In a copy of the metadata, which is newer than that of the journal: what it knows of the journal is not more
+    than `index`, or a start would take the restored journal for one that lost something. Raises BackupError,
+    sqlite3.Error."""
+    (revision,) = metadata.execute("SELECT version_num FROM alembic_version").fetchone()
+    if revision not in SEALED_FORMATS:
+        return
+    try:
+        known = read_journal(metadata, Path(METADATA))
+    except StoreDamaged as error:
+        raise BackupError(str(error)) from error
+    if known is not None and known[1] > index:
+        write_journal(metadata, known[0], index)
 
 
 def _in_transaction(uri: str, timeout_s: float) -> sqlite3.Connection:

@@ -4,7 +4,7 @@ What comes in: a copy's path; a connection to a stopped node's database. What go
 Rules: 1. SQLite's own check of pages and indexes runs without the interpreter's lock, and is made of every copy. 2.
 What is looked at record by record would hold a running node up: it is done where none runs, before a restore and of a
 stopped node. 3. What lacks something that was confirmed is not copied as if it were whole.
-Not here: the checks themselves (`journal/trust.py`, `journal/recovery.py`).
+Not here: the checks themselves (`journal/trust.py`, `journal/recovery.py`, `topology/verification.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 from amqpd.backup.copying import REMEDY, explained
-from amqpd.backup.manifest import BackupError
+from amqpd.backup.manifest import METADATA, BackupError
 from amqpd.journal import trust
 from amqpd.journal.database import JOURNAL, check_untouched
 from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.recovery import find
 from amqpd.journal.schema import REVISIONS
+from amqpd.topology import promises
+from amqpd.topology.database import SEALED_FORMATS
+from amqpd.topology.store import StoreDamaged
+from amqpd.topology.verification import verify
 
 
 def check_pages(path: Path, name: str) -> None:
@@ -48,19 +52,46 @@ def check_journal(path: Path, name: str) -> None:
         raise BackupError(sentence if name in sentence else f"{name} is damaged: {sentence}") from error
 
 
-def check_promises(data_dir: Path, journal: sqlite3.Connection) -> None:
-    """Of a stopped node: a log that is damaged, or a journal that has less than was confirmed, would give a backup
+def check_metadata(path: Path, name: str) -> None:
+    """Every record of a copy. Raises BackupError."""
+    with explained(name, path), closing(_read_only(path)) as connection:
+        found = _format_of(connection)
+        if found in SEALED_FORMATS:
+            try:
+                verify(connection, path)
+            except StoreDamaged as error:
+                raise BackupError(str(error).replace(str(path), name)) from error
+
+
+def metadata_traces(data_dir: Path) -> promises.Traces:
+    """To be called before the metadata is opened: a command may commit at any time, and what is promised must not be
+    more than what is seen then. Raises BackupError."""
+    try:
+        return promises.traces_of(data_dir / METADATA)
+    except OSError as error:
+        raise BackupError(f"{data_dir / METADATA} cannot be read: {error.strerror}; {REMEDY}") from error
+
+
+def check_promises(
+    data_dir: Path, traces: promises.Traces, journal: sqlite3.Connection, metadata: sqlite3.Connection
+) -> None:
+    """Of a stopped node: a log that is damaged, or a database that has less than was confirmed, would give a backup
     that lacks it without a word. Raises BackupError, sqlite3.Error."""
     path = data_dir / JOURNAL
-    if _format_of(journal) != REVISIONS[-1]:
-        return
+    lost: list[str] = []
     try:
-        end, (promise, _) = trust.log_end(path), trust.promise_of(path)
-        identity = trust.read_names(path, journal)["identity"]
-        source = trust.read_source(path, journal)
-    except (JournalDamaged, DiskFailure) as error:
+        if _format_of(journal) == REVISIONS[-1]:
+            end, (promise, _) = trust.log_end(path), trust.promise_of(path)
+            source = trust.read_source(path, journal)
+            index = source.idx if source is not None else 0
+            lost += trust.losses(path, trust.read_names(path, journal)["identity"], index, end, promise)
+        if _format_of(metadata) in SEALED_FORMATS:
+            path = data_dir / METADATA
+            contents = verify(metadata, path)
+            lost += promises.losses(path, contents.identity, contents.revision, traces)
+    except (JournalDamaged, DiskFailure, StoreDamaged) as error:
         raise BackupError(str(error)) from error
-    if lost := trust.losses(path, identity, source.idx if source is not None else 0, end, promise):
+    if lost:
         raise BackupError(
             f"{lost[0]}; a backup would lack that: restore an older one, or start the broker once with --accept-loss "
             "and make the backup then"
