@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.queues.fences import Damage, blocked, damage_of
+from amqpd.queues.fences import Damage, blocked, blocked_at, damage_of
 
 if TYPE_CHECKING:
     from amqpd.node import Node
@@ -34,9 +34,10 @@ class Fenced(AMQPPreconditionFailed):
 
 def refuse_fenced(queue: Queue) -> None:
     """Raises Fenced when nobody can get the next message of the queue."""
-    if not (queue.damage and blocked(queue)):
+    damage = blocked_at(queue) if queue.damage else None
+    if damage is None:
         return
-    first, last = numbers(damage_of(queue)[0])
+    first, last = numbers(damage)
     now_ms, record = queue.host.now_ms, queue.record
     told = now_ms - queue.refusal_told_ms < TOLD_EACH_MS
     if not told:

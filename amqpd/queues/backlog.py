@@ -374,8 +374,8 @@ class Backlog(Expiring):
         if self.journalled or self.paged:
             # Else the disk knows nothing of it, and need not be told: that would cost a commit.
             self.journal.drop(self.queue_id)
-        self.segments, self.fresh, self.wanted, self.damaged = [], [], None, ()
-        self.untimed = ()
+        self.segments, self.fresh, self.wanted = [], [], None
+        self.damaged, self.untold, self.untimed = {}, 0, []
         self.due, self._due_keys, self.doomed = {}, SortedKeys(), Stretches()
         self.timetable.drop()
         self.returned.clear()

@@ -190,9 +190,8 @@ class Expiring(Segments):
 
     def take_deadlines(self, first: int, rows: list[Row]) -> None:
         """See `Segments`. Where the row is damaged too, the messages have no deadline until a restart."""
-        segment = next((each for each in self.untimed if each.first == first), None)
-        if segment is not None:
-            self.untimed = tuple([each for each in self.untimed if each is not segment])
+        if self.untimed[-1].first == first:
+            segment = self.untimed.pop()
             segment.batch = None
             if rows and rows[0].first_seq == first and rows[0].deadlines and not rows[0].damage:
                 # All of it, also what is overdue: it is told again, and kept again.
@@ -203,7 +202,7 @@ class Expiring(Segments):
         lost, self.timetable.lost = self.timetable.lost, []
         if lost:
             found = [each for each in self.segments if each.batch is not None and each.batch in lost]
-            self.untimed += tuple(found)
+            self.untimed = [*reversed(found), *self.untimed]
         next_ms = self.timetable.next_ms()
         if next_ms is not None:
             self.schedule_at(self.timetable, next_ms)
@@ -298,7 +297,7 @@ class Expiring(Segments):
 
     def expire_damaged(self) -> None:
         """What is damaged and could not be buried need not be any more: it may expire."""
-        for segment in self.damaged:
+        for segment in self.damaged.values():
             if segment.deadlines is not None and segment.deadlines.back:
                 self.schedule_at(segment, 0)
             else:

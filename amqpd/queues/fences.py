@@ -13,6 +13,7 @@ it (`amqpd/damaged_rows.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from amqpd.audit.kinds import DROPPED
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
     from amqpd.queues.segment import Segment
 
+# Damaged rows of one queue that the log names one by one.
+TOLD_MAX = 20
 REMEDY = "amqpd message quarantine sets it aside in a file, amqpd message delete deletes it"
 
 
@@ -42,14 +45,14 @@ class Damage(NamedTuple):
 def damage_of(queue: Queue) -> list[Damage]:
     """What is known to be damaged, in the order of the line."""
     return [
-        Damage(segment.first + offset, segment.last + offset, segment.damage, segment.left, lane, segment)
+        _damage(lane, offset, segment)
         for lane, offset in _lanes(queue)
-        for segment in sorted(lane.damaged, key=_first)
+        for _, segment in sorted(lane.damaged.items())
     ]
 
 
-def _first(segment: Segment) -> int:
-    return segment.first
+def _damage(lane: Backlog, offset: int, segment: Segment) -> Damage:
+    return Damage(segment.first + offset, segment.last + offset, segment.damage, segment.left, lane, segment)
 
 
 def _lanes(queue: Queue) -> Iterator[tuple[Backlog, int]]:
@@ -60,11 +63,16 @@ def _lanes(queue: Queue) -> Iterator[tuple[Backlog, int]]:
 
 def blocked(queue: Queue) -> bool:
     """The next message is damaged."""
-    if queue.damage:
-        for lane, _ in _lanes(queue):
-            if lane.ready:
-                return next_damaged(lane) is not None
-    return False
+    return queue.damage and blocked_at(queue) is not None
+
+
+def blocked_at(queue: Queue) -> Damage | None:
+    """The row of the next message, if it is damaged."""
+    for lane, offset in _lanes(queue):
+        if lane.ready:
+            stretch = next_damaged(lane)
+            return None if stretch is None else _damage(lane, offset, lane.segments[lane.index_of(stretch[0])])
+    return None
 
 
 def next_damaged(lane: Backlog) -> tuple[int, int] | None:
@@ -134,7 +142,7 @@ def put_back(lane: Backlog, segment: Segment, first: int, last: int, expired: bo
 def whole_again(queue: Queue, damage: Damage) -> None:
     """Its row can be read after all: as if it never had been damaged."""
     damage.segment.damage = ""
-    damage.lane.damaged = tuple([each for each in damage.lane.damaged if each is not damage.segment])
+    del damage.lane.damaged[damage.segment.first]
     if damage.segment.deadlines is not None:
         damage.lane.schedule_at(damage.segment, 0)
     look(queue)
@@ -143,28 +151,39 @@ def whole_again(queue: Queue, damage: Damage) -> None:
 def look(queue: Queue) -> None:
     """After damage may have been found, or have gone, and when consumers have taken what they can: tell it once; the
     consumers of a queue that is blocked are cancelled."""
-    found = damage_of(queue)
     host, record = queue.host, queue.record
-    for each in found:
-        if each.segment not in queue.damage:
-            host.log(
-                "queue_fenced",
-                queue=record.name,
-                vhost=record.vhost,
-                first=each.first,
-                last=each.last,
-                reason=each.reason,
-                remedy=REMEDY,
-            )
-    for lane in queue.backlog.lanes():
+    for lane, offset in _lanes(queue):
+        if lane.untold:
+            news = list(islice(reversed(lane.damaged.values()), lane.untold))
+            lane.untold = 0
+            _tell(queue, [_damage(lane, offset, segment) for segment in reversed(news)])
         if lane.timetable.damaged:
             host.log("copies_damaged", queue=record.name, vhost=record.vhost, reason=lane.timetable.damaged)
             lane.timetable.damaged = ""
-    if queue.damage and not found:
+    damaged = bool(queue.backlog.damaged)
+    if queue.damage and not damaged:
         queue.used()
+        queue.damage_told = 0
         host.log("queue_fence_cleared", queue=record.name, vhost=record.vhost)
-    queue.damage = tuple(each.segment for each in found)
+    queue.damage = damaged
     if queue.consumers.count and blocked(queue):
         queue.used()
         queue.backlog.mark_delivered(False)
         host.later(cancelling(queue.consumers.clear()))
+
+
+def _tell(queue: Queue, found: list[Damage]) -> None:
+    for each in found:
+        if queue.damage_told > TOLD_MAX:
+            return
+        last = queue.damage_told == TOLD_MAX
+        queue.damage_told += 1
+        queue.host.log(
+            "queue_fenced",
+            queue=queue.record.name,
+            vhost=queue.record.vhost,
+            first=each.first,
+            last=each.last,
+            reason=each.reason,
+            remedy="more is damaged: amqpd queue show says how much" if last else REMEDY,
+        )

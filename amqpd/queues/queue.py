@@ -31,7 +31,6 @@ from amqpd.queues.fences import blocked, look
 from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.mortality import Mortality
-from amqpd.queues.segment import Segment
 from amqpd.queues.settings import settings_of
 from amqpd.queues.timetable import Timetable
 from amqpd.queues.turns import Turns
@@ -93,8 +92,10 @@ class Queue:
         """its own, by a policy"""
         self.reading = False
         """a read of this queue is under way"""
-        self.damage: tuple[Segment, ...] = ()
-        """what of it is damaged, as it was told (`fences.py`)"""
+        self.damage = False
+        """some of it is damaged, and was told (`fences.py`)"""
+        self.damage_told = 0
+        """in so many lines of the log, since there was none"""
         self.refusal_told_ms = -1 << 62
         """when the log last said that somebody was refused because of it"""
         self.letters = 0

@@ -77,10 +77,12 @@ class Segments:
         """of the audit log, while its messages are recorded"""
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before anything can go on"""
-        self.damaged: tuple[Segment, ...] = ()
-        """segments with `damage`, in the order in which they were found"""
-        self.untimed: tuple[Segment, ...] = ()
-        """whose deadlines must be read again: the copies of their messages are damaged"""
+        self.damaged: dict[int, Segment] = {}
+        """segments with `damage` by their first number, in the order in which they were found"""
+        self.untold = 0
+        """so many of them, the last ones, nobody was told of"""
+        self.untimed: list[Segment] = []
+        """whose deadlines must be read again, from the last one on: the copies of their messages are damaged"""
 
     def append(self, run: Run, persistent: bool, now_ms: int) -> Segment:
         """The segment that holds the run now; the run's messages are its last ones."""
@@ -194,9 +196,7 @@ class Segments:
         segment.sealed = True
         self.miscounted_bytes += segment.taken_bytes
         if segment.damage:
-            self.damaged = tuple([each for each in self.damaged if each is not segment])
-        if self.untimed:
-            self.untimed = tuple([each for each in self.untimed if each is not segment])
+            del self.damaged[segment.first]
         if segment.stored:
             self.journal.retire(self.queue_id, segment.first, segment.last)
 
@@ -331,10 +331,13 @@ class Segments:
         wanted, else one of the next `distance` behind the cursor, but none behind damage; None when there is none."""
         if self.wanted is not None:
             wanted, self.wanted = self.wanted, None
-            if not any(each.first <= wanted[0] <= each.last for each in self.damaged):
+            segment = self._on_disk_at(wanted[0])
+            if segment is None or not segment.damage:
                 return wanted
-        if self.untimed:
-            return self.untimed[0].first, self.untimed[0].last
+        while self.untimed:
+            if self.untimed[-1].left:
+                return self.untimed[-1].first, self.untimed[-1].last
+            self.untimed.pop()
         for segment in self.segments[self.at : self.at + distance]:
             if segment.damage:
                 return None
@@ -381,7 +384,7 @@ class Segments:
             self.fence(first, segment.last, "the journal's row for them holds other messages")
 
     def take_deadlines(self, first: int, rows: list[Row]) -> None:
-        """Of the `untimed` segment that begins there."""
+        """Of the last `untimed` segment, if it begins there."""
         raise NotImplementedError
 
     def _load(self, segment: Segment, rows: list[Row]) -> None:
@@ -418,17 +421,20 @@ class Segments:
                 return True
             except ValueError as error:
                 reason = unlike(error)
-        segment.damage = reason
-        self.damaged += (segment,)
+        self._damaged(segment, reason)
         return False
+
+    def _damaged(self, segment: Segment, reason: str) -> None:
+        segment.damage = reason
+        self.damaged[segment.first] = segment
+        self.untold += 1
 
     def fence(self, first: int, last: int, reason: str) -> None:
         """What is on disk only of first..last, which is one row or several, cannot be read, and is not read again."""
         self.cut_at(first, last)
         segment = self._on_disk_at(first)
         if segment is not None and not segment.damage:
-            segment.damage = reason
-            self.damaged += (segment,)
+            self._damaged(segment, reason)
             self._pass_end = -1
 
     def cut_at(self, first: int, last: int) -> None:

@@ -117,7 +117,7 @@ def test_a_row_that_is_missing_is_damage_and_never_skipped(harness: Harness) -> 
     del harness.rows[queue.record.id][stretch[0]]
     harness.reads = [Read(queue, queue.backlog, *stretch)]
     harness.read()
-    [damaged] = queue.backlog.damaged
+    [damaged] = queue.backlog.damaged.values()
     assert (damaged.first, damaged.last, damaged.damage) == (stretch[0], stretch[0], MISSING)
 
 

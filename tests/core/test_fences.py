@@ -13,6 +13,7 @@ from pamqp import commands, frame
 from amqpd.kernel.rows import parse_row
 from amqpd.overview import overview
 from amqpd.queue_facts import queue_facts
+from amqpd.queues.fences import TOLD_MAX, damage_of
 from amqpd.queues.queue import Queue
 from amqpd.topology.records import PolicyRecord, Put
 from tests.core.harness import Client, Harness, Message, publish_bytes
@@ -76,10 +77,8 @@ class Scene:
 
     def free(self) -> None:
         """What an operator does in the end: the damaged messages that are known leave."""
-        for segment in self.queue.damage:
-            self.queue.backlog.lanes()  # one lane only
-            [lane] = self.queue.backlog.lanes()
-            lane.leave(segment.first, segment.last, 0)
+        for damage in damage_of(self.queue):
+            damage.lane.leave(damage.segment.first, damage.segment.last, 0)
         self.harness.node.dirty[self.queue] = None
         self.harness.step()
 
@@ -152,6 +151,16 @@ def test_a_get_that_meets_it_is_answered_and_the_rest_goes_on() -> None:
     assert not scene.queue.damage
     scene.harness.commit()
     assert len(scene.harness.rows[scene.queue.record.id]) == 1, "it is gone from the disk too"
+
+
+def test_the_log_does_not_name_each_of_very_many() -> None:
+    scene = Scene(TOLD_MAX + 30, range(TOLD_MAX + 30))
+    lane = scene.queue.backlog
+    rows = scene.harness.rows_of(scene.queue.record.id, 0, 1000)
+    scene.harness.node.loaded(scene.queue, lane, 0, rows, rows[-1].last_seq)
+    assert len(scene.told("queue_fenced")) == TOLD_MAX + 1
+    assert len(damage_of(scene.queue)) == TOLD_MAX + 30
+    scene.refused(Basic.Get(queue="q"))
 
 
 def test_what_is_damaged_is_deleted_with_the_queue() -> None:
@@ -539,7 +548,7 @@ class Model:
             self.take()
 
     def free(self) -> None:
-        known = {seq for each in self.scene.queue.damage for seq in range(each.first, each.last + 1)}
+        known = {seq for each in damage_of(self.scene.queue) for seq in range(each.first, each.last + 1)}
         self.left -= {self.numbers[seq] for seq in known}
         self.scene.free()
         self.take()
