@@ -170,16 +170,17 @@ class _Opening:
         self.accepted += lost
 
 
-def empty_log(driver: sqlite3.Connection) -> None:
+def empty_log(driver: sqlite3.Connection) -> bool:
     """Take what is in the log over into the database, and cut the log to nothing: unless somebody is using it just
     now. A log that was taken over and stays would be read again after a crash, and one that is damaged then would put
-    old pages over new ones."""
+    old pages over new ones. Whether it is empty."""
     (timeout_ms,) = driver.execute("PRAGMA busy_timeout").fetchone()
     driver.execute("PRAGMA busy_timeout = 0")
     try:
-        driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        busy, _, _ = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
         driver.execute(f"PRAGMA busy_timeout = {timeout_ms}")
+    return not busy
 
 
 def driver_of(connection: sa.Connection) -> sqlite3.Connection:

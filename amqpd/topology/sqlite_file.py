@@ -126,12 +126,16 @@ class SqliteFile:
         """Take note of other processes' commits; when there were none of anybody for a while, empty the log."""
         self.refresh()
         self._quiet_looks += 1
-        if self._quiet_looks == QUIET_LOOKS:
-            with suppress(StoreFull, StoreBusy):  # after the next change again
-                self._forget()
-                with explained(self.path):
-                    empty_log(self._driver)
-                    self._mark.sync()
+        if self._quiet_looks != QUIET_LOOKS:
+            return
+        emptied = False
+        with suppress(StoreFull, StoreBusy):
+            self._forget()
+            with explained(self.path):
+                emptied = empty_log(self._driver)
+                self._mark.sync()
+        if not emptied:
+            self._quiet_looks = 0
 
     def past(self, after: int, until: int) -> list[Event]:
         """The file's events greater than `after`, up to `until`, from the history."""

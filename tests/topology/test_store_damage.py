@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from amqpd.storage.wal import read_end
+from amqpd.topology import sqlite_file
 from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.store import Compacted, DeleteKey, PutKey, StoreDamaged, StoreIncomplete
 from tests.topology.damage import FIRST_ID, NAME, contents, files_of, made, opened, put, refusal, run
@@ -277,13 +278,32 @@ async def test_the_log_is_emptied_when_it_is_quiet(tmp_path: Path) -> None:
     await store.transact([], [PutKey("a", "1")])
     await store.transact([], [DeleteKey("a"), PutKey("b", "2")])
     assert read_end(path.with_name(WAL)).frames
-    for _ in range(20):
+    for _ in range(sqlite_file.QUIET_LOOKS):
         store._file.look()
     assert path.with_name(WAL).stat().st_size == 0
     # The database alone has everything now.
     (tmp_path / "other").mkdir()
     alone = put(tmp_path / "other", {NAME: path.read_bytes()})
     assert [entry.key for entry in (await opened(alone)).entries] == ["b"]
+    await store.aclose()
+
+
+async def test_a_log_that_somebody_reads_is_emptied_later(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    store = await SqliteStore.open(path)
+    await store.transact([], [PutKey("a", "1")])
+    with sqlite3.connect(path, isolation_level=None) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM entries").fetchall()
+        await store.transact([], [PutKey("b", "1")])
+        for _ in range(sqlite_file.QUIET_LOOKS):
+            store._file.look()
+        assert path.with_name(WAL).stat().st_size
+        reader.execute("COMMIT")
+        for _ in range(sqlite_file.QUIET_LOOKS):
+            store._file.look()
+        assert path.with_name(WAL).stat().st_size == 0
+    reader.close()
     await store.aclose()
 
 
