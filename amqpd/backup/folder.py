@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from amqpd.backup.manifest import FILES, MANIFEST, BackupError
 from amqpd.journal.database import sync_directory
@@ -22,13 +22,14 @@ PART = ".part"
 
 
 class TargetFolder:
-    """`with` makes it, and removes what is in it when an exception leaves the block. Raises BackupError."""
+    """Raises BackupError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._made = False
 
-    def __enter__(self) -> TargetFolder:
+    def make(self) -> None:
+        """Make it, or take an empty one."""
         path = self.path
         try:
             self._made = _make(path)
@@ -46,14 +47,19 @@ class TargetFolder:
                 f"cannot write {path}: {error.strerror}; "
                 f"make it a folder that user {os.geteuid()} can write, or name another one"
             ) from None
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            return
-        # That it cannot be removed either is no news: the manifest is missing, and the reason is on its way up.
+    @contextlib.contextmanager
+    def kept_if_whole(self) -> Iterator[None]:
+        """What raises in the block leaves nothing behind."""
+        try:
+            yield
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """What was made here, after `make`. That it cannot be removed is no news: the manifest is missing, and the
+        reason is on its way up."""
         for name in (MANIFEST, *FILES):
             for each in (name, name + PART):
                 with contextlib.suppress(OSError):

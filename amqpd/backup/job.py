@@ -18,6 +18,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from amqpd import __version__
 from amqpd.backup.copying import copy, explained, size_of
@@ -60,22 +61,30 @@ class Job:
         self._log_bytes_max = log_bytes_max
         self._log = data_dir / f"{JOURNAL}-wal"
         self._log_at_start = 0
+        self._began = ""
+        self._facts: dict[str, dict[str, Any]] = {}
 
     def run(self) -> Manifest:
         """Raises BackupError; DiskFailure, when the journal's own disk failed in a way that ends a node."""
-        began = _now()
-        with self._folder as folder, explained(str(self._data_dir), folder.path):
+        self.copy()
+        return self.finish()
+
+    def copy(self) -> None:
+        """The first half, in which the journal is open. Raises as `run`."""
+        self._began = _now()
+        self._folder.make()
+        with self._folder.kept_if_whole(), explained(str(self._data_dir), self._folder.path):
             traces = None if self._running else metadata_traces(self._data_dir)
             with closing(open_journal(self._data_dir, running=self._running)) as journal:
                 self._log_at_start = self._log_bytes()
-                facts = {JOURNAL: journal_facts(journal), METADATA: {}}
+                self._facts[JOURNAL] = journal_facts(journal)
                 try:
                     self._check_space(journal)
                     with closing(open_metadata(self._data_dir)) as metadata:
                         if traces is not None:
                             check_promises(self._data_dir, traces, journal, metadata)
-                        facts[METADATA] = metadata_facts(metadata)
-                        self._copy(metadata, METADATA, partial(agree, index=facts[JOURNAL]["index"]))
+                        self._facts[METADATA] = metadata_facts(metadata)
+                        self._copy(metadata, METADATA, partial(agree, index=self._facts[JOURNAL]["index"]))
                     self._copy(journal, JOURNAL)
                 finally:
                     if journal.in_transaction:  # SQLite ends it by itself after some errors
@@ -84,11 +93,21 @@ class Job:
                         self._shrink_log(journal)
             if not self._running:
                 tidy(self._data_dir)
+
+    def finish(self) -> Manifest:
+        """The second half: what was copied is checked and gets its names. Nothing but the target is used, and a check
+        cannot be stopped: a broker that ends need not wait for it, and removes the folder. Raises BackupError."""
+        with self._folder.kept_if_whole(), explained(str(self._data_dir), self._folder.path):
             files = {name: self._finish(name) for name in (METADATA, JOURNAL)}
-            manifest = Manifest(__version__, began, _now(), facts[JOURNAL], facts[METADATA], files)
+            facts = self._facts
+            manifest = Manifest(__version__, self._began, _now(), facts[JOURNAL], facts[METADATA], files)
             self._progress.begin("writing the manifest")
-            manifest.write(folder.path)
+            manifest.write(self._folder.path)
         return manifest
+
+    def remove(self) -> None:
+        """After `copy`: what was made, by whoever does not wait for `finish`."""
+        self._folder.remove()
 
     def _copy(
         self, source: sqlite3.Connection, name: str, then: Callable[[sqlite3.Connection], None] | None = None

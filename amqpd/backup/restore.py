@@ -31,7 +31,7 @@ RESTORING = "restoring"
 REPLACED = "replaced-"
 # Whatever stands beside the databases and belongs to them: logs, marks, copies.
 DATA_PREFIXES = ("journal.", "metadata.")
-DATA_FOLDERS = ("audit",)
+DATA_FOLDERS = ("audit", "quarantine")
 # It holds space, nothing else, and belongs to no life.
 NO_DATA = ("metadata.reserve",)
 # The metadata's first: a journal is missed beside it, while a journal without metadata has nobody to miss it.

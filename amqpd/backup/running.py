@@ -5,7 +5,7 @@ manifest; the log of who did it.
 Rules: 1. One backup at a time: each keeps the journal's write-ahead log from being emptied. 2. It ends with a
 sentence when the disk alarm comes on, when the broker stops, or when the client that asked has left: nothing that
 looks like a backup is left behind. 3. The work is in a thread that looks up at every step, so none of these waits for
-long.
+long. Only the check of the finished copy does not look up: the end of the broker leaves it alone.
 Not here: the work (`job.py`), how a command shows it (`commands/backup.py`).
 """
 
@@ -114,7 +114,11 @@ class Backups:
         began = trio.current_time()
         try:
             # The default threads: the pump does not spin while one of them works (`Broker._alone`).
-            task.manifest = await trio.to_thread.run_sync(job.run)
+            await trio.to_thread.run_sync(job.copy)
+            task.manifest = await trio.to_thread.run_sync(job.finish, abandon_on_cancel=True)
+        except trio.Cancelled:
+            job.remove()
+            raise
         except BackupError as error:
             task.failure = str(error)
             log.warning("backup failed", target=str(task.target), reason=task.failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.backup import job as job_module
 from amqpd.backup.job import Job
 from amqpd.backup.manifest import MANIFEST
 from amqpd.backup.running import Backups
@@ -97,6 +99,28 @@ async def test_the_end_of_the_broker_waits_for_its_thread_and_leaves_nothing(nod
     await stream.aclose()
 
 
+async def test_the_end_of_the_broker_does_not_wait_for_a_check_of_the_copy(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large journal it takes minutes, and SQLite cannot be asked to stop."""
+    checking, checked = threading.Event(), threading.Event()
+
+    def check(*_: object) -> None:
+        checking.set()
+        assert checked.wait(60)
+
+    monkeypatch.setattr(job_module, "check_pages", check)
+    async with backups_of(node) as (backups, _):
+        stream = backups.backup({"target": str(tmp_path / "backup")})
+        async for rows in stream:
+            if rows[0]["phase"].startswith("checking"):
+                break
+        assert await trio.to_thread.run_sync(checking.wait, 60)
+    assert not (tmp_path / "backup").exists()
+    checked.set()
+    await stream.aclose()
+
+
 async def test_a_second_one_is_refused_until_the_first_has_ended(node: Node, tmp_path: Path) -> None:
     async with backups_of(node) as (backups, _):
         async with aclosing(backups.backup({"target": str(tmp_path / "first"), **SLOW})) as first:
@@ -152,7 +176,7 @@ async def test_a_bug_is_told_and_the_next_one_is_possible(
         raise KeyError("our bug")
 
     async with backups_of(node) as (backups, _):
-        monkeypatch.setattr(Job, "run", broken)
+        monkeypatch.setattr(Job, "copy", broken)
         with pytest.raises(ControlError, match="the backup failed inside the broker: see its log"):
             await rest_of(backups.backup({"target": str(tmp_path / "backup")}))
         monkeypatch.undo()
