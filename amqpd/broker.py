@@ -226,6 +226,7 @@ class Broker:
                 "measurements": partial(run_measurements, self.node, self.pump.settle),
                 "samples": partial(run_samples, self.node),
                 "alarms": alarms.run,
+                "notes of the pair": partial(self._pair.run, self._writer.threads),
             }
             for name, each in beside.items():
                 nursery.start_soon(supervised, each, name, self.node.faults)
@@ -265,7 +266,7 @@ class Broker:
             # What the end of connections deleted, then what that, and everything before, left to write.
             await self._sync.flush()
             await self._writer.flush()
-            await self._pair.note()
+            await self._pair.note(self._writer.threads)
             await self._store.keep_copies()
         log.info("drained", connections_cut=left, flushed=not flushing.cancelled_caught)
 

@@ -31,6 +31,9 @@ from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.store import MetadataStoreError, StoreFull
 
 METADATA_DB = "metadata.db"
+NOTE_S = 5.0
+"""An older copy that lacks less than this may go unnoticed. Two commits of a page or two each, while there is
+traffic."""
 
 log = structlog.get_logger(room="opening")
 
@@ -46,13 +49,20 @@ class Pair:
         self.suspect = False
         """metadata may be missing: an older copy or none was accepted"""
 
-    async def note(self) -> None:
-        """Each says in writing which the other one is, and how far. On a full disk they stay as they were."""
+    async def run(self, threads: trio.CapacityLimiter) -> None:
+        """Keep the notes, until cancelled: an older copy of one of the files is told by the other one's note."""
+        while True:
+            await trio.sleep(NOTE_S)
+            await self.note(threads)
+
+    async def note(self, threads: trio.CapacityLimiter | None = None) -> None:
+        """Each says in writing which the other one is, and how far; nothing is written when nothing has changed. On a
+        full disk the notes stay as they were. `threads`: of whoever else writes the journal."""
         try:
             revision = await self.store.refresh() >> LEASED_BITS
             names = {METADATA: await self.store.identity(), METADATA_REVISION: str(revision)}
             if any(self.disk.names.get(name) != value for name, value in names.items()):
-                await trio.to_thread.run_sync(partial(self.disk.set_names, **names))
+                await trio.to_thread.run_sync(partial(self.disk.set_names, **names), limiter=threads)
             journal = self.disk.names["identity"], self.disk.index
             if await self.store.journal() != journal:
                 await self.store.set_journal(*journal)
@@ -65,6 +75,7 @@ async def open_pair(directory: Path, *, accept_loss: bool) -> Pair:
     disk = await opened(trio.to_thread.run_sync(partial(SqliteDisk, directory, accept_loss=accept_loss)))
     try:
         lost = await trio.to_thread.run_sync(_misfits, disk, directory / METADATA_DB)
+        await opened(trio.to_thread.run_sync(disk.examine))
         if lost and not accept_loss:
             raise StartupError(f"{lost[0]}; {WAY_OUT}")
         for sentence in (*disk.accepted, *lost):

@@ -20,7 +20,7 @@ from amqpd.journal import trust
 from amqpd.journal.database import JOURNAL, check_untouched
 from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
-from amqpd.journal.recovery import find
+from amqpd.journal.recovery import examine
 from amqpd.journal.schema import REVISIONS
 from amqpd.topology import promises
 from amqpd.topology.database import SEALED_FORMATS
@@ -44,9 +44,7 @@ def check_journal(path: Path, name: str) -> None:
         with explained(name, path), closing(_read_only(path)) as connection:
             if _format_of(connection) == REVISIONS[-1]:
                 trust.read_names(path, connection)
-                source = trust.read_source(path, connection)
-                if source is not None:
-                    find(connection, source)
+                examine(path, connection)
     except (NotAJournal, NewerFormat, JournalDamaged) as error:
         sentence = str(error).replace(str(path), name)
         raise BackupError(sentence if name in sentence else f"{name} is damaged: {sentence}") from error

@@ -9,6 +9,7 @@ Not here: the checksum of a body (`intake.checksum`), who looks (`recovery.py`, 
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as struct_error
 from zlib import crc32
 
 _three = Struct("<qqq")
@@ -17,6 +18,9 @@ _five = Struct("<qqqqq")
 _head = Struct("<qqqqqqqqq")
 
 _SETTLED, _MARK, _DISCARD, _RETURNED, _SOURCE, _NAME, _HEAD = (crc32(b"amqpd journal %d" % at) for at in range(7))
+
+NOT_AS_WRITTEN = (struct_error, TypeError, UnicodeDecodeError, OverflowError)
+"""What is raised for a record whose fields are of other types than were written, as a damaged page may say."""
 
 HEAD_SHIFT = 32
 """Bits of the body's checksum in `batch.crc`; the head's stands above them."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from amqpd.journal import statements, trust
+from amqpd.journal import checksums, statements, trust
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS
@@ -56,6 +56,8 @@ class OpenedJournal:
     """None: nothing was ever committed"""
     created: bool = False
     """there was none before"""
+    had_log: bool = True
+    """there was a log beside it, if only an empty one"""
     accepted: list[str] = field(default_factory=list)
     """what is lost, and the operator has accepted: sentences"""
 
@@ -77,6 +79,7 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
             _create(path)
             promise = None
         end = trust.log_end(path)
+        had_log = trust.wal_path(path).exists()
         writer = _connect(path)
         opened = [writer]
         try:
@@ -97,8 +100,9 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
             journal.created = created
             journal.accepted = accepted + _judged(path, journal, end, promise, accept_loss=accept_loss)
         except BaseException:
-            close_unchanged(path, opened, vfs=VFS)
+            close_unchanged(path, opened, vfs=VFS, had_log=had_log)
             raise
+    journal.had_log = had_log
     return journal
 
 
@@ -173,6 +177,9 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise meaning(error, path) from error
+    except checksums.NOT_AS_WRITTEN as error:
+        reason = trust.not_as_written(error)
+        raise JournalDamaged(f"{path} is damaged: {reason}; {trust.REMEDY_OF_RECORDS}") from error
     except OSError as error:
         raise DiskFailure(f"the journal {path} cannot be opened: {error}") from error
 
@@ -182,6 +189,8 @@ def meaning(error: sqlite3.Error, path: Path) -> Exception:
     if isinstance(error, sqlite3.ProgrammingError):
         return error  # our mistake, not the disk's
     code = getattr(error, "sqlite_errorcode", None) or 0
+    if not code and str(error).startswith("Could not decode"):
+        return JournalDamaged(f"{path} is damaged: a text in it is not UTF-8")
     name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
@@ -204,6 +213,15 @@ def try_to_write(connection: sqlite3.Connection, path: Path) -> None:
             raise
     finally:
         connection.execute("ROLLBACK")
+
+
+def put_names(connection: sqlite3.Connection, names: dict[str, str]) -> None:
+    """In one transaction (`schema.names`). Raises sqlite3.Error."""
+    connection.execute("BEGIN IMMEDIATE")
+    for name, value in names.items():
+        given = {"name": name, "value": value, "crc": checksums.of_name(name, value)}
+        connection.execute(statements.PUT_NAME, given)
+    connection.execute("COMMIT")
 
 
 def sync_directory(directory: Path) -> None:
@@ -285,7 +303,10 @@ def _set_up_writer(connection: sqlite3.Connection) -> None:
 
 
 def _known_revision(path: Path, connection: sqlite3.Connection) -> str:
-    (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    if found is None:
+        raise JournalDamaged(f"{path} is damaged: it does not say of which format it is; {trust.REMEDY_OF_RECORDS}")
+    (revision,) = found
     if revision not in REVISIONS:
         raise NewerFormat(
             f"{path} was written by a newer amqpd (format {revision}, this one knows up to {REVISIONS[-1]}); "

@@ -16,12 +16,13 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 
-from amqpd.journal import checksums, queries
+from amqpd.journal import checksums, queries, trust
 from amqpd.journal.discards import Discard
 from amqpd.journal.intake import checksum_of_deadlines
 from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow
-from amqpd.journal.schema import SEQ_MAX
+from amqpd.journal.schema import EPOCH, SEQ_MAX
 from amqpd.journal.trust import Source
 
 ORPHANS_MAX = 100_000
@@ -45,8 +46,22 @@ class Found:
     """queue_id -> (next_seq, delivered), as they are on disk"""
 
 
+def examine(path: Path, connection: sqlite3.Connection) -> Found:
+    """All of the journal's index at `path`. Raises JournalDamaged, with the way out; sqlite3.Error."""
+    try:
+        source = trust.read_source(path, connection) or Source(EPOCH, 0, 0, 0)
+        return find(connection, source)
+    except JournalDamaged as error:
+        if trust.REMEDY_OF_RECORDS in str(error):
+            raise
+        raise JournalDamaged(f"{path} is damaged: {error}; {trust.REMEDY_OF_RECORDS}") from error
+    except checksums.NOT_AS_WRITTEN as error:
+        reason = trust.not_as_written(error)
+        raise JournalDamaged(f"{path} is damaged: {reason}; {trust.REMEDY_OF_RECORDS}") from error
+
+
 def find(connection: sqlite3.Connection, source: Source) -> Found:
-    """Raises JournalDamaged."""
+    """Raises JournalDamaged, and what `checksums.NOT_AS_WRITTEN` has."""
     _check_structure(connection)
     index = source.idx
     discards = [_discard(row) for row in connection.execute(queries.DISCARDS)]

@@ -25,6 +25,9 @@ PAGE_BYTES = 8192
 with 4, 8 and 16 kB pages and 1.6 times as much with 32 kB; 2 MB of cold rows are deleted in 1.5 ms with
 4 kB pages and in 0.85 ms with 8 kB; rows of 200 kB do not care."""
 
+SOURCE, EPOCH = 0, 1
+"""The only source of a single node and its reign (CLUSTER.md 1)."""
+
 SEQ_MAX = 2**63 - 1
 """The largest integer that SQLite stores: the end of every queue."""
 

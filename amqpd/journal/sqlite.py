@@ -19,21 +19,18 @@ from typing import Any
 import structlog
 
 from amqpd.journal import checksums, statements, trust
-from amqpd.journal.database import JOURNAL, VFS, meaning, open_journal, try_to_write
+from amqpd.journal.database import JOURNAL, VFS, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.discards import Discard, Discards, Piece
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.intake import chunks, listed, split
 from amqpd.journal.queue_marks import QueueMarks
 from amqpd.journal.reading import RowReader
 from amqpd.journal.records import JournalDamaged, Recovered, Row, Transaction
-from amqpd.journal.recovery import Found, find
+from amqpd.journal.recovery import Found, examine
 from amqpd.journal.reserve import RESERVE_BYTES, Reserve
-from amqpd.journal.schema import PAGE_BYTES, SEQ_MAX
+from amqpd.journal.schema import EPOCH, PAGE_BYTES, SEQ_MAX, SOURCE
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.mark import Mark
-
-SOURCE, EPOCH = 0, 1
-"""The only source of a single node and its reign (CLUSTER.md 1)."""
 
 CHECKPOINT_BYTES = 8 << 20
 """WAL bytes after which a commit copies the WAL into the database. Measured: with 2 MB a commit of 200 kB costs up to
@@ -69,13 +66,12 @@ class SqliteDisk:
         """`accept_loss`: go on with a journal that has less than it once confirmed."""
         self.path = directory / JOURNAL
         opened = open_journal(directory, accept_loss=accept_loss)
-        self.accepted = opened.accepted
-        """what was accepted as lost, or is not known any more: sentences for the log"""
-        self.names = opened.names
-        """see `schema.names`"""
+        self.accepted, self.names = opened.accepted, opened.names
+        """what was accepted as lost, or is not known any more: sentences for the log; see `schema.names`"""
         self.index = opened.source.idx if opened.source is not None else 0
         """of the last transaction"""
-        self._created = opened.created
+        self._created, self._had_log = opened.created, opened.had_log
+        self._found: Found | None = None
         self._writer, self._reader = opened.writer, opened.reader
         self._rows = RowReader(self._reader, self.path)
         self._reserve = Reserve(directory, reserve_bytes)
@@ -94,25 +90,30 @@ class SqliteDisk:
         self.kept: str | None = None
         """why what is settled does not leave the disk any more (a damaged page); None while it does"""
 
-    # --- Disk
+    def examine(self) -> None:
+        """Read all that `recover` goes by, and change nothing. Raises JournalDamaged, DiskFailure."""
+        try:
+            self._found = examine(self.path, self._reader)
+            try_to_write(self._writer, self.path)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        except JournalDamaged as error:
+            self._failure = str(error)
+            raise
 
     def recover(self) -> Recovered:
         """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is
         written before all is read."""
+        if self._found is None:
+            self.examine()
+        found, self._found = self._found, None
+        assert found is not None
         try:
-            known = trust.read_source(self.path, self._reader)
-            source = known or trust.Source(EPOCH, 0, 0, 0)
-            found = find(self._reader, source)
-            try_to_write(self._writer, self.path)
-            if known is None:
-                crc = checksums.of_source(SOURCE, EPOCH, 0)
-                self._writer.execute(statements.NEW_SOURCE, {**_NEW_SOURCE, "crc": crc})
+            crc = checksums.of_source(SOURCE, EPOCH, 0)
+            self._writer.execute(statements.NEW_SOURCE, {**_NEW_SOURCE, "crc": crc})
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        except JournalDamaged as error:
-            self._failure = f"{self.path} is damaged: {error}; {trust.REMEDY_OF_RECORDS}"
-            raise JournalDamaged(self._failure) from error
-        self.index, self._recovered = source.idx, True
+        self.index, self._recovered = found.recovered.index, True
         self._reserve.restore()
         self._discards = Discards(found.discards)
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
@@ -202,11 +203,7 @@ class SqliteDisk:
         """Write down names (`schema.names`), which are changed rarely. Raises like `commit`."""
         self._refuse_after_failure()
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
-            for name, value in names.items():
-                given = {"name": name, "value": value, "crc": checksums.of_name(name, value)}
-                self._writer.execute(statements.PUT_NAME, given)
-            self._writer.execute("COMMIT")
+            put_names(self._writer, names)
         except sqlite3.Error as error:
             raise self._failed(error) from error
         self.names.update(names)
@@ -221,7 +218,9 @@ class SqliteDisk:
         """No call may be running. The WAL is copied into the database and removed, as far as the disk allows; after a
         failure, or of a journal that was never recovered, the files are left as they are."""
         if self._failure is not None or not self._recovered:
-            close_unchanged(self.path, (self._writer, self._reader), vfs=VFS)
+            close_unchanged(
+                self.path, (self._writer, self._reader), vfs=VFS, had_log=self._had_log or self._recovered
+            )
         else:
             self._reader.close()
             self._writer.close()

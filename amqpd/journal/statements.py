@@ -300,4 +300,5 @@ PROBE = text(
     )
 )
 """A row that is rolled back."""
-NEW_SOURCE = str(insert(source).compile(dialect=_dialect))
+NEW_SOURCE = str(insert(source).prefix_with("OR IGNORE").compile(dialect=_dialect))
+"""Does nothing when there is one."""

@@ -123,6 +123,10 @@ def losses(journal: Path, identity: str, index: int, end: WalEnd, promise: Promi
     return []
 
 
+def not_as_written(error: Exception) -> str:
+    return f"a record is not of the types that were written ({error})"
+
+
 def missing(journal: Path) -> str:
     return f"{journal} is missing, and {mark_path(journal).name} beside it says that messages were confirmed"
 

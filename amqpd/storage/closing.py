@@ -18,8 +18,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 
-def close_unchanged(path: Path, connections: Iterable[sqlite3.Connection], *, vfs: str = "") -> None:
-    """Close them; `vfs` is the one that they were opened with. Calling it for closed ones does nothing."""
+def close_unchanged(
+    path: Path, connections: Iterable[sqlite3.Connection], *, vfs: str = "", had_log: bool = True
+) -> None:
+    """Close them; `vfs` is the one that they were opened with, `had_log`: there was a log before, maybe an empty one.
+    Calling it for closed ones does nothing."""
     opened = [connection for connection in connections if _is_open(connection)]
     if not opened:
         return
@@ -44,7 +47,7 @@ def close_unchanged(path: Path, connections: Iterable[sqlite3.Connection], *, vf
     last.close()
     log = path.with_name(path.name + "-wal")
     with suppress(OSError):
-        if log.stat().st_size == 0:  # opening the database made it
+        if not had_log and log.stat().st_size == 0:  # opening the database made it
             log.unlink()
 
 

@@ -222,6 +222,8 @@ def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
         if code.startswith(full):
             raise StoreFull(f"there is no room on the disk for {path}") from error
         raise MetadataStoreError(f"{path} cannot be read or written ({reason})") from error
+    except UnicodeDecodeError as error:
+        raise StoreDamaged(f"{path} is damaged (a name in it is not UTF-8)") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(f"there is no room on the disk for {path}") from error
