@@ -26,7 +26,7 @@ from amqpd.backup.folder import TargetFolder
 from amqpd.backup.manifest import METADATA, BackupError, FileFacts, Manifest, digest
 from amqpd.backup.progress import Progress
 from amqpd.backup.snapshots import agree, journal_facts, metadata_facts, open_journal, open_metadata, tidy
-from amqpd.backup.soundness import check_pages, check_promises, metadata_traces
+from amqpd.backup.soundness import check_pages, check_pair, check_promises, metadata_traces
 from amqpd.journal.database import JOURNAL, meaning
 from amqpd.journal.errors import DiskFull
 
@@ -98,6 +98,10 @@ class Job:
         """The second half: what was copied is checked and gets its names. Nothing but the target is used, and a check
         cannot be stopped: a broker that ends need not wait for it, and removes the folder. Raises BackupError."""
         with self._folder.kept_if_whole(), explained(str(self._data_dir), self._folder.path):
+            for name in (METADATA, JOURNAL):
+                self._progress.begin(f"checking {name}")
+                check_pages(self._folder.part(name), f"the copy of {self._data_dir / name}")
+            check_pair(self._folder.part(JOURNAL), self._folder.part(METADATA), self._data_dir)
             files = {name: self._finish(name) for name in (METADATA, JOURNAL)}
             facts = self._facts
             manifest = Manifest(__version__, self._began, _now(), facts[JOURNAL], facts[METADATA], files)
@@ -142,8 +146,6 @@ class Job:
 
     def _finish(self, name: str) -> FileFacts:
         part = self._folder.part(name)
-        self._progress.begin(f"checking {name}")
-        check_pages(part, str(part))
         nbytes = part.stat().st_size
         self._progress.begin(f"summing {name}", nbytes)
         found = FileFacts(nbytes, digest(part, self._progress.add))

@@ -22,7 +22,7 @@ from pathlib import Path
 from amqpd.backup.copying import SYNC_BYTES, explained
 from amqpd.backup.manifest import FILES, METADATA, PIECE_BYTES, BackupError, FileFacts, Manifest, read_manifest
 from amqpd.backup.progress import Progress
-from amqpd.backup.soundness import check_journal, check_metadata, check_pages
+from amqpd.backup.soundness import check_journal, check_metadata, check_pages, check_pair
 from amqpd.datadir import open_data_directory
 from amqpd.errors import StartupError
 from amqpd.journal.database import JOURNAL, sync_directory
@@ -102,6 +102,7 @@ def _copy_all(source: Path, staging: Path, manifest: Manifest, progress: Progres
         check_pages(staging / name, str(source / name))
     check_journal(staging / JOURNAL, str(source / JOURNAL))
     check_metadata(staging / METADATA, str(source / METADATA))
+    check_pair(staging / JOURNAL, staging / METADATA, source)
     sync_directory(staging)
 
 

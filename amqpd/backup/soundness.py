@@ -22,8 +22,10 @@ from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.recovery import examine
 from amqpd.journal.schema import REVISIONS
+from amqpd.pairing import JournalFacts, MetadataFacts, misfits
 from amqpd.topology import promises
 from amqpd.topology.database import SEALED_FORMATS
+from amqpd.topology.glance import glance
 from amqpd.topology.store import StoreDamaged
 from amqpd.topology.verification import verify
 
@@ -59,6 +61,24 @@ def check_metadata(path: Path, name: str) -> None:
                 verify(connection, path)
             except StoreDamaged as error:
                 raise BackupError(str(error).replace(str(path), name)) from error
+
+
+def check_pair(journal: Path, metadata: Path, of: Path) -> None:
+    """Whether two copies belong together: else a broker would not start on them. `of` is the folder that they were
+    copied from. Raises BackupError."""
+    with explained(str(of / JOURNAL), journal), closing(_read_only(journal)) as connection:
+        if _format_of(connection) != REVISIONS[-1]:
+            return
+        try:
+            names, source = trust.read_names(journal, connection), trust.read_source(journal, connection)
+        except JournalDamaged as error:
+            raise BackupError(str(error).replace(str(journal), str(of / JOURNAL))) from error
+    seen = glance(metadata)
+    if seen is None:
+        raise BackupError(f"{of / METADATA} cannot be read: {REMEDY}")
+    facts = JournalFacts(str(of / JOURNAL), names["identity"], source.idx if source is not None else 0, names)
+    if lost := misfits(facts, MetadataFacts(str(of / METADATA), *seen)):
+        raise BackupError(f"{lost[0]}; restore an older backup of both, or start the broker once with --accept-loss")
 
 
 def metadata_traces(data_dir: Path) -> promises.Traces:

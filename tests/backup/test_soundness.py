@@ -69,13 +69,33 @@ def test_the_copy_of_the_metadata_knows_no_more_of_the_journal_than_that_has(
     stopped: Path, tmp_path: Path, known: int, copied: int
 ) -> None:
     """It is a moment newer: what it had noted in that moment would make a start miss transactions."""
+    promise = read_mark(mark_path(stopped / "journal.db"))
+    assert promise is not None
     with closing(sqlite3.connect(stopped / "metadata.db", isolation_level=None)) as metadata:
-        write_journal(metadata, "ab" * 16, known)
+        write_journal(metadata, promise.identity, known)
     Job(stopped, tmp_path / "backup", Progress(), running=False).run()
     path = tmp_path / "backup" / "metadata.db"
     with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as metadata:
-        assert read_journal(metadata, path) == ("ab" * 16, copied)
+        assert read_journal(metadata, path) == (promise.identity, copied)
     restore(tmp_path / "backup", tmp_path / "new", Progress())
+
+
+def test_files_of_two_nodes_give_no_backup_and_are_not_restored(
+    made: tuple[Path, Manifest], stopped: Path, tmp_path: Path
+) -> None:
+    for path in (stopped / "metadata.db", made[0] / "metadata.db"):
+        with closing(sqlite3.connect(path, isolation_level=None)) as metadata:
+            write_journal(metadata, "ab" * 16, 1)
+            metadata.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with pytest.raises(
+        BackupError, match=rf"{stopped}/metadata.db belongs to another journal than {stopped}/journal"
+    ):
+        Job(stopped, tmp_path / "another", Progress(), running=False).run()
+    assert not (tmp_path / "another").exists()
+    mend(made[0], "metadata.db")
+    with pytest.raises(BackupError, match=rf"{made[0]}/metadata.db belongs to another journal than {made[0]}/jour"):
+        restore(made[0], tmp_path / "new", Progress())
+    assert data_in(tmp_path / "new") == []
 
 
 def test_the_manifest_names_the_journal(made: tuple[Path, Manifest], stopped: Path) -> None:
