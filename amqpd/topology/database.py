@@ -28,7 +28,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from amqpd.storage.mark import Mark
+from amqpd.storage.mark import Mark, Promise
 from amqpd.topology import copies, promises
 from amqpd.topology.promises import mark_path, wal_path
 from amqpd.topology.store import MetadataStoreError, NewerFormat, StoreBusy, StoreDamaged, StoreFull, StoreIncomplete
@@ -54,7 +54,8 @@ class Opened:
 
     connection: sa.Connection
     identity: str
-    mark: Mark
+    mark: Mark | None
+    """None: the one that is there says what is true, and is not written before the next commit"""
     accepted: list[str]
     """what is lost, and where the rest is kept: sentences"""
 
@@ -86,11 +87,26 @@ def _open(opening: _Opening, busy_timeout_s: float) -> Opened:
         try:
             _set_up(connection, path, opening.steps)
             contents = contents_of(driver_of(connection), path)
-            mark = Mark(mark_path(path), contents.identity, contents.revision)
+            mark = None
+            if opening.promise != Promise(contents.identity, contents.revision):
+                mark = Mark(mark_path(path), contents.identity, contents.revision)
         except BaseException:
             _close(connection)
             raise
     return Opened(connection, contents.identity, mark, opening.accepted)
+
+
+def close_database(connection: sa.Connection, path: Path, *, unchanged: bool) -> None:
+    """`unchanged`: leave the log as it is, instead of taking it over into the database. Raises as `explained`."""
+    with explained(path), ExitStack() as afterwards:
+        try:
+            if unchanged and promises.has_log(path):
+                last = _connect(f"file:{_quoted(path)}?mode=ro", BUSY_TIMEOUT_S)
+                afterwards.callback(_close, last)
+                # Only a connection that has read holds on to the log.
+                last.exec_driver_sql("SELECT count(*) FROM state").fetchone()
+        finally:
+            _close(connection)
 
 
 class _Opening:
@@ -100,6 +116,7 @@ class _Opening:
         self.path = path
         self.steps = ScriptDirectory.from_config(_migrations())
         self.accepted: list[str] = []
+        self.promise: Promise | None = None
         self._formats: set[str] = set()
         self._accept_loss = accept_loss
         self._busy_timeout_s = busy_timeout_s
@@ -123,6 +140,7 @@ class _Opening:
         empty the log into the database, and none does that while this one is open."""
         # Before the database: what it promises then is less than what is read, never more.
         traces = promises.traces_of(self.path)
+        self.promise = traces.promise
         if traces.unknown:
             log.warning("what was committed to the metadata is not known", reason=traces.unknown)
         contents = self._contents(looking)

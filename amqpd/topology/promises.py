@@ -34,6 +34,10 @@ def copy_path(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
+def has_log(path: Path) -> bool:
+    return _size(wal_path(path)) > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Traces:
     """What is known beside the database."""
@@ -60,7 +64,7 @@ def traces_of(path: Path) -> Traces:
 
 def missing(path: Path, traces: Traces) -> list[str]:
     """The database is not there, or is empty: what says that there was one."""
-    beside = [wal_path(path).name] if _size(wal_path(path)) else []
+    beside = [wal_path(path).name] if has_log(path) else []
     beside += [mark_path(path).name] if traces.promise is not None or traces.unknown else []
     beside += [copy_path(path, number).name for number in COPIES if copy_path(path, number).exists()]
     if not beside:
@@ -96,7 +100,7 @@ def losses(path: Path, identity: str, revision: int, traces: Traces) -> list[str
 def keep_log(path: Path, *, move: bool = False) -> list[str]:
     """Copy (or move) the log aside, because going on writes over it: where it is now, a sentence. Raises OSError."""
     log = wal_path(path)
-    if not _size(log):
+    if not has_log(path):
         return []
     aside = free_name(log)
     if move:

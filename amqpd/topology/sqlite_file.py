@@ -18,8 +18,10 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from amqpd.storage.mark import Mark
 from amqpd.topology.batch import LEASED_BITS, Batch, Call, keys_of
-from amqpd.topology.database import driver_of, empty_log, explained, open_database, transaction
+from amqpd.topology.database import close_database, driver_of, empty_log, explained, open_database, transaction
+from amqpd.topology.promises import mark_path
 from amqpd.topology.statements import (
     ADD_DROPPED,
     ADD_HISTORY,
@@ -133,7 +135,7 @@ class SqliteFile:
             self._forget()
             with explained(self.path):
                 emptied = empty_log(self._driver)
-                self._mark.sync()
+                self._sync_mark()
         if not emptied:
             self._quiet_looks = 0
 
@@ -160,8 +162,9 @@ class SqliteFile:
                     batch.end_lease(call.ended_lease, self._leased)
             if batch.past:
                 self._write(batch, *batch.tally(count, total))
+                mark = self._open_mark()
         if batch.past:
-            self._mark.promise(batch.seen)
+            mark.promise(batch.seen)
             self._forgotten.clear()
             self._quiet_looks = 0
         self._seen, self._leased_steps = batch.seen, batch.leased_steps
@@ -194,14 +197,26 @@ class SqliteFile:
             # It has no revision, so its loss would not be seen: it does not stay in the log.
             empty_log(self._driver)
 
-    def close(self) -> None:
-        with suppress(StoreFull, StoreBusy):
-            self._forget()
+    def close(self, *, unchanged: bool = False) -> None:
+        """`unchanged`: every file stays as it is."""
+        if not unchanged:
+            with suppress(StoreFull, StoreBusy):
+                self._forget()
+        close_database(self._connection, self.path, unchanged=unchanged)
         with explained(self.path):
-            self._connection.close()
-            self._connection.engine.dispose()
-            self._mark.sync()
+            self._sync_mark()
+        if self._mark is not None:
             self._mark.close()
+
+    def _open_mark(self) -> Mark:
+        """Before COMMIT, because there may be no space for it."""
+        if self._mark is None:
+            self._mark = Mark(mark_path(self.path), self.identity, self._seen)
+        return self._mark
+
+    def _sync_mark(self) -> None:
+        if self._mark is not None:
+            self._mark.sync()
 
     def _write(self, batch: Batch, count: int, total: int) -> None:
         execute, execute_many = self._driver.execute, self._driver.executemany
