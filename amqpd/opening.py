@@ -9,6 +9,7 @@ Not here: what a loss is (`journal/trust.py`, `topology/promises.py`, `pairing.p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
@@ -31,9 +32,11 @@ from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.store import MetadataStoreError, StoreFull
 
 METADATA_DB = "metadata.db"
-NOTE_S = 5.0
-"""An older copy that lacks less than this may go unnoticed. Two commits of a page or two each, while there is
-traffic."""
+LOOK_S = 1.0
+"""How soon the journal knows of a change of the metadata."""
+NOTE_LOOKS = 5
+"""After so many looks the metadata know how far the journal is: two commits of a page or two, while there is traffic. An
+older copy that lacks less than that may go unnoticed."""
 
 log = structlog.get_logger(room="opening")
 
@@ -51,20 +54,21 @@ class Pair:
 
     async def run(self, threads: trio.CapacityLimiter) -> None:
         """Keep the notes, until cancelled: an older copy of one of the files is told by the other one's note."""
-        while True:
-            await trio.sleep(NOTE_S)
-            await self.note(threads)
+        for look in itertools.count(1):
+            await trio.sleep(LOOK_S)
+            await self.note(threads, both=look % NOTE_LOOKS == 0)
 
-    async def note(self, threads: trio.CapacityLimiter | None = None) -> None:
-        """Each says in writing which the other one is, and how far; nothing is written when nothing has changed. On a
-        full disk the notes stay as they were. `threads`: of whoever else writes the journal."""
+    async def note(self, threads: trio.CapacityLimiter | None = None, *, both: bool = True) -> None:
+        """Each says in writing which the other one is, and how far (the metadata only if `both`); nothing is written
+        when nothing has changed. On a full disk the notes stay as they were. `threads`: of whoever else writes the
+        journal."""
         try:
             revision = await self.store.refresh() >> LEASED_BITS
             names = {METADATA: await self.store.identity(), METADATA_REVISION: str(revision)}
             if any(self.disk.names.get(name) != value for name, value in names.items()):
                 await trio.to_thread.run_sync(partial(self.disk.set_names, **names), limiter=threads)
             journal = self.disk.names["identity"], self.disk.index
-            if await self.store.journal() != journal:
+            if both and await self.store.journal() != journal:
                 await self.store.set_journal(*journal)
         except (DiskFull, StoreFull) as error:
             log.warning("the journal and the metadata could not note each other", reason=str(error))
