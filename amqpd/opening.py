@@ -35,7 +35,7 @@ METADATA_DB = "metadata.db"
 LOOK_S = 1.0
 """How soon the journal knows of a change of the metadata."""
 NOTE_LOOKS = 5
-"""After so many looks the metadata know how far the journal is: two commits of a page or two, while there is traffic. An
+"""After so many looks the metadata know how far the journal is: two small commits, while there is traffic. An
 older copy that lacks less than that may go unnoticed."""
 
 log = structlog.get_logger(room="opening")
