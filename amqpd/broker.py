@@ -36,7 +36,7 @@ from amqpd.connection import Connection
 from amqpd.control import ControlError, ControlServer
 from amqpd.damaged_rows import DamagedRows
 from amqpd.datadir import open_data_directory
-from amqpd.errors import NodeFailure
+from amqpd.errors import NodeFailure, StartupError
 from amqpd.faults import disk_reason
 from amqpd.free_memory import return_free_memory
 from amqpd.garbage import collect_garbage
@@ -97,7 +97,12 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
                 presence = Presence(directory.path)
                 with unless_lost(presence, stack, pair.disk, pair.store):
                     broker = Broker(settings, pair)
-                    await opened(broker.recover())
+                    try:
+                        await opened(broker.recover())
+                    except StartupError:
+                        # Damage of the journal that is found after both were opened: no file changes all the same.
+                        await pair.store.aclose(unchanged=True)
+                        raise
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(presence.run, stop)
                         await broker.run(listeners, tls, stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,7 +56,9 @@ def made() -> Made:
 
     with TemporaryDirectory() as directory:
         path = Path(directory) / NAME
-        found, live = trio.run(make)
+        # In a thread: tests call this from within a run, too.
+        with ThreadPoolExecutor(1) as threads:
+            found, live = threads.submit(trio.run, make).result()
         return Made(found, files_of(path), live)
 
 
