@@ -98,7 +98,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
                 with unless_lost(presence, stack, pair.disk, pair.store):
                     broker = Broker(settings, pair)
                     try:
-                        await opened(broker.recover())
+                        await opened(broker.recover(), directory.path)
                     except StartupError:
                         # Damage of the journal that is found after both were opened: no file changes all the same.
                         await pair.store.aclose(unchanged=True)
@@ -108,7 +108,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
                         await broker.run(listeners, tls, stop)
                         nursery.cancel_scope.cancel()
     except BaseException as error:
-        if (reason := disk_reason(error)) is None:
+        if (reason := disk_reason(error, settings.data_dir)) is None:
             raise
         raise NodeFailure(reason) from error
     finally:

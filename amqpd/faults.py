@@ -12,12 +12,14 @@ ARCHITECTURE.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from amqpd.errors import NodeFailure, find_failure, leaves, reasons
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
-from amqpd.topology.store import MetadataStoreError, StoreBusy, StoreClosed, StoreFull
+from amqpd.storage.probe import disk_error
+from amqpd.topology.store import MetadataStoreError, StoreBusy, StoreClosed, StoreDamaged, StoreFull
 
 # What the journal and the metadata store raise when the node cannot go on.
 _DISK = (DiskFailure, JournalDamaged, MetadataStoreError)
@@ -46,7 +48,7 @@ class Faults:
         self._bug(error)
 
 
-def disk_reason(error: BaseException) -> str | None:
+def disk_reason(error: BaseException, directory: Path) -> str | None:
     """What the disk said first: tasks that met it later, and what could not be closed after it, say less. None when
     there is a failure that says it already, or none at all."""
     others = [leaf for leaf in leaves(error) if isinstance(leaf, Exception)]
@@ -56,4 +58,7 @@ def disk_reason(error: BaseException) -> str | None:
     dealt_with = (StoreClosed, StoreFull, StoreBusy)
     found = [each for each in reasons(error) if isinstance(each, _DISK) and not isinstance(each, dealt_with)]
     found += [leaf for leaf in others if isinstance(leaf, _DISK)]
-    return str(found[0]) if found else None
+    if not found:
+        return None
+    looks_damaged = isinstance(found[0], (JournalDamaged, StoreDamaged))
+    return (disk_error(directory) if looks_damaged else None) or str(found[0])

@@ -26,10 +26,11 @@ from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import SqliteDisk
 from amqpd.pairing import METADATA, METADATA_REVISION, WAY_OUT, JournalFacts, MetadataFacts, misfits
 from amqpd.reserves import hold_for_metadata, release_for_metadata
+from amqpd.storage.probe import disk_error
 from amqpd.topology.batch import LEASED_BITS
 from amqpd.topology.glance import glance
 from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import MetadataStoreError, StoreFull
+from amqpd.topology.store import MetadataStoreError, StoreDamaged, StoreFull
 
 METADATA_DB = "metadata.db"
 LOOK_S = 1.0
@@ -76,15 +77,15 @@ class Pair:
 
 async def open_pair(directory: Path, *, accept_loss: bool) -> Pair:
     """Raises StartupError."""
-    disk = await opened(trio.to_thread.run_sync(partial(SqliteDisk, directory, accept_loss=accept_loss)))
+    disk = await opened(trio.to_thread.run_sync(partial(SqliteDisk, directory, accept_loss=accept_loss)), directory)
     try:
         lost = await trio.to_thread.run_sync(_misfits, disk, directory / METADATA_DB)
-        await opened(trio.to_thread.run_sync(disk.examine))
+        await opened(trio.to_thread.run_sync(disk.examine), directory)
         if lost and not accept_loss:
             raise StartupError(f"{lost[0]}; {WAY_OUT}")
         for sentence in (*disk.accepted, *lost):
             log.warning("the loss of messages is accepted", what=sentence)
-        store, full = await opened(_open_store(directory / METADATA_DB, disk, accept_loss=accept_loss))
+        store, full = await opened(_open_store(directory / METADATA_DB, disk, accept_loss=accept_loss), directory)
     except BaseException:
         disk.forsake()
         raise
@@ -118,9 +119,12 @@ async def _open_store(path: Path, disk: SqliteDisk, *, accept_loss: bool) -> tup
     return await SqliteStore.open(path, accept_loss=accept_loss), True
 
 
-async def opened(opening: Awaitable[Any]) -> Any:
+async def opened(opening: Awaitable[Any], directory: Path) -> Any:
     """What stands in the way of opening the data is one sentence. Raises StartupError."""
     try:
         return await opening
-    except (NewerJournal, NotAJournal, JournalInUse, DiskFailure, JournalDamaged, MetadataStoreError) as error:
+    except (JournalDamaged, StoreDamaged) as error:
+        unreadable = await trio.to_thread.run_sync(disk_error, directory)
+        raise StartupError(unreadable or str(error)) from error
+    except (NewerJournal, NotAJournal, JournalInUse, DiskFailure, MetadataStoreError) as error:
         raise StartupError(str(error)) from error

@@ -31,6 +31,7 @@ from amqpd.errors import (
     is_consequence,
     leaves,
 )
+from amqpd.faults import ENDS_NODE
 from amqpd.logs import configure_logs, unblock_standard_error
 from amqpd.signals import watch_stop_signals
 
@@ -139,12 +140,13 @@ def report(error: BaseException) -> int:
 
 
 def _beside(failure: Failure, error: BaseException) -> list[BaseException]:
-    """What broke and is neither the failure, nor what the failure says, nor a consequence of it."""
+    """What broke and is neither the failure, nor what the failure says, nor a consequence of it: who uses a disk that
+    failed fails too."""
     found = [*leaves(error), *(leaves(failure.__cause__) if failure.__cause__ is not None else ())]
     return [
         each
         for each in dict.fromkeys(found)
-        if each is not failure
+        if not isinstance(each, (Failure, *ENDS_NODE))
         and not is_consequence(each)
         and (getattr(each, "strerror", None) or str(each)) not in failure.sentence
     ]

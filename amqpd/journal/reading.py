@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from amqpd.journal import checksums, queries
 from amqpd.journal.database import meaning
 from amqpd.journal.intake import checksum, checksum_of_deadlines
 from amqpd.journal.records import READ_ROWS_MAX, JournalDamaged, Row
+from amqpd.storage.probe import disk_error_of
 
+LOOK_AGAIN_S = 60.0
 Head = tuple[int, ...]
 """of `queries.FIND`"""
 
@@ -30,6 +33,9 @@ class RowReader:
         self._path = path
         self.turn = threading.Lock()
         """held for the time of one read"""
+        self._unreadable: str | None = None
+        """what the system said of the disk when it was last looked at"""
+        self._look_again_s = 0.0
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """See `records.Disk`. Rows that do not fit into bytes_max any more are not read; the first one always is."""
@@ -81,14 +87,20 @@ class RowReader:
                     raise
         return bodies
 
+    def _disk_error(self) -> str | None:
+        """Now and then: it reads all of the journal."""
+        if time.monotonic() >= self._look_again_s:
+            self._unreadable = disk_error_of(self._path)
+            self._look_again_s = time.monotonic() + LOOK_AGAIN_S
+        return self._unreadable
+
     def _row(self, queue_id: int, head: Head, body: tuple[Any, ...] | None) -> Row:
         """With `damage`, when what the index says, the body and the deadlines do not belong together."""
         first, last, nbytes, persistent, body_bytes, published_ms, deadline_bytes, idx, head_crc = head
         row = Row(queue_id, first, last, b"", bool(persistent), body_bytes, published_ms)
         if body is None:
-            row.damage = (
-                f"messages {first}..{last} in {self._path} cannot be read: their row or a page of it is damaged"
-            )
+            why = self._disk_error() or "their row or a page of it is damaged"
+            row.damage = f"messages {first}..{last} in {self._path} cannot be read: {why}"
             return row
         crc, data, deadline_crc, deadlines = body
         # SQLite returns what type a damaged record says.

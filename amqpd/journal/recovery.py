@@ -20,10 +20,12 @@ from pathlib import Path
 
 from amqpd.journal import checksums, queries, trust
 from amqpd.journal.discards import Discard
+from amqpd.journal.errors import DiskFailure
 from amqpd.journal.intake import checksum_of_deadlines
 from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.schema import EPOCH, SEQ_MAX
 from amqpd.journal.trust import Source
+from amqpd.storage.probe import could_not_read
 
 ORPHANS_MAX = 100_000
 """Settled records and counts without a row that one recovery clears away; more wait for the next one."""
@@ -61,7 +63,7 @@ def examine(path: Path, connection: sqlite3.Connection) -> Found:
 
 
 def find(connection: sqlite3.Connection, source: Source) -> Found:
-    """Raises JournalDamaged, and what `checksums.NOT_AS_WRITTEN` has."""
+    """Raises JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
     _check_structure(connection)
     index = source.idx
     discards = [_discard(row) for row in connection.execute(queries.DISCARDS)]
@@ -85,6 +87,8 @@ def _check_structure(connection: sqlite3.Connection) -> None:
     too large for that; `Source.rows` says how many it must have.)"""
     for table in ("settled", "queue", "discard", "returned", "deadline", "source", "names"):
         (said,) = connection.execute(f"PRAGMA quick_check('{table}')").fetchone()
+        if could_not_read(said):
+            raise DiskFailure(f"the disk of the journal failed: {said.splitlines()[-1]}")
         if said != "ok":
             raise JournalDamaged(f"the table {table} is damaged ({' '.join(said.split())})")
 

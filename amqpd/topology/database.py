@@ -41,6 +41,7 @@ BUSY_TIMEOUT_S = 30.0
 # process makes when it opens the file. Later a commit may have come half of its way then.
 _FULL = ("SQLITE_FULL",)
 _FULL_AT_OPENING = (*_FULL, "SQLITE_IOERR_SHMSIZE")
+_NOT_OURS = ("no such table", "no such column", "malformed")
 _FORMAT = re.compile(r"metadata_[0-9]{4}\Z")
 # Those whose rows have checksums.
 SEALED_FORMATS = {"metadata_0004"}
@@ -233,12 +234,16 @@ def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
         code = getattr(reason, "sqlite_errorname", "") or ""
         if not code and str(reason).startswith("Could not decode"):
             raise StoreDamaged(f"{path} is damaged (a text in it is not UTF-8)") from error
-        if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_SCHEMA")):
+        # Of the many meanings of SQLITE_ERROR only these are of the file.
+        foreign = code == "SQLITE_ERROR" and str(reason).startswith(_NOT_OURS)
+        if foreign or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             raise StoreDamaged(f"{path} is damaged or is not amqpd's metadata ({reason})") from error
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise StoreBusy(f"{path} is locked by another process ({reason})") from error
         if code.startswith(full):
             raise StoreFull(f"there is no room on the disk for {path}") from error
+        if code.startswith("SQLITE_IOERR"):
+            raise MetadataStoreError(f"the disk of {path} failed: {reason} ({code})") from error
         raise MetadataStoreError(f"{path} cannot be read or written ({reason})") from error
     except UnicodeDecodeError as error:
         raise StoreDamaged(f"{path} is damaged (a name in it is not UTF-8)") from error

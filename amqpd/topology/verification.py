@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from amqpd.storage.probe import could_not_read
 from amqpd.topology.statements import PUT_NAME, READ_DROPPED, READ_ENTRIES, READ_NAMES, READ_STATE
-from amqpd.topology.store import StoreDamaged
+from amqpd.topology.store import MetadataStoreError, StoreDamaged
 from amqpd.topology.tables import (
     IDENTITY,
     JOURNAL,
@@ -40,8 +41,10 @@ class Contents:
 
 
 def check_pages(driver: sqlite3.Connection, path: Path) -> None:
-    """Of any format. Raises StoreDamaged."""
+    """Of any format. Raises StoreDamaged, MetadataStoreError."""
     (found,) = driver.execute("PRAGMA quick_check(1)").fetchone()
+    if could_not_read(str(found)):
+        raise MetadataStoreError(f"the disk of {path} failed: {str(found).splitlines()[-1]}")
     if found != "ok":
         # Its first line only says that it is in this database.
         raise StoreDamaged(f"{path} is damaged ({str(found).splitlines()[-1]})")

@@ -97,3 +97,22 @@ def test_a_disk_that_fails_from_the_start_is_no_start(make_broker: MakeBroker) -
     broker.prefix = []
     broker.start()
     declare_topology(broker)
+
+
+@pytest.mark.parametrize("file", ["journal.db", "metadata.db"])
+def test_a_disk_that_cannot_be_read_is_not_called_damaged(make_broker: MakeBroker, file: str) -> None:
+    """SQLite says of a page that it could not read that the database is malformed."""
+    broker = make_broker()
+    broker.start()
+    declare_topology(broker)
+    broker.terminate()
+    path = broker.data_dir / file
+    before = path.read_bytes()
+    broker.prefix = [*strace_prefix("pread64", "EIO:when=8+"), "-P", str(path)]
+    start = len(broker.log)
+    with pytest.raises(BrokerFailed, match=r"exit code 1"):
+        broker.start()
+    assert f"the disk of {path} failed" in broker.log[start:]
+    assert "damaged" not in broker.log[start:]
+    assert "Traceback" not in broker.log[start:]
+    assert path.read_bytes() == before

@@ -146,6 +146,7 @@ def test_a_bug_is_not_called_what_was_dealt_with_before(
             ["failed beside it", "node stopped"],
         ),
         (ExceptionGroup("", [OSError(5, "Input/output error")]), 70, ["node stopped"]),
+        (ExceptionGroup("", [NodeFailure("fsync failed"), DiskFailure("stopped before")]), 70, ["node stopped"]),
         (ExceptionGroup("", [trio.BrokenResourceError(), ZeroDivisionError("x")]), 70, ["stopped by a bug"]),
     ],
 )
