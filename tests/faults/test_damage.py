@@ -16,9 +16,9 @@ import pytest
 
 from .conftest import opened
 from .damage.books import Book
-from .damage.damages import Damage, make
+from .damage.damages import Damage, make, make_set
 from .damage.images import make_images
-from .damage.judge import NOT_ALLOWED, RECOVERED, REFUSED, judge
+from .damage.judge import FENCED, NOT_ALLOWED, PARKED, RECOVERED, REFUSED, judge
 from .damage.pages import anatomy
 from .damage.rounds import look, play
 from .damage.zygote import ForkedBroker, Zygote
@@ -29,7 +29,7 @@ FIELDS = (
     *("batch.queue_id", "batch.first_seq", "batch.last_seq", "batch.nbytes", "batch.body_bytes", "batch.idx"),
     *("batch.published_ms", "batch.crc", "batch.data", "batch_index.queue_id", "batch_index.nbytes"),
     *("settled.queue_id", "settled.first_seq", "settled.last_seq", "settled.idx"),
-    *("queue.delivered", "queue.next_seq", "source.idx"),
+    *("queue.delivered", "queue.next_seq", "source.idx", "settled.crc", "queue.crc", "source.crc"),
 )
 
 pytestmark = pytest.mark.usefixtures("only_amqpd")
@@ -58,9 +58,13 @@ def test_what_is_not_damaged_is_recovered(zygote: Zygote, images: Path, tmp_path
 @pytest.mark.parametrize(
     ("image", "file", "kind", "field", "outcome"),
     [
+        ("stopped", "journal.db", "bit", "batch.data", FENCED),
         ("stopped", "journal.db", "byte", "database header.magic", REFUSED),
+        ("killed", "journal.db-wal", "byte", "commit frame.checksum", REFUSED),
+        ("killed", "journal.db-wal", "removed", "", REFUSED),
         ("killed", "journal.db-wal", "grown", "", RECOVERED),
-        ("stopped", "amqpd.lock", "truncated", "", RECOVERED),
+        ("killed", "metadata.db-wal", "zero 512", "", REFUSED),
+        ("stopped", "audit/lives.json", "zero 512", "", RECOVERED),
     ],
 )
 def test_a_damage(
@@ -70,6 +74,15 @@ def test_a_damage(
     book, seen = play(zygote, images, damage, tmp_path / "round")
     ruling = judge(book, seen, damage.file)
     assert ruling == (outcome, []), f"{damage.text}\n" + "\n".join(seen.log[-20:])
+
+
+def test_messages_without_their_metadata_are_parked_and_given_back(
+    zygote: Zygote, images: Path, tmp_path: Path
+) -> None:
+    damage = make_set(images, "stopped", "metadata (all)", "removed", "")
+    book, seen = play(zygote, images, damage, tmp_path / "round")
+    assert judge(book, seen, damage.file) == (PARKED, []), "\n".join(seen.log[-20:])
+    assert sum(map(len, seen.adopted.values())) == sum(map(len, book.due.values()))
 
 
 def test_a_message_that_is_missing_is_found(zygote: Zygote, images: Path, tmp_path: Path) -> None:
