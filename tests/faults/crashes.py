@@ -24,6 +24,8 @@ from pathlib import Path
 
 import pytest
 
+from amqpd.control import rows as control_rows
+
 from .checker import check
 from .churn import Churn, Passing, wrong_with
 from .damage.zygote import ForkedBroker, Zygote
@@ -117,6 +119,9 @@ class Session:
         began = time.monotonic()
         self.broker.start()
         self.start_s = time.monotonic() - began
+        # No file was damaged, so the journal and the metadata know the same queues.
+        parked = control_rows(self.broker.data_dir, "orphans list", {}, PATIENCE_S)
+        assert not parked, f"parked after {history.events[-1]}: {parked}"
 
     # the faults; each returns what was done
 

@@ -81,6 +81,8 @@ def test_messages_without_their_metadata_are_parked_and_given_back(
 ) -> None:
     damage = make_set(images, "stopped", "metadata (all)", "removed", "")
     book, seen = play(zygote, images, damage, tmp_path / "round")
+    assert judge(book, seen, damage.file) == (REFUSED, []), "\n".join(seen.log[-20:])
+    seen = look(zygote, book, tmp_path / "round" / "data", arguments=["--accept-loss"])
     assert judge(book, seen, damage.file) == (PARKED, []), "\n".join(seen.log[-20:])
     assert sum(map(len, seen.adopted.values())) == sum(map(len, book.due.values()))
 
