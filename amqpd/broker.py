@@ -36,8 +36,8 @@ from amqpd.connection import Connection
 from amqpd.control import ControlError, ControlServer
 from amqpd.damaged_rows import DamagedRows
 from amqpd.datadir import open_data_directory
+from amqpd.disk_reason import disk_reason
 from amqpd.errors import NodeFailure, StartupError
-from amqpd.faults import disk_reason
 from amqpd.free_memory import return_free_memory
 from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer

@@ -12,19 +12,17 @@ ARCHITECTURE.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from amqpd.errors import NodeFailure, find_failure, leaves, reasons
+from amqpd.errors import NodeFailure
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
-from amqpd.storage.probe import disk_error
-from amqpd.topology.store import MetadataStoreError, StoreBusy, StoreClosed, StoreDamaged, StoreFull
+from amqpd.topology.store import MetadataStoreError
 
 # What the journal and the metadata store raise when the node cannot go on.
-_DISK = (DiskFailure, JournalDamaged, MetadataStoreError)
+DISK_FAILURES = (DiskFailure, JournalDamaged, MetadataStoreError)
 # Nothing that raises these may go on.
-ENDS_NODE = (NodeFailure, *_DISK)
+ENDS_NODE = (NodeFailure, *DISK_FAILURES)
 
 CONNECTION, QUEUE, TASK = "connection", "queue", "task"
 
@@ -46,19 +44,3 @@ class Faults:
         self.counts[reach] += 1
         self._log("fault_contained", reach=reach, name=name, error=type(error).__name__, **fields)
         self._bug(error)
-
-
-def disk_reason(error: BaseException, directory: Path) -> str | None:
-    """What the disk said first: tasks that met it later, and what could not be closed after it, say less. None when
-    there is a failure that says it already, or none at all."""
-    others = [leaf for leaf in leaves(error) if isinstance(leaf, Exception)]
-    if find_failure(error) is not None or not others:
-        return None
-    # These are dealt with where they are met: one that something else came up after is not the reason of it.
-    dealt_with = (StoreClosed, StoreFull, StoreBusy)
-    found = [each for each in reasons(error) if isinstance(each, _DISK) and not isinstance(each, dealt_with)]
-    found += [leaf for leaf in others if isinstance(leaf, _DISK)]
-    if not found:
-        return None
-    looks_damaged = isinstance(found[0], (JournalDamaged, StoreDamaged))
-    return (disk_error(directory) if looks_damaged else None) or str(found[0])

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from amqpd import opening
+from amqpd.disk_reason import disk_reason
 from amqpd.errors import StartupError
-from amqpd.faults import disk_reason
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
 from amqpd.storage import probe
