@@ -41,7 +41,8 @@ BUSY_TIMEOUT_S = 30.0
 # process makes when it opens the file. Later a commit may have come half of its way then.
 _FULL = ("SQLITE_FULL",)
 _FULL_AT_OPENING = (*_FULL, "SQLITE_IOERR_SHMSIZE")
-_NOT_OURS = ("no such table", "no such column", "malformed")
+# Of the many meanings of SQLITE_ERROR those that are of the file: its tables are not ours.
+_NOT_OURS = re.compile(r"no such (table|column)|malformed|duplicate column|.* already exists")
 _FORMAT = re.compile(r"metadata_[0-9]{4}\Z")
 # Those whose rows have checksums.
 SEALED_FORMATS = {"metadata_0004"}
@@ -234,8 +235,7 @@ def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
         code = getattr(reason, "sqlite_errorname", "") or ""
         if not code and str(reason).startswith("Could not decode"):
             raise StoreDamaged(f"{path} is damaged (a text in it is not UTF-8)") from error
-        # Of the many meanings of SQLITE_ERROR only these are of the file.
-        foreign = code == "SQLITE_ERROR" and str(reason).startswith(_NOT_OURS)
+        foreign = code == "SQLITE_ERROR" and _NOT_OURS.match(str(reason))
         if foreign or code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             raise StoreDamaged(f"{path} is damaged or is not amqpd's metadata ({reason})") from error
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
