@@ -30,7 +30,7 @@ from amqpd.storage.probe import disk_error
 from amqpd.topology.batch import LEASED_BITS
 from amqpd.topology.glance import glance
 from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import MetadataStoreError, StoreDamaged, StoreFull
+from amqpd.topology.store import MetadataStoreError, StoreBusy, StoreDamaged, StoreFull
 
 METADATA_DB = "metadata.db"
 LOOK_S = 1.0
@@ -52,6 +52,8 @@ class Pair:
         """the disk is, and the journal's reserve was given up"""
         self.suspect = False
         """metadata may be missing: an older copy or none was accepted"""
+        self._behind = False
+        """the last note could not be written"""
 
     async def run(self, threads: trio.CapacityLimiter) -> None:
         """Keep the notes, until cancelled: an older copy of one of the files is told by the other one's note."""
@@ -61,7 +63,7 @@ class Pair:
 
     async def note(self, threads: trio.CapacityLimiter | None = None, *, both: bool = True) -> None:
         """Each says in writing which the other one is, and how far (the metadata only if `both`); nothing is written
-        when nothing has changed. On a full disk the notes stay as they were. `threads`: of whoever else writes the
+        when nothing has changed. On a full disk, or while another process holds the metadata, the notes stay as they were. `threads`: of whoever else writes the
         journal."""
         try:
             revision = await self.store.refresh() >> LEASED_BITS
@@ -71,8 +73,12 @@ class Pair:
             journal = self.disk.names["identity"], self.disk.index
             if both and await self.store.journal() != journal:
                 await self.store.set_journal(*journal)
-        except (DiskFull, StoreFull) as error:
-            log.warning("the journal and the metadata could not note each other", reason=str(error))
+        except (DiskFull, StoreFull, StoreBusy) as error:
+            if not self._behind:
+                log.warning("the journal and the metadata could not note each other yet", reason=str(error))
+            self._behind = True
+        else:
+            self._behind = False
 
 
 async def open_pair(directory: Path, *, accept_loss: bool) -> Pair:

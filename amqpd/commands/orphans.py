@@ -44,6 +44,10 @@ def list_orphans(as_json: bool, data_dir: Path) -> None:
 
     Exchange and routing key are those of its first message: with the default exchange (an empty name) the
     routing key is the name of the queue that it was in.
+
+    \b
+    Example:
+      amqpd orphans list --json
     """
     rows = sorted(ask_rows(data_dir, "orphans list", {}, ()), key=lambda row: int(row["id"]))
     if as_json:

@@ -23,7 +23,7 @@ OF_JOURNAL = (
     "UPDATE batch SET last_seq = last_seq + 1 WHERE first_seq = 3",
     "DELETE FROM batch WHERE first_seq = 3",
     "UPDATE source SET idx = idx - 1",
-    "UPDATE names SET value = replace(value, 'a', 'b')",
+    "UPDATE names SET value = value || 'b'",
     "DELETE FROM names",
 )
 OF_METADATA = ("UPDATE entries SET value = 'other'", "DELETE FROM entries", "DELETE FROM names")

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import structlog
 import trio
 
 from amqpd.errors import StartupError
@@ -14,6 +15,7 @@ from amqpd.opening import Pair, open_pair
 from amqpd.pairing import JournalFacts, MetadataFacts, misfits
 from amqpd.topology.bootstrap import bootstrap
 from amqpd.topology.records import Put, QueueRecord
+from amqpd.topology.store import StoreBusy, StoreFull
 from amqpd.topology.sync import transaction_of
 
 JOURNAL = JournalFacts("j", "aa", 7, {"metadata": "bb", "metadata_revision": "3"})
@@ -133,3 +135,30 @@ async def test_a_pair_fits_itself_again_and_again(lives):
     for messages in (0, 1, 0):
         pair = await run(lives / "data", messages=messages)
         assert not pair.suspect
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("error", [StoreBusy("held"), StoreFull("full")])
+async def test_a_note_that_cannot_be_written_waits_and_is_said_once(tmp_path, monkeypatch, error):
+    pair = await open_pair(tmp_path, accept_loss=False)
+    await bootstrap(pair.store)
+    pair.disk.recover()
+    refuse = True
+    refresh = pair.store.refresh
+
+    async def refreshed():
+        if refuse:
+            raise error
+        return await refresh()
+
+    monkeypatch.setattr(pair.store, "refresh", refreshed)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            await pair.note()
+    assert [each["reason"] for each in logs] == [str(error)]
+    assert "metadata" not in pair.disk.names
+    refuse = False
+    await pair.note()
+    assert pair.disk.names["metadata"] == await pair.store.identity()
+    await pair.store.aclose()
+    pair.disk.close()
