@@ -41,6 +41,8 @@ from amqpd.errors import NodeFailure, StartupError
 from amqpd.free_memory import return_free_memory
 from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.database import JOURNAL
+from amqpd.journal.scrubbing import Scan
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.limits import Limits
 from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
@@ -58,10 +60,12 @@ from amqpd.pump import Pump
 from amqpd.readiness import busy_wait_s
 from amqpd.reserves import hold_all
 from amqpd.sampling import run_measurements, run_samples
+from amqpd.scrub.task import Scrub
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
 from amqpd.security.logins import WAIT_MAX_S, Logins
 from amqpd.services import BrokerServices
+from amqpd.storage.page_cache import PageCache
 from amqpd.supervision import supervised
 from amqpd.tls import server_context
 from amqpd.topology.bootstrap import bootstrap
@@ -91,12 +95,14 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
             refuse_unfinished(directory.path)
             async with AsyncExitStack() as stack:
                 stack.callback(hold_all, directory.path)  # when both files are closed
+                page_cache = PageCache(directory.path / JOURNAL)
+                stack.callback(page_cache.close)
                 pair = await open_pair(directory.path, accept_loss=accept_loss)
                 stack.callback(pair.disk.close)
                 stack.push_async_callback(pair.store.aclose)
                 presence = Presence(directory.path)
                 with unless_lost(presence, stack, pair.disk, pair.store):
-                    broker = Broker(settings, pair)
+                    broker = Broker(settings, pair, page_cache)
                     try:
                         await opened(broker.recover(), directory.path)
                     except StartupError:
@@ -116,9 +122,10 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
 
 
 class Broker:
-    def __init__(self, settings: Settings, pair: Pair) -> None:
+    def __init__(self, settings: Settings, pair: Pair, page_cache: PageCache) -> None:
         self._settings = settings
         self._pair = pair
+        self._page_cache = page_cache
         self._disk, self._store = pair.disk, pair.store
         self._topology = Topology()
         patience_s = max(WAIT_MAX_S, 3 * settings.handshake_timeout_s)
@@ -188,11 +195,20 @@ class Broker:
         damaged = DamagedRows(self.node, self._reader, self.pump.settle, self._settings.data_dir)
         orphans = OrphanOperations(self.node, self._reader, self.pump.settle)
         self._backups = Backups(self.node, self._settings.data_dir, self._settings.disk_free_bytes_min)
+        self._scrub = Scrub(
+            self.node,
+            Scan(self._disk.path, self._page_cache),
+            lambda: self._reader.busy,
+            self.pump.settle,
+            self._settings.scrub_interval_s,
+            self._settings.scrub_bytes_per_s_max,
+        )
         control = ControlServer(
             self._settings.data_dir,
             {
                 "refresh": self._refresh,
                 "status": self._status,
+                "scrub": self._scrub.asked,
                 **operations.handlers,
                 **transients.handlers,
                 **self._audit.handlers,
@@ -232,6 +248,7 @@ class Broker:
                 "samples": partial(run_samples, self.node),
                 "alarms": alarms.run,
                 "notes of the pair": partial(self._pair.run, self._writer.threads),
+                "scrub": self._scrub.run,
             }
             for name, each in beside.items():
                 nursery.start_soon(supervised, each, name, self.node.faults)
@@ -340,7 +357,7 @@ class Broker:
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
-        return overview(self.node)
+        return {**overview(self.node), "scrub": self._scrub.facts()}
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -282,6 +282,11 @@ class Settings(BaseSettings):
     # After a message the broker stays awake so long for the next one, unless there is one processor only: to wake a
     # processor that sleeps takes longer than a small message. 0: it sleeps at once, which saves power.
     busy_wait_us: Count = Field(100, ge=0, le=1000)
+    # Within so long the scrub reads all that is stored once, and finds damage before a consumer (docs/damage.md). A
+    # week: disks go bad slowly, and 100 GB are then read at 180 kB a second. 0: off.
+    scrub_interval_s: Seconds = Field(604_800.0, ge=0, le=31_536_000)
+    # The scrub never reads faster, whatever the interval. 4 MiB a second are a few percent of what a slow disk reads.
+    scrub_bytes_per_s_max: Bytes = Field(4 * MIB, ge=1 * KIB)
     # From SIGTERM to the end. Below the 10 s after which Docker kills, so that a stuck client does not turn a
     # stop into a kill.
     drain_timeout_s: Seconds = Field(8.0, ge=0, le=3600)

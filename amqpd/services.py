@@ -38,6 +38,7 @@ _LEVELS = {
     "connection_timeout": "warning",
     "bad_protocol_header": "warning",
     "orphans_parked": "warning",
+    "journal_damaged": "error",
 }
 
 

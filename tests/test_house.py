@@ -29,6 +29,8 @@ PURE = (
     "amqpd.dead_lettering",
     "amqpd.orphans",
     "amqpd.repair",
+    "amqpd.scrub.found",
+    "amqpd.scrub.pace",
     "amqpd.holders",
     "amqpd.wakes",
     "amqpd.memory_shares",

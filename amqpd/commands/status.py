@@ -15,6 +15,7 @@ import click
 from amqpd.commands.metadata import data_dir_option, show
 from amqpd.commands.queue_picture import counted
 from amqpd.commands.running import ask, ask_rows
+from amqpd.commands.scrub import summary as scrubbed
 from amqpd.escapes import escaped, readable_json
 
 COLUMNS = (
@@ -50,7 +51,7 @@ def status(as_json: bool, data_dir: Path) -> None:
         return
     width = max(map(len, sums))
     for name, value in sums.items():
-        click.echo(f"{name:{width}}  {escaped(_said(value))}")
+        click.echo(f"{name:{width}}  {escaped(scrubbed(value) if name == 'scrub' else _said(value))}")
     click.echo()
     show([{**row, **_short(row)} for row in rows], COLUMNS, False)
 

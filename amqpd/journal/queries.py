@@ -8,7 +8,7 @@ Not here: what writes (`statements.py`), who calls them (`sqlite.py`, `recovery.
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Integer, and_, exists, literal_column, select
+from sqlalchemy import Column, ColumnElement, Integer, and_, exists, literal_column, select, tuple_
 
 from amqpd.journal.schema import batch, deadline, discard, names, queue, returned, settled, source
 from amqpd.journal.statements import text as _text
@@ -133,3 +133,44 @@ READ = _text(
     .where(batch.c.queue_id == _queue_id, batch.c.last_seq.between(_first, _last), ~_discarded)
     .order_by(batch.c.last_seq)
 )
+
+# --- the scrub
+
+
+def _slice(keys: int, *columns: Column[int]) -> str:
+    """Records behind the one whose key, the first columns, is given as `key0`...; at most `count_max` of them."""
+    key = columns[:keys]
+    behind = tuple_(*key) > tuple_(*(_given(f"key{at}") for at in range(keys)))
+    return _text(select(*columns).where(behind).order_by(*key).limit(_given("count_max")))
+
+
+SLICES = {
+    "queue": (1, _slice(1, queue.c.queue_id, queue.c.next_seq, queue.c.delivered, queue.c.crc)),
+    "discard": (
+        1,
+        _slice(
+            *(1, discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx),
+            discard.c.crc,
+        ),
+    ),
+    "settled": (
+        3,
+        _slice(3, settled.c.queue_id, settled.c.first_seq, settled.c.last_seq, settled.c.idx, settled.c.crc),
+    ),
+    "returned": (
+        2,
+        _slice(2, returned.c.queue_id, returned.c.seq, returned.c.count, returned.c.idx, returned.c.crc),
+    ),
+}
+"""By table: how many columns the key has, and the statement. The checksum is the last column."""
+_entry = (
+    *(batch.c.queue_id, batch.c.last_seq, batch.c.first_seq, batch.c.nbytes, batch.c.persistent, batch.c.idx),
+    *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes, batch.c.crc, batch.c.batch_id),
+)
+ENTRIES = _slice(2, *_entry)
+"""From the index alone."""
+_batch_id = batch.c.batch_id == _given("batch_id")
+HEAD_OF = _text(select(*_entry).where(_batch_id))
+BODY_OF = _text(select(batch.c.data).where(_batch_id))
+"""From the table alone."""
+DEADLINES_OF = _text(select(deadline.c.crc, deadline.c.data).where(deadline.c.batch_id == _given("batch_id")))

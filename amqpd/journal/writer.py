@@ -157,6 +157,11 @@ class BacklogReader:
         self._wishes.append((queue_id, first_seq, last_seq, answer))
         self._work.set()
 
+    @property
+    def busy(self) -> bool:
+        """Somebody waits for rows."""
+        return bool(self._wishes or self.threads.borrowed_tokens)
+
     async def run(self) -> None:
         while True:
             await self._work.wait()
