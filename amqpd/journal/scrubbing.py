@@ -21,7 +21,7 @@ from zlib import crc32
 
 from amqpd.journal import checksums, queries, trust
 from amqpd.journal.database import VFS, meaning
-from amqpd.journal.errors import DiskFailure
+from amqpd.journal.errors import DiskFailure, JournalInUse
 from amqpd.journal.intake import checksum, checksum_of_deadlines
 from amqpd.journal.reading import RowReader
 from amqpd.journal.records import JournalDamaged, Row
@@ -115,8 +115,12 @@ class Scan:
                 found += self._judged(connection, entry, row)
             connection.execute("PRAGMA shrink_memory")
         except sqlite3.Error as error:
-            found.append(Found(table, (), f"'{table}' cannot be read as a whole: {meaning(error, self._path)}"))
-            self._next_phase()
+            reason = meaning(error, self._path)
+            if isinstance(reason, JournalInUse):
+                nbytes = STEP_BYTES_MAX  # the same again, after the pause of a step
+            else:
+                found.append(Found(table, (), f"'{table}' cannot be read as a whole: {reason}"))
+                self._next_phase()
         done = self._phase == len(_PHASES)
         return Step(nbytes, rows, self._total_bytes, found, done)
 

@@ -1,14 +1,15 @@
-"""What becomes of a damaged row that the scrub has found: its queue is fenced, if it would have to read the row.
+"""What becomes of damaged rows that the scrub has found: a queue is fenced, if it would have to read the row.
 
-What comes in: the node; which messages of the journal's which queue, and why. What goes out: whether they are fenced,
-in memory still, copies that the queue can do without, or not wanted any more.
+What comes in: the node; which messages of which of the journal's queues, and why. What goes out: whether they are
+fenced, in memory still, copies that the queue can do without, or not wanted any more.
 Rules: 1. Pure. 2. What is in memory can be delivered, and is not fenced. 3. What nobody waits for, because it is
-settled or its queue is gone, is no loss.
+settled or its queue is gone, is no loss. 4. All finds of a step cost one walk over the queues.
 Not here: what a fence is (`queues/fences.py`), finding (`journal/scrubbing.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from amqpd.queues.fences import look
@@ -21,39 +22,59 @@ if TYPE_CHECKING:
 FENCED, IN_MEMORY, COPIES, UNWANTED = "fenced", "in memory", "copies", "unwanted"
 
 
+class DamagedRow(NamedTuple):
+    """Of the journal's queue, which is a queue or a lane of one: it is damaged on disk."""
+
+    queue_id: int
+    first: int
+    last: int
+    reason: str
+
+
 class Outcome(NamedTuple):
     what: str
     queue: Queue | None = None
 
 
-def damage_found(node: Node, queue_id: int, first: int, last: int, reason: str) -> Outcome:
-    """The journal's row first..last of this queue, or of this lane of one, is damaged on disk."""
-    for queue in node.audited():
+def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
+    """What becomes of each of them."""
+    lanes: dict[int, tuple[Queue, Backlog | None]] = {}
+    wanted = {row.queue_id for row in rows}
+    for queue in node.audited() if wanted else ():
         for lane in () if queue.stopped else queue.backlog.lanes():
-            if lane.timetable.queue_id == queue_id:
-                return Outcome(COPIES, queue)
-            if lane.queue_id == queue_id:
-                try:
-                    return Outcome(_in_lane(node, queue, lane, first, last, reason), queue)
-                except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
-                    node.quarantine(queue, error)
-                    return Outcome(UNWANTED, queue)
-    return Outcome(UNWANTED)
+            if lane.queue_id in wanted:
+                lanes[lane.queue_id] = queue, lane
+            if lane.timetable.queue_id in wanted:
+                lanes[lane.timetable.queue_id] = queue, None
+    outcomes = [_of_row(node, row, *lanes.get(row.queue_id, (None, None))) for row in rows]
+    fenced = [each.queue for each in outcomes if each.what == FENCED and each.queue is not None]
+    for queue in dict.fromkeys(fenced):
+        look(queue)
+        node.dirty[queue] = None
+    return outcomes
 
 
-def _in_lane(node: Node, queue: Queue, lane: Backlog, first: int, last: int, reason: str) -> str:
-    outcome = UNWANTED
-    seq = first
-    while (index := lane.index_of(seq)) < len(lane.segments) and (segment := lane.segments[index]).first <= last:
-        begin, end = max(seq, segment.first), min(last, segment.last)
+def _of_row(node: Node, row: DamagedRow, queue: Queue | None, lane: Backlog | None) -> Outcome:
+    if queue is None or queue.stopped:
+        return Outcome(UNWANTED)
+    if lane is None:
+        return Outcome(COPIES, queue)
+    try:
+        return Outcome(_in_lane(lane, row), queue)
+    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+        node.quarantine(queue, error)
+        return Outcome(UNWANTED)
+
+
+def _in_lane(lane: Backlog, row: DamagedRow) -> str:
+    outcome, seq = UNWANTED, row.first
+    while (index := lane.index_of(seq)) < len(lane.segments) and (segment := lane.segments[index]).first <= row.last:
+        begin, end = max(seq, segment.first), min(row.last, segment.last)
         if segment.live_in(begin, end):
             if segment.runs is None:
-                lane.fence(begin, end, reason)
+                lane.fence(begin, end, row.reason)
                 outcome = FENCED
             elif outcome != FENCED:
                 outcome = IN_MEMORY
         seq = end + 1
-    if outcome == FENCED:
-        look(queue)
-        node.dirty[queue] = None
     return outcome

@@ -57,11 +57,11 @@ class Pace:
 
     def step(self, nbytes: int, total_bytes: int, now_s: float) -> float:
         """So much was read, of what are so many bytes now: seconds to wait before the next step."""
+        left = max(total_bytes - self.read_bytes, nbytes)
         self.read_bytes += nbytes
         self.total_bytes = total_bytes
-        left = max(total_bytes - self.read_bytes, 0)
-        at_s = rate(left, self._end_s - now_s, self._rate_max)
-        # From when the step was due if it came in time, so that what it took itself is part of the pause.
+        # Both from when the step was due, so that what it took itself is part of the pause.
+        at_s = rate(left, self._end_s - self._next_s, self._rate_max)
         self._next_s = max(self._next_s + nbytes / at_s, now_s)
         return self._next_s - now_s
 

@@ -20,7 +20,7 @@ import trio
 from amqpd.control import ControlError
 from amqpd.journal.scrubbing import Found, Step
 from amqpd.node import Node
-from amqpd.scrub.found import COPIES, FENCED, UNWANTED, damage_found
+from amqpd.scrub.found import COPIES, FENCED, UNWANTED, DamagedRow, damage_found
 from amqpd.scrub.pace import Pace, expected_s, period_s
 
 YIELD_S, YIELDS_MAX = 0.02, 50
@@ -141,9 +141,8 @@ class Scrub:
                 self._rows += step.rows
                 self._read_bytes += step.nbytes
                 self._total_bytes = step.total_bytes
-                for each in step.found:
-                    self._tell(each)
                 if step.found:
+                    self._tell(step.found)
                     self._settle()
                 if step.done:
                     self._finished_s = self._clock()
@@ -162,27 +161,36 @@ class Scrub:
                 return
             await trio.sleep(YIELD_S)
 
-    def _tell(self, found: Found) -> None:
-        """Fence the queue; and say it, if that was not done."""
-        remedy, more = RECORDS_REMEDY, dict[str, object]()
-        what = ""
-        if found.messages:
-            queue_id, first, last = found.key
-            # Each time: what was in memory may be on disk only by now.
-            what, queue = damage_found(self._node, queue_id, first, last, found.reason)
-            if what == UNWANTED or queue is None:
-                return
-            remedy = COPIES_REMEDY if what == COPIES else IN_MEMORY_REMEDY
-            more = {"queue": queue.record.name, "vhost": queue.record.vhost, "first": first, "last": last}
+    def _tell(self, found: list[Found]) -> None:
+        """Fence the queues; and say what was not said."""
+        # Each time: what was in memory may be on disk only by now.
+        rows = [each for each in found if each.messages]
+        damaged = [DamagedRow(each.key[0], each.key[1], each.key[2], each.reason) for each in rows]
+        outcomes = damage_found(self._node, damaged)
+        for each, outcome in zip(rows, outcomes, strict=True):
+            if outcome.what == UNWANTED or outcome.queue is None or not self._new(each):
+                continue
+            self._damaged_rows += 1
+            if outcome.what != FENCED:  # the fence has told
+                record, (_, first, last) = outcome.queue.record, each.key
+                where = {"queue": record.name, "vhost": record.vhost, "first": first, "last": last}
+                self._log(each, COPIES_REMEDY if outcome.what == COPIES else IN_MEMORY_REMEDY, where)
+        for each in found:
+            if not each.messages and self._new(each):
+                self._log(each, RECORDS_REMEDY, {})
+
+    def _new(self, found: Found) -> bool:
+        """It was not told; it is now."""
         known = (found.table, *found.key, found.messages)
         if known in self._told or len(self._told) >= TOLD_MAX:
-            return
+            return False
         self._told.add(known)
-        self._damaged_rows += found.messages
         if len(self._shown) < SHOWN_MAX:
             self._shown.append(found.reason)
-        if what != FENCED:  # the fence has told
-            self._node.log("journal_damaged", table=found.table, **more, reason=found.reason, remedy=remedy)
+        return True
+
+    def _log(self, found: Found, remedy: str, where: dict[str, object]) -> None:
+        self._node.log("journal_damaged", table=found.table, **where, reason=found.reason, remedy=remedy)
 
 
 def _moment(at_s: float | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,4 +186,45 @@ def test_what_cannot_be_read_is_found_and_the_rest_is_read(disk: SqliteDisk, sca
     [found] = [found for step in steps for found in step.found]
     assert (found.table, found.messages) == ("settled", False)
     assert "'settled' cannot be read as a whole" in found.reason
+    assert sum(step.rows for step in steps) == len(ROWS)
+
+
+def test_a_page_of_bodies_that_is_lost_is_its_rows_damage(disk: SqliteDisk, scan: Scan) -> None:
+    """A leaf of the table, in which there are some rows of queue 2."""
+    content = disk.path.read_bytes()
+    at = content.index(b"2:77..77;") // PAGE_BYTES * PAGE_BYTES
+    inside = {int(seq) for seq in re.findall(rb"2:(\d+)\.\.", content[at : at + PAGE_BYTES])}
+    with disk.path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(PAGE_BYTES))
+    steps = steps_of(scan)
+    found = [found for step in steps for found in step.found]
+    assert len(inside) > 5
+    assert {each.key for each in found} == {(2, seq, seq) for seq in inside}
+    assert all(each.messages and "cannot be read" in each.reason for each in found)
+    assert sum(step.rows for step in steps) == len(ROWS)
+
+
+def test_a_failing_disk_is_found_and_raises_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    scan = Scan(path, PageCache(path))
+    assert scan.begin() == 0
+    steps = [scan.step()]
+    while not steps[-1].done:
+        steps.append(scan.step())
+    assert len(steps) == 6
+    assert all("cannot be read as a whole: the disk of" in step.found[0].reason for step in steps)
+
+
+def test_a_journal_that_is_busy_is_read_later(disk: SqliteDisk, scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan.begin()
+    busy = sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    with monkeypatch.context() as patch:
+        patch.setattr(scan, "_names", lambda *_: (_ for _ in ()).throw(busy))
+        first = scan.step()
+        assert (first.nbytes, first.found, first.done) == (STEP_BYTES_MAX, [], False)
+    steps = [scan.step()]
+    while not steps[-1].done:
+        steps.append(scan.step())
     assert sum(step.rows for step in steps) == len(ROWS)
