@@ -65,6 +65,19 @@ def next_life(folder: Path) -> Life:
     return _without_file(newest_named(folder), set_aside(path, reason))
 
 
+def damage_of(folder: Path) -> str:
+    """Why the next start would not use the file; empty: it would. Nothing is changed."""
+    try:
+        life = _after((folder / FILE).read_bytes())
+    except FileNotFoundError:
+        return "it is missing" if newest_named(folder) else ""
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "its checksum does not fit, or it is cut off"
+    return "it is older than the files beside it" if newest_named(folder, recent=True) >= life.number else ""
+
+
 def write_life(folder: Path, life: int, ended: bool, eras: dict[int, Eras]) -> None:
     """Raises OSError."""
     temporary = folder / f".{FILE}.tmp"

@@ -114,6 +114,25 @@ def convert(spool: Path, events: Path, reached: Reached | None = None) -> Path |
     return written
 
 
+def look(spool: Path) -> None:
+    """Read the spool file as `convert` does, and change nothing. Raises OSError, SpoolDamaged, and whatever octets
+    that are no names and no acts lead to (ValueError, KeyError, TypeError, AssertionError)."""
+    for _ in _parts(spool, [{}]):
+        pass
+
+
+def look_at_events(path: Path, *, whole: bool) -> str:
+    """What is wrong with a file of the log; empty: nothing. `whole`: each page's checksum, too."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            if whole:
+                for part in range(file.num_row_groups):
+                    file.read_row_group(part)
+    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
 def _settle(temporary: Path, written: Path) -> None:
     with temporary.open("rb") as file:
         os.fsync(file.fileno())

@@ -10,6 +10,7 @@ Not here: recovery, which reads no body (`recovery.py`).
 from __future__ import annotations
 
 import sqlite3
+import struct
 import threading
 import time
 from contextlib import suppress
@@ -105,13 +106,17 @@ class RowReader:
         crc, data, deadline_crc, deadlines = body
         # SQLite returns what type a damaged record says.
         row.data, row.deadlines = _bytes(data), _bytes(deadlines)
-        upper = head_crc >> checksums.HEAD_SHIFT
         said = (queue_id, first, last, persistent, nbytes, idx, body_bytes, published_ms, deadline_bytes)
-        if (
-            *(head_crc, len(row.data), len(row.deadlines), checksum(row)),
-            *(checksums.of_head(*said) if upper else 0,),
-            checksum_of_deadlines(queue_id, first, last, row.deadlines) if deadline_bytes else None,
-        ) != (crc, nbytes, deadline_bytes, head_crc & checksums.BODY_MASK, upper, deadline_crc):
+        try:
+            upper = head_crc >> checksums.HEAD_SHIFT
+            whole = (
+                *(head_crc, len(row.data), len(row.deadlines), checksum(row)),
+                *(checksums.of_head(*said) if upper else 0,),
+                checksum_of_deadlines(queue_id, first, last, row.deadlines) if deadline_bytes else None,
+            ) == (crc, nbytes, deadline_bytes, head_crc & checksums.BODY_MASK, upper, deadline_crc)
+        except (struct.error, TypeError):
+            whole = False
+        if not whole:
             row.damage = f"messages {first}..{last} in {self._path} are damaged: they do not fit their checksum"
         return row
 

@@ -77,7 +77,9 @@ def read_source(journal: Path, connection: sqlite3.Connection) -> Source | None:
             )
         return None
     number, epoch, idx, crc, rows, rows_check, settled, settled_check = found[0]
-    if (
+    # SQLite returns what type a damaged record says.
+    numbers = all(type(value) is int for value in found[0])
+    if not numbers or (
         *(len(found), number, crc, rows, settled),
         rows >= 0,
         settled >= 0,

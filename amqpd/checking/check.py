@@ -1,0 +1,77 @@
+"""The whole check of a data directory: metadata, journal, both as a pair, audit log.
+
+What comes in: a data directory that no broker uses. What goes out: the report, and what journal and metadata say of
+themselves.
+Rules: the metadata come first, because their names make the other findings readable.
+Not here: what is a damage of each (`journal.py`, `metadata.py`, `audit.py`), what follows from it (`repair.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from amqpd.backup.progress import Progress
+from amqpd.checking.audit import check_audit
+from amqpd.checking.journal import ACCEPT, State, check_journal
+from amqpd.checking.metadata import METADATA, Metadata, check_metadata
+from amqpd.checking.report import RESTORE, Report
+from amqpd.journal.database import JOURNAL
+from amqpd.orphans import REMEDY as ORPHANS_REMEDY
+from amqpd.orphans import parted
+from amqpd.pairing import JournalFacts, MetadataFacts, misfits
+from amqpd.topology.glance import glance
+
+
+@dataclass
+class Checked:
+    report: Report
+    journal: State
+    metadata: Metadata
+    misfits: list[str]
+    """between journal and metadata"""
+
+
+def check(directory: Path, progress: Progress | None = None, *, quick: bool = False) -> Checked:
+    """`quick`: bodies of messages are left out, and the pages they are on. The directory's lock must be held."""
+    progress = progress or Progress()
+    report = Report()
+    progress.begin(f"checking {METADATA}")
+    metadata = check_metadata(directory, report)
+    journal = check_journal(directory, report, progress, quick=quick)
+    lost = _pair(directory, report, journal, metadata)
+    _orphans(report, journal)
+    check_audit(directory, report, progress, quick=quick)
+    report.finish()
+    return Checked(report, journal, metadata, lost)
+
+
+def _pair(directory: Path, report: Report, journal: State, metadata: Metadata) -> list[str]:
+    path = directory / JOURNAL
+    seen = glance(directory / METADATA)
+    if seen is None or (path.exists() and "identity" not in journal.names):
+        return []  # what is wrong is found already
+    if path.exists() and journal.source is None and journal.rows.count:
+        return []
+    facts = JournalFacts(str(path), journal.names.get("identity", ""), journal.index, journal.names)
+    lost = misfits(facts, MetadataFacts(str(directory / METADATA), *seen))
+    for sentence in lost:
+        text = sentence.replace(f"{directory}/", "")
+        report.damage(f"{JOURNAL}, {METADATA}", "pair", text, f"{RESTORE}, or {ACCEPT}")
+    return lost
+
+
+def _orphans(report: Report, journal: State) -> None:
+    names = report.names
+    if journal.recovered is None or not names.known:
+        return
+    queues = journal.recovered.queues
+    unknown = [each for each in queues if not names.covers(each)]
+    _, parked = parted(queues, unknown, names.dropped)
+    for queue_id, found in parked.items():
+        count = sum(row.last_seq - row.first_seq + 1 for row in found.rows)
+        for row in found.rows:
+            count -= sum(last - first + 1 for first, last in row.settled)
+        if count:
+            text = f"{count} messages of {{queue}}: the next start keeps them apart"
+            report.note(JOURNAL, "orphan", text, ORPHANS_REMEDY, queue_id)

@@ -1,0 +1,78 @@
+"""Opens databases for a look that changes nothing, and reads what can be read of them.
+
+What comes in: a database's path. What goes out: a connection; rows, and the reason where reading ended.
+Rules: 1. Where there is a log SQLite has to read it, so the database is opened for reading only; without one it is
+taken as it stands (`immutable`), and no file beside it is made. 2. Whatever a damaged page makes of a value, a row
+comes out or the reason does, never an exception of the driver.
+Not here: what is asked (`journal.py`, `metadata.py`, `salvage.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from struct import error as struct_error
+from typing import Any
+from urllib.parse import quote
+
+LINES_MAX = 100
+"""of SQLite's own check"""
+
+Row = tuple[Any, ...]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Raises sqlite3.Error."""
+    log = path.with_name(path.name + "-wal")
+    shared = path.with_name(path.name + "-shm")
+    with_log = log.exists() and log.stat().st_size > 0
+    before = shared.exists()
+    how = "mode=ro" if with_log else "immutable=1"
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None)
+    connection.text_factory = _text
+    try:
+        connection.execute("PRAGMA query_only = ON")
+        yield connection
+    finally:
+        connection.close()
+        if with_log and not before:
+            # SQLite makes it of the log.
+            shared.unlink(missing_ok=True)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def each(connection: sqlite3.Connection, sql: str, ended: Callable[[str], None]) -> Iterator[Row]:
+    """The rows; `ended` is told why they end early, if they do."""
+    try:
+        cursor = connection.execute(sql)
+        while (row := cursor.fetchone()) is not None:
+            yield row
+    except sqlite3.Error as error:
+        ended(str(error))
+
+
+def structure(connection: sqlite3.Connection, table: str = "") -> list[str]:
+    """What SQLite's own check says, a line each; empty: nothing."""
+    argument = f"'{table}'" if table else str(LINES_MAX)
+    lines: list[str] = []
+    for (said,) in each(connection, f"PRAGMA integrity_check({argument})", lines.append):
+        lines += [line for line in str(said).splitlines() if line != "ok" and not line.startswith("***")]
+    return list(dict.fromkeys(lines))[:LINES_MAX]
+
+
+def fits(made: Callable[..., int], *values: Any, crc: Any) -> bool:
+    """Whether the checksum is of these values; a damaged record may have values of any type."""
+    try:
+        return bool(made(*values) == crc)
+    except (struct_error, TypeError, ValueError, AttributeError):
+        return False
+
+
+def number(value: Any) -> int | None:
+    return value if type(value) is int else None

@@ -1,0 +1,72 @@
+"""`amqpd check`: every damage in the data directory of a broker that does not run, in words; `--repair` mends it.
+
+What comes in: a data directory. What goes out: a line for each finding and a summary, or JSON; the exit code.
+Rules: 1. Without --repair no file is changed. 2. Exit codes: 0 nothing is wrong (notes may be there); 3 damage was
+found, or a repair left the broker unable to start; 1 and 2 as with other commands, 2 also while a broker runs.
+Not here: the check and the repair (`amqpd/checking/`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from amqpd.backup.progress import Progress
+from amqpd.checking.check import check as check_all
+from amqpd.checking.report import DAMAGE, NOTE, Report
+from amqpd.commands.backup import shown, watched
+from amqpd.commands.metadata import data_dir_option
+from amqpd.datadir import open_data_directory
+from amqpd.errors import SettingsError, StartupError
+from amqpd.escapes import escaped, readable_json
+
+EXIT_DAMAGE = 3
+DATA = ("journal.db", "journal.db-wal", "journal.mark", "metadata.db", "metadata.mark", "audit")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Leave out the bodies of messages, and the events of the audit log.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object with the list of findings, no progress.")
+@data_dir_option
+@click.pass_context
+def check(context: click.Context, quick: bool, as_json: bool, data_dir: Path) -> None:
+    """Look for damage in the data directory of a stopped broker: journal, metadata, audit log.
+
+    Everything is read and compared with its checksums, the index with the table, the journal with the metadata.
+    Each finding says what it means for the messages, and the way out. No file is changed.
+
+    \b
+    Examples:
+      amqpd check
+      amqpd check --quick
+      amqpd --data-dir ./data check --json
+
+    Exit code 0: nothing is wrong; 3: damage was found; 2: a broker runs, or wrong usage.
+    """
+    if not any((data_dir / name).exists() for name in DATA):
+        raise click.ClickException(
+            f"there is no broker's data in {data_dir}: name the data directory with --data-dir"
+        )
+    try:
+        held = open_data_directory(data_dir)
+    except StartupError as error:
+        raise SettingsError(error.sentence) from None
+    progress = Progress()
+    with held, shown(as_json) as show, watched(progress, show):
+        found = check_all(data_dir, progress, quick=quick).report
+    tell(found, data_dir, as_json=as_json)
+    context.exit(EXIT_DAMAGE if found.count(DAMAGE) else 0)
+
+
+def tell(found: Report, data_dir: Path, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(readable_json(found.plain(), 2))
+        return
+    for each in found.findings:
+        click.echo(escaped(f"{each.severity}: {each.line}"))
+    damages, notes = found.count(DAMAGE), found.count(NOTE)
+    summary = f"{damages} {'damage' if damages == 1 else 'damages'}" if damages else "no damage"
+    if notes:
+        summary += f", {notes} {'note' if notes == 1 else 'notes'}"
+    click.echo(escaped(f"{data_dir}: {summary}"))
