@@ -53,11 +53,8 @@ COMMANDS = {
     "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),
     "trace": ("amqpd.commands.trace", "trace", "Copy all messages of a virtual host to an exchange, to see them."),
     "metadata": ("amqpd.commands.copies", "metadata", "Put a copy of damaged metadata in its place."),
-<<<<<<< HEAD
     "scrub": ("amqpd.commands.scrub", "scrub", "See how the check of what is stored goes on, or begin one."),
-=======
     "check": ("amqpd.commands.check", "check", "Look for damage in the data of a stopped broker, and repair it."),
->>>>>>> 33b933c (amqpd check names every damage in the data of a stopped broker, and changes nothing; a value of another type is damage)
     "backup": ("amqpd.commands.backup", "backup", "Copy messages and definitions while the broker goes on."),
     "restore": ("amqpd.commands.backup", "restore", "Put a backup into the data directory of a stopped broker."),
     "audit": ("amqpd.commands.audit", "audit", "See what was written down of messages and acts."),

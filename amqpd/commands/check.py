@@ -14,6 +14,7 @@ import click
 
 from amqpd.backup.progress import Progress
 from amqpd.checking.check import check as check_all
+from amqpd.checking.repair import Repaired, RepairError, repair
 from amqpd.checking.report import DAMAGE, NOTE, Report
 from amqpd.commands.backup import shown, watched
 from amqpd.commands.metadata import data_dir_option
@@ -27,22 +28,34 @@ DATA = ("journal.db", "journal.db-wal", "journal.mark", "metadata.db", "metadata
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Leave out the bodies of messages, and the events of the audit log.")
+@click.option(
+    "--repair",
+    "mend",
+    is_flag=True,
+    help="Rebuild the journal from what is whole. The files as they were are kept in a folder before-repair-...",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object with the list of findings, no progress.")
 @data_dir_option
 @click.pass_context
-def check(context: click.Context, quick: bool, as_json: bool, data_dir: Path) -> None:
+def check(context: click.Context, quick: bool, mend: bool, as_json: bool, data_dir: Path) -> None:
     """Look for damage in the data directory of a stopped broker: journal, metadata, audit log.
 
     Everything is read and compared with its checksums, the index with the table, the journal with the metadata.
-    Each finding says what it means for the messages, and the way out. No file is changed.
+    Each finding says what it means for the messages, and the way out. No file is changed, unless with --repair.
+
+    A repair builds a new journal of all that fits its checksum, and says what is lost or may come back. Damaged
+    messages stay, and their queue stops at them: see `amqpd message quarantine`. Damaged metadata are for
+    `amqpd metadata`.
 
     \b
     Examples:
       amqpd check
       amqpd check --quick
       amqpd --data-dir ./data check --json
+      amqpd check --repair
 
-    Exit code 0: nothing is wrong; 3: damage was found; 2: a broker runs, or wrong usage.
+    Exit code 0: nothing is wrong, or the broker can start after the repair; 3: damage was found, or the broker
+    cannot start after the repair; 2: a broker runs, or wrong usage.
     """
     if not any((data_dir / name).exists() for name in DATA):
         raise click.ClickException(
@@ -54,9 +67,40 @@ def check(context: click.Context, quick: bool, as_json: bool, data_dir: Path) ->
         raise SettingsError(error.sentence) from None
     progress = Progress()
     with held, shown(as_json) as show, watched(progress, show):
-        found = check_all(data_dir, progress, quick=quick).report
+        if mend:
+            done = _repaired(data_dir, progress)
+        else:
+            found = check_all(data_dir, progress, quick=quick).report
+    if mend:
+        tell_repair(done, data_dir, as_json=as_json)
+        context.exit(EXIT_DAMAGE if done.in_the_way else 0)
     tell(found, data_dir, as_json=as_json)
     context.exit(EXIT_DAMAGE if found.count(DAMAGE) else 0)
+
+
+def _repaired(data_dir: Path, progress: Progress) -> Repaired:
+    try:
+        return repair(data_dir, progress)
+    except RepairError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def tell_repair(done: Repaired, data_dir: Path, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(readable_json(done.plain(), 2))
+        return
+    if done.kept is None:
+        click.echo(f"{escaped(str(data_dir))}: there is nothing that a repair can mend")
+    else:
+        tell(done.before, data_dir, as_json=False)
+        click.echo(escaped(f"repaired; the files as they were are in {done.kept}"))
+        for each in done.consequences:
+            click.echo(escaped(f"{each.severity}: {each.text}"))
+    tell(done.after, data_dir, as_json=False)
+    if done.in_the_way:
+        click.echo(escaped(f"the broker cannot start: {done.in_the_way[0].line}"))
+    else:
+        click.echo("the broker can start")
 
 
 def tell(found: Report, data_dir: Path, *, as_json: bool) -> None:

@@ -233,6 +233,12 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def create_file(path: Path) -> None:
+    """A new, empty journal under this name, as `open_journal` makes one. Raises what that raises."""
+    with translated(path):
+        _create(path)
+
+
 def _create(path: Path) -> None:
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size:

@@ -18,7 +18,7 @@ from .conftest import opened
 from .damage.books import Book
 from .damage.damages import Damage, make, make_set
 from .damage.images import make_images
-from .damage.judge import FENCED, NOT_ALLOWED, PARKED, RECOVERED, REFUSED, judge
+from .damage.judge import FENCED, NOT_ALLOWED, PARKED, RECOVERED, REFUSED, UNHARMED, judge
 from .damage.pages import anatomy
 from .damage.rounds import look, play
 from .damage.zygote import ForkedBroker, Zygote
@@ -51,7 +51,7 @@ def zygote() -> Iterator[Zygote]:
 @pytest.mark.parametrize("image", IMAGES)
 def test_what_is_not_damaged_is_recovered(zygote: Zygote, images: Path, tmp_path: Path, image: str) -> None:
     unharmed = Damage(image, "nothing", "none", "nothing", lambda folder: None)
-    ruling = judge(*play(zygote, images, unharmed, tmp_path / "round", again=True))
+    ruling = judge(*play(zygote, images, unharmed, tmp_path / "round", again=True), UNHARMED)
     assert ruling == (RECOVERED, [])
 
 

@@ -16,12 +16,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from amqpd.checking.report import DAMAGE, NOTE
+
 from ..history import ranges
 from .books import Book
 
 RECOVERED, REFUSED, FENCED, PARKED, NOT_ALLOWED = "recovered", "refused", "fenced", "parked", "NOT ALLOWED"
 OUTCOMES = (RECOVERED, REFUSED, FENCED, PARKED, NOT_ALLOWED)
+NOTHING = "nothing"
+CHECKED = (DAMAGE, NOTE, NOTHING)
+"""what `amqpd check` found before the broker was started"""
 STARTS_MAX = 3
+UNHARMED = "nothing"
+"""in place of a damaged file's name"""
 USAGE = 2
 """exit code of a command line that is not understood"""
 # Files without which every message can be served.
@@ -39,7 +46,8 @@ class Delivered(NamedTuple):
 class Outcome:
     """`exit_code` and `changed` (names of files) are of a start that was refused. `ended` are exit codes of
     brokers that ended while serving; they were started again, up to STARTS_MAX. `rows` are those of `queue list`,
-    `orphans` those of `orphans list`. `again` is what came out after a restart in good order; None: not tried."""
+    `orphans` those of `orphans list`. `again` is what came out after a restart in good order; None: not tried.
+    `checked` is what `amqpd check` said before; empty: not asked."""
 
     exit_code: int | None = None
     changed: list[str] = field(default_factory=list)
@@ -54,6 +62,7 @@ class Outcome:
     left: int = 0
     unbound: list[str] = field(default_factory=list)
     again: dict[str, list[Delivered]] | None = None
+    checked: str = ""
 
     @property
     def sentences(self) -> list[str]:
@@ -73,15 +82,29 @@ def judge(book: Book, seen: Outcome, damaged: str = "") -> Ruling:
         reasons += _of_the_refusal(seen)
         if damaged.startswith(NEVER_NEEDED):
             reasons.append(f"refused for {damaged}, which no message needs: {seen.sentences}")
-        return Ruling(NOT_ALLOWED if reasons else REFUSED, reasons)
-    fenced = {name for name, row in seen.rows.items() if row.get("fenced")}
-    reasons += _of_what_came(book, seen)
-    reasons += _of_what_did_not_come(book, seen, fenced)
-    reasons += _of_the_orphans(book, seen)
-    reasons += _of_the_definitions(book, seen)
-    if reasons:
-        return Ruling(NOT_ALLOWED, reasons)
-    return Ruling(FENCED if fenced else PARKED if seen.orphans else RECOVERED, [])
+        outcome = REFUSED
+    else:
+        fenced = {name for name, row in seen.rows.items() if row.get("fenced")}
+        reasons += _of_what_came(book, seen)
+        reasons += _of_what_did_not_come(book, seen, fenced)
+        reasons += _of_the_orphans(book, seen)
+        reasons += _of_the_definitions(book, seen)
+        outcome = FENCED if fenced else PARKED if seen.orphans else RECOVERED
+    reasons += _of_the_check(seen, outcome, damaged)
+    return Ruling(NOT_ALLOWED if reasons else outcome, reasons)
+
+
+def _of_the_check(seen: Outcome, outcome: str, damaged: str) -> list[str]:
+    """It finds offline whatever the broker then refuses, fences or parks; and nothing where nothing is."""
+    if seen.checked and seen.checked not in CHECKED:
+        return [f"'amqpd check' {seen.checked}"]
+    if damaged == UNHARMED and seen.checked not in ("", NOTHING):
+        return [f"'amqpd check' found {seen.checked} where nothing is wrong"]
+    if seen.checked == NOTHING and outcome in (REFUSED, FENCED, PARKED):
+        return [f"'amqpd check' found nothing, and the broker: {outcome}"]
+    if seen.checked == NOTE and outcome in (REFUSED, FENCED):
+        return [f"'amqpd check' found no damage, and the broker: {outcome}"]
+    return []
 
 
 def judge_accepted(book: Book, seen: Outcome) -> list[str]:

@@ -4,6 +4,7 @@ What comes in: an image, a `Damage`. What goes out: an `Outcome`.
 Rules: 1. Nothing waits for a time: a start ends with READY or with the process, a drain when the broker has nothing
 more to give. Limits of time are for what hangs. 2. A broker that ends while it serves is started again, as a service
 manager would. 3. Clients use AMQP alone; what the operator sees is asked on the control socket, as the commands do.
+4. Before the first start `amqpd check` is asked what it finds.
 Not here: what is to be thought of it (`judge.py`).
 """
 
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from pamqp import commands
 
+from amqpd.checking.check import check
+from amqpd.checking.report import DAMAGE, NOTE
 from amqpd.control import ControlError
 from amqpd.control import rows as control_rows
 from tests.clients.broker_process import BrokerFailed
@@ -25,7 +28,7 @@ from tests.clients.wire import METHOD, Wire, decode_method, publish_bytes
 from .books import Book
 from .damages import Damage
 from .drains import Drain
-from .judge import STARTS_MAX, Outcome
+from .judge import NOTHING, STARTS_MAX, Outcome
 from .zygote import ForkedBroker, Zygote
 
 START_S = 60.0
@@ -41,7 +44,22 @@ def play(zygote: Zygote, images: Path, damage: Damage, folder: Path, *, again: b
     shutil.copytree(images / damage.image / "data", data, copy_function=_copied)
     book = Book.load(images / damage.image / "book.json")
     damage.apply(data)
-    return book, look(zygote, book, data, again=again)
+    checked = check_offline(data)
+    seen = look(zygote, book, data, again=again)
+    seen.checked = checked
+    return book, seen
+
+
+def check_offline(data: Path) -> str:
+    """What `amqpd check` says of it: one of `judge.CHECKED`, or what went wrong with it."""
+    before = _contents(data)
+    try:
+        report = check(data).report
+    except Exception as error:  # noqa: BLE001 - whatever it is, the judge has it
+        return f"failed: {error!r}"
+    if changed := _differences(before, _contents(data)):
+        return f"changed {', '.join(changed)}"
+    return DAMAGE if report.count(DAMAGE) else NOTE if report.count(NOTE) else NOTHING
 
 
 def _copied(source: str, target: str) -> None:

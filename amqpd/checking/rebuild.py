@@ -1,0 +1,104 @@
+"""Makes a new journal of what was salvaged from a damaged one.
+
+What comes in: a `Salvage`, the damaged journal to read bodies from, a path. What goes out: a whole journal there, on
+stable storage.
+Rules: 1. The new file is made as any new journal is, and filled while nobody uses it. 2. What a start counts and
+compares is computed from what was written. 3. The damaged file is only read.
+Not here: what is believed (`salvage.py`), putting the file in its place (`repair.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from amqpd.backup.progress import Progress
+from amqpd.checking.records import HEAD, KINDS, SUM_COLUMNS
+from amqpd.checking.salvage import Salvage, body_of, discarded, queues_of
+from amqpd.journal import checksums
+from amqpd.journal.database import create_file
+from amqpd.journal.sqlite import EPOCH, SOURCE
+
+_COLUMNS = ("batch_id", *HEAD[:6], *SUM_COLUMNS, *HEAD[6:], "data")
+
+
+def rebuild(damaged: sqlite3.Connection, found: Salvage, index: int, path: Path, progress: Progress) -> None:
+    """Raises OSError, sqlite3.Error, and what making a journal raises."""
+    create_file(path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        # Thrown away unless it is whole.
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN")
+        _rows(damaged, connection, found, progress)
+        _records(connection, found)
+        _marks(connection, found)
+        _source(connection, found, index)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+    finally:
+        connection.close()
+    for left in ("-wal", "-shm"):
+        path.with_name(path.name + left).unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _insert(connection: sqlite3.Connection, table: str, columns: Iterable[str], values: Iterable[object]) -> None:
+    columns = tuple(columns)
+    places = ", ".join("?" * len(columns))
+    connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", tuple(values))
+
+
+def _rows(damaged: sqlite3.Connection, connection: sqlite3.Connection, found: Salvage, progress: Progress) -> None:
+    progress.begin("rebuilding journal.db", sum(head.nbytes for head in found.rows.values()))
+    for batch_id, head in found.rows.items():
+        body = body_of(damaged, batch_id)
+        values = (batch_id, *head[:6], SOURCE, EPOCH, *head[6:], body)
+        _insert(connection, "batch", _COLUMNS, values)
+        progress.add(len(body))
+    for batch_id, (crc, data) in found.deadlines.items():
+        columns = ("batch_id", *SUM_COLUMNS, "idx", "crc", "data")
+        _insert(connection, "deadline", columns, (batch_id, SOURCE, EPOCH, found.rows[batch_id].idx, crc, data))
+
+
+def _records(connection: sqlite3.Connection, found: Salvage) -> None:
+    for kind in KINDS:
+        for row in found.records[kind.table]:
+            columns, values = (*kind.columns, "crc"), row
+            if kind.origin:
+                columns, values = (*columns, *SUM_COLUMNS), (*row, SOURCE, EPOCH)
+            _insert(connection, kind.table, columns, values)
+    # A new journal draws an identity.
+    connection.execute("DELETE FROM names")
+    for name, value in found.names.items():
+        _insert(connection, "names", ("name", "value", "crc"), (name, value, checksums.of_name(name, value)))
+
+
+def _marks(connection: sqlite3.Connection, found: Salvage) -> None:
+    """Every message comes flagged as redelivered, if it cannot be told any more which were delivered."""
+    if not found.flag_all:
+        return
+    marks = {row[0]: (row[1], row[2]) for row in found.records["queue"]}
+    for queue_id, end in queues_of(found).items():
+        if queue_id in discarded(found):
+            continue
+        next_seq = max(end, marks.get(queue_id, (0, 0))[0])
+        crc = checksums.of_mark(queue_id, next_seq, next_seq)
+        connection.execute("DELETE FROM queue WHERE queue_id = ?", (queue_id,))
+        _insert(
+            connection, "queue", ("queue_id", "next_seq", "delivered", "crc"), (queue_id, next_seq, next_seq, crc)
+        )
+
+
+def _source(connection: sqlite3.Connection, found: Salvage, index: int) -> None:
+    rows, settled = len(found.rows), len(found.records["settled"])
+    columns = ("source", "epoch", "idx", "crc", "rows", "rows_check", "settled", "settled_check")
+    crc = checksums.of_source(SOURCE, EPOCH, index)
+    _insert(connection, "source", columns, (SOURCE, EPOCH, index, crc, rows, -rows, settled, -settled))

@@ -1,0 +1,217 @@
+"""Repairs a journal: rebuilds it from what can be believed, and says what is lost or may come back.
+
+What comes in: a data directory whose lock is held, and what a check found there. What goes out: a journal that opens,
+the old files in a folder `before-repair-...`, and what the repair means for the messages.
+Rules: 1. The new file is whole, checked and on stable storage before an old one is moved; the old ones are moved, not
+deleted. 2. Between two steps a broker would refuse to start: at no moment does a part look like the whole. 3. A
+repair never accepts that confirmed transactions are missing: the mark goes on saying so. 4. Damaged bodies stay:
+their queues stop at them.
+Not here: what is believed (`salvage.py`), the new file (`rebuild.py`), damaged metadata (`amqpd metadata`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sqlite3
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from amqpd.backup.progress import Progress
+from amqpd.checking.check import Checked, check
+from amqpd.checking.journal import State, check_journal
+from amqpd.checking.reading import opened
+from amqpd.checking.rebuild import rebuild
+from amqpd.checking.report import DAMAGE, Finding, Report
+from amqpd.checking.salvage import Salvage, salvage
+from amqpd.journal import trust
+from amqpd.journal.database import JOURNAL, sync_directory
+from amqpd.journal.errors import DiskFailure, DiskFull, NewerFormat, NotAJournal
+from amqpd.journal.records import JournalDamaged
+from amqpd.storage.mark import Mark
+
+BEFORE = "before-repair-"
+STAGING = "repairing"
+SPARE_BYTES = 1 << 20
+
+REBUILDS = frozenset(
+    {
+        *("structure", "name", "source", "settled", "queue", "discard", "returned", "tally", "index"),
+        *("index against table", "deadline", "recovery", "header"),
+    }
+)
+"""kinds of damage of the journal that a new file is without"""
+HARMLESS = ("body", "mark", "copy", "history", "log", "audit")
+"""kinds, by their beginning, with which a broker starts"""
+
+
+class RepairError(Exception):
+    """Nothing was changed; one sentence."""
+
+
+@dataclass
+class Repaired:
+    before: Report
+    after: Report
+    kept: Path | None = None
+    """the folder with the files as they were; None: there was nothing to repair"""
+    consequences: list[Finding] = field(default_factory=list)
+
+    @property
+    def in_the_way(self) -> list[Finding]:
+        """What keeps the broker from starting."""
+        found = [each for each in self.after.findings if each.severity == DAMAGE]
+        return [each for each in found if not each.kind.startswith(HARMLESS)]
+
+    def plain(self) -> dict[str, Any]:
+        members = [asdict(each) for each in self.consequences]
+        for each in members:
+            each["queue_id"] = None if each["queue_id"] is None else str(each["queue_id"])
+        return {
+            "before": self.before.plain(),
+            "after": self.after.plain(),
+            "kept": None if self.kept is None else str(self.kept),
+            "consequences": members,
+            "can_start": not self.in_the_way,
+        }
+
+
+def repair(directory: Path, progress: Progress) -> Repaired:
+    """Raises RepairError."""
+    checked = check(directory, progress)
+    kinds = {each.kind for each in checked.report.findings if each.severity == DAMAGE and each.file == JOURNAL}
+    marked = any(each.kind == "mark" and each.file.startswith("journal") for each in checked.report.findings)
+    if not checked.journal.readable or not (kinds & REBUILDS or marked):
+        return Repaired(checked.report, checked.report)
+    work = _Repair(directory, checked, progress)
+    try:
+        work.rebuild() if kinds & REBUILDS else work.only_mark()
+    except (OSError, sqlite3.Error, DiskFull, DiskFailure, JournalDamaged, NotAJournal, NewerFormat) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise RepairError(
+            f"the repair of {directory / JOURNAL} did not end ({reason}): "
+            + (f"the files as they were are in {work.kept}" if work.kept.exists() else "nothing was changed")
+        ) from error
+    finally:
+        shutil.rmtree(directory / STAGING, ignore_errors=True)
+    after = check(directory, progress)
+    found = Report()
+    found.names, found.findings = checked.report.names, work.consequences
+    found.finish()
+    return Repaired(checked.report, after.report, work.kept, work.consequences)
+
+
+class _Repair:
+    def __init__(self, directory: Path, checked: Checked, progress: Progress) -> None:
+        self.directory = directory
+        self.path = directory / JOURNAL
+        self.checked = checked
+        self.progress = progress
+        self.consequences: list[Finding] = []
+        stem = directory / (BEFORE + datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
+        self.kept, number = stem, 1
+        while self.kept.exists():
+            number += 1
+            self.kept = stem.with_name(f"{stem.name}-{number}")
+
+    def rebuild(self) -> None:
+        self._check_space()
+        staging = self.directory / STAGING
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(mode=0o700)
+        state = self.checked.journal
+        self.progress.begin("reading what can be read")
+        with opened(self.path) as damaged:
+            found = salvage(damaged, state.source)
+            self._name(found)
+            index = self._index(found, state)
+            rebuild(damaged, found, index, staging / JOURNAL, self.progress)
+        self._verify(staging)
+        (staging / JOURNAL).chmod(0o600)
+        self.consequences = found.consequences
+        self.kept.mkdir(mode=0o700)
+        self._mark(found.names["identity"], index)
+        for path in (self.path, trust.wal_path(self.path)):
+            if path.exists():
+                path.rename(self.kept / path.name)
+                sync_directory(self.kept)
+                sync_directory(self.directory)
+        self.path.with_name(JOURNAL + "-shm").unlink(missing_ok=True)
+        (staging / JOURNAL).rename(self.path)
+        sync_directory(self.directory)
+
+    def only_mark(self) -> None:
+        state = self.checked.journal
+        self.kept.mkdir(mode=0o700)
+        self._mark(state.names["identity"], state.index)
+
+    def _check_space(self) -> None:
+        wal = trust.wal_path(self.path)
+        needed = self.path.stat().st_size + (wal.stat().st_size if wal.exists() else 0) + SPARE_BYTES
+        free = shutil.disk_usage(self.directory).free
+        if free < needed:
+            raise RepairError(
+                f"the disk of {self.directory} has {free >> 20} MB of free space, and a repair needs "
+                f"{(needed >> 20) + 1} MB, because the files are kept as they are: make space; nothing was changed"
+            )
+
+    def _name(self, found: Salvage) -> None:
+        if "identity" in found.names:
+            return
+        promise, _ = trust.promise_of(self.path)
+        known = promise.identity if promise is not None else self.checked.metadata.journal
+        found.names["identity"] = known or secrets.token_hex(16)
+        where = "taken from what is beside it" if known else "drawn"
+        found.tell("changed", f"the journal's identity was lost, and is {where}")
+
+    def _index(self, found: Salvage, state: State) -> int:
+        """The number of the last transaction: at least what anybody knows of."""
+        if state.source is not None:
+            return state.source.idx
+        promise, _ = trust.promise_of(self.path)
+        known = [found.highest, promise.number if promise is not None else 0]
+        if self.checked.metadata.journal == found.names["identity"]:
+            known.append(self.checked.metadata.journal_index)
+        found.tell("changed", f"the number of the last transaction was lost, and is taken to be {max(known)}")
+        return max(known)
+
+    def _verify(self, staging: Path) -> None:
+        """Nothing but damaged bodies is left."""
+        report = Report()
+        check_journal(staging, report, self.progress, quick=False)
+        left = [each for each in report.findings if each.severity == DAMAGE and each.kind != "body"]
+        if left:
+            report.finish()
+            raise RepairError(
+                f"{self.path} cannot be repaired ({left[0].line}): restore a backup (amqpd restore); "
+                "nothing was changed"
+            )
+
+    def _mark(self, identity: str, index: int) -> None:
+        """It promises what the new file has; or goes on to promise what is missing (rule 3)."""
+        path = trust.mark_path(self.path)
+        promise, _ = trust.promise_of(self.path)
+        if path.exists():
+            shutil.copyfile(path, self.kept / path.name)
+            _sync(self.kept / path.name)
+        sync_directory(self.kept)
+        sync_directory(self.directory)
+        losses = self.checked.journal.losses
+        if losses and promise is not None:
+            return
+        mark = Mark(path, identity, index + bool(losses))
+        try:
+            mark.sync()
+        finally:
+            mark.close()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
