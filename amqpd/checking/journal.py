@@ -190,7 +190,7 @@ class _Check:
         source = self.state.source or trust.Source(1, 0, 0, 0)
         try:
             self.state.recovered = find(connection, source).recovered
-        except (JournalDamaged, sqlite3.Error, TypeError, ValueError, ArithmeticError) as error:
+        except (JournalDamaged, sqlite3.Error, ValueError, *checksums.NOT_AS_WRITTEN) as error:
             if not quiet:
                 self.report.damage(JOURNAL, "recovery", _short(str(error), self.path), REPAIR_OR_RESTORE)
 

@@ -19,7 +19,7 @@ from amqpd.checking.records import HEAD, KINDS, SUM_COLUMNS
 from amqpd.checking.salvage import Salvage, body_of, discarded, queues_of
 from amqpd.journal import checksums
 from amqpd.journal.database import create_file
-from amqpd.journal.sqlite import EPOCH, SOURCE
+from amqpd.journal.schema import EPOCH, SOURCE
 
 _COLUMNS = ("batch_id", *HEAD[:6], *SUM_COLUMNS, *HEAD[6:], "data")
 
