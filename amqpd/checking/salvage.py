@@ -12,6 +12,7 @@ Not here: writing it (`rebuild.py`).
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,6 +32,8 @@ from amqpd.journal.trust import Source
 
 LOST, BACK, CHANGED = "lost", "may come back", "changed"
 FILE = "journal.db"
+DEADLINE_BYTES_MAX = 1 << 28
+"""More than a row can have: one list entry for each message of it."""
 
 
 @dataclass
@@ -83,17 +86,19 @@ def body_of(connection: sqlite3.Connection, batch_id: int) -> bytes:
     return b""
 
 
-def body_fits(head: Head, body: bytes, *, deadline_bytes: int | None = None) -> bool:
-    with suppress(*checksums.NOT_AS_WRITTEN, ValueError):  # what a damaged head says may be anything
-        return body_sum(head, body, deadline_bytes) == int(head.crc) & checksums.BODY_MASK
-    return False
+def body_fits(head: Head, body: bytes) -> bool:
+    try:
+        return body_sum(head, body) == int(head.crc) & checksums.BODY_MASK
+    except (struct.error, TypeError, ValueError, OverflowError):
+        return False  # what a damaged head says may be anything
 
 
-def body_sum(head: Head, body: bytes, deadline_bytes: int | None = None) -> int:
-    """The body's checksum, as it is for a row of which the head says so."""
-    nbytes = head.deadline_bytes if deadline_bytes is None else deadline_bytes
+def body_sum(head: Head, body: bytes) -> int:
+    """The body's checksum, as it is for a row of which the head says so. Raises ValueError and the like."""
+    if not 0 <= head.deadline_bytes <= DEADLINE_BYTES_MAX:
+        raise ValueError(head.deadline_bytes)
     queue_id, first, last, persistent = head[:4]
-    more = head.body_bytes, head.published_ms, bytes(nbytes)
+    more = head.body_bytes, head.published_ms, bytes(head.deadline_bytes)
     return checksum(Row(queue_id, first, last, body, bool(persistent), *more))
 
 

@@ -5,8 +5,8 @@ repeats it; at the end what was drawn, and a table of outcomes by file and kind 
 one was not allowed.
 Rules: 1. A round's damage follows from the seed, its number and the images; with `--images DIR` the images are
 made there once and kept, so that a round can be repeated to the byte. 2. Each fourth round stops the broker in
-good order afterwards, starts it again and looks whether what was taken stays away. 3. With `--accept`, where a
-start is refused, the operator's last way out is tried too: it may lose what it says, and nothing else may go
+good order afterwards, starts it again and looks whether what was taken stays away. 3. With `--accept` and `--repair`,
+where a start is refused, the operator's ways out are tried too: they may lose what they say, and nothing else may go
 wrong.
 Not here: damages (`damages.py`), a round (`rounds.py`), the judgement (`judge.py`)."""
 
@@ -25,14 +25,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from amqpd.backup.progress import Progress
+from amqpd.checking.repair import RepairError, repair
+
+from .books import Book
 from .damages import Damage, draw, every_field, make
 from .images import make_images
-from .judge import NOT_ALLOWED, OUTCOMES, REFUSED, Ruling, judge, judge_accepted
+from .judge import NOT_ALLOWED, OUTCOMES, REFUSED, Ruling, judge, judge_accepted, judge_repaired
 from .rounds import keep, look, play
 from .zygote import Zygote
 
 AGAIN_EVERY = 4
 REASONS_MAX = 4
+
+
+@dataclasses.dataclass
+class Ways:
+    """out of a refusal, to be tried"""
+
+    accept: bool = False
+    repair: bool = False
 
 
 @dataclasses.dataclass
@@ -48,6 +60,8 @@ class Result:
     seconds: float
     accepted: str
     """what `--accept-loss` made of a refusal, if that was tried"""
+    repaired: str
+    """what `amqpd check --repair` made of it, if that was tried"""
 
 
 def chance_of(seed: int, number: int) -> random.Random:
@@ -70,22 +84,26 @@ def plan(seed: int, images: Path, *, fields: bool) -> Callable[[int], Damage]:
 
 
 def one(
-    zygote: Zygote, images: Path, scratch: Path, damage: Damage, number: int, kept: Path | None, accept: bool
+    zygote: Zygote, images: Path, scratch: Path, damage: Damage, number: int, kept: Path | None, ways: Ways
 ) -> Result:
     folder = scratch / f"round{number}"
     began = time.monotonic()
-    way_out = ""
+    way_out = mended = ""
     try:
         book, seen = play(zygote, images, damage, folder, again=number % AGAIN_EVERY == 0)
         ruling: Ruling = judge(book, seen, damage.file)
-        if ruling.outcome == REFUSED and accept:
+        if ruling.outcome == REFUSED and ways.repair:
+            mended, reasons, log = repaired(zygote, book, folder)
+            if reasons:
+                ruling, seen.log = Ruling(NOT_ALLOWED, reasons), [*seen.log, *log]
+        if ruling.outcome == REFUSED and ways.accept:
             accepted = look(zygote, book, folder / "data", arguments=["--accept-loss"])
             way_out = "serves" if accepted.exit_code is None else "refuses"
             if reasons := judge_accepted(book, accepted):
                 ruling, seen.log = Ruling(NOT_ALLOWED, reasons), [*seen.log, *accepted.log]
         result = Result(
             *(number, damage.image, damage.file, damage.kind, damage.text),
-            *(ruling.outcome, ruling.reasons, seen.sentences, time.monotonic() - began, way_out),
+            *(ruling.outcome, ruling.reasons, seen.sentences, time.monotonic() - began, way_out, mended),
         )
         if ruling.outcome == NOT_ALLOWED and kept is not None:
             story = {"damage": damage.text, "reasons": ruling.reasons, "log": seen.log}
@@ -93,6 +111,23 @@ def one(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return result
+
+
+def repaired(zygote: Zygote, book: Book, folder: Path) -> tuple[str, list[str], list[str]]:
+    """(what it did, what is wrong with that, the log of the start after it)"""
+    data = shutil.copytree(folder / "data", folder / "repaired", ignore=shutil.ignore_patterns("*.sock"))
+    try:
+        done = repair(data, Progress())
+    except RepairError:
+        return "not possible", [], []
+    except Exception as error:  # noqa: BLE001 - whatever it is, the round shows it
+        return "failed", [f"a repair failed: {error!r}"], []
+    if done.kept is None or done.in_the_way:
+        return "nothing to repair" if done.kept is None else "more is in the way", [], []
+    seen = look(zygote, book, data)
+    said = {each.severity for each in done.consequences}
+    story = [f"{each.severity}: {each.text}" for each in done.consequences]
+    return "serves", judge_repaired(book, seen, said), [*story, *seen.log]
 
 
 def told(result: Result, again: str) -> str:
@@ -123,6 +158,10 @@ def drawn(results: list[Result]) -> str:
         parts.append(f"{name}: " + ", ".join(f"{what} {count}" for what, count in counts.most_common()))
     if tried := Counter(result.accepted for result in results if result.accepted):
         parts.append("--accept-loss, where a start was refused: " + ", ".join(f"{k} {n}" for k, n in tried.items()))
+    if tried := Counter(result.repaired for result in results if result.repaired):
+        parts.append(
+            "amqpd check --repair, where a start was refused: " + ", ".join(f"{k} {n}" for k, n in tried.items())
+        )
     return "\n".join(parts)
 
 
@@ -146,16 +185,19 @@ def main() -> int:
     parser.add_argument(
         "--accept", action="store_true", help="start again with --accept-loss where a start is refused"
     )
+    parser.add_argument("--repair", action="store_true", help="try 'amqpd check --repair' where a start is refused")
     parser.add_argument("--fields", action="store_true", help="a bit or byte of each field of each record, in turn")
     parser.add_argument("--json", type=Path, help="write the results here")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
+    ways = Ways(options.accept, options.repair)
     numbers = range(options.rounds) if options.only is None else [options.only]
     again = f"python -m tests.faults.damage --seed {seed}" + "".join(
         f" {flag}"
         for flag, given in (
             (f"--images {options.images}", options.images),
             ("--accept", options.accept),
+            ("--repair", options.repair),
             ("--fields", options.fields),
         )
         if given
@@ -170,7 +212,7 @@ def main() -> int:
                 damage_of = plan(seed, images, fields=options.fields)
                 for number in numbers:
                     damage = damage_of(number)
-                    result = one(zygote, images, Path(scratch), damage, number, options.images, options.accept)
+                    result = one(zygote, images, Path(scratch), damage, number, options.images, ways)
                     results.append(result)
                     if result.outcome == NOT_ALLOWED:
                         print(told(result, again), flush=True)

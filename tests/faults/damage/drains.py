@@ -139,7 +139,9 @@ class Drain:
             self.seen.wrong.append(f"the properties of {message} in {queue}: {properties.to_dict()}")
         elif queue not in self.book.letters.values() and method.routing_key not in (home, ""):
             self.seen.wrong.append(f"the routing key of {message} in {queue}: {method.routing_key!r}")
-        self.seen.deliveries[queue].append(Delivered(message, int(headers.get("x-delivery-count", 0))))
+        self.seen.deliveries[queue].append(
+            Delivered(message, int(headers.get("x-delivery-count", 0)), method.redelivered)
+        )
 
 
 def _stopped(fence: Any) -> bool:

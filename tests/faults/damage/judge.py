@@ -13,10 +13,12 @@ Not here: how it was seen (`rounds.py`).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from amqpd.checking.report import DAMAGE, NOTE
+from amqpd.checking.salvage import BACK, LOST
 
 from ..history import ranges
 from .books import Book
@@ -40,6 +42,7 @@ class Delivered(NamedTuple):
 
     message: str
     count: int = 0
+    redelivered: bool = False
 
 
 @dataclass
@@ -125,6 +128,27 @@ def judge_accepted(book: Book, seen: Outcome) -> list[str]:
         if strange := [each for each in ids if each not in known and each.rpartition(":")[0] not in book.gone]:
             reasons.append(f"unexpected in {queue}: {_said(strange)}")
     return [f"with --accept-loss: {reason}" for reason in reasons]
+
+
+def judge_repaired(book: Book, seen: Outcome, said: Collection[str]) -> list[str]:
+    """What is wrong with a start after `amqpd check --repair` that said that the broker can start, and whether
+    messages are LOST or may come BACK (`said`): only what was said may be so, and what comes back is flagged."""
+    reasons = _of_the_process(seen)
+    if seen.exit_code is not None:
+        return [f"after a repair: refused, {seen.sentences}"]
+    fenced = {name for name, row in seen.rows.items() if row.get("fenced")}
+    came = _of_what_came(book, seen)
+    if BACK in said:
+        came = [each for each in came if not each.startswith(("settled messages back", "wrong delivery count"))]
+        for queue, messages in seen.deliveries.items():
+            settled = set(book.settled.get(queue, ())) - set(book.due.get(queue, ()))
+            if bare := [each.message for each in messages if each.message in settled and not each.redelivered]:
+                reasons.append(f"back in {queue}, and not flagged as redelivered: {_said(bare)}")
+    reasons += came
+    if LOST not in said:
+        reasons += _of_what_did_not_come(book, seen, fenced)
+    reasons += _of_the_orphans(book, seen)
+    return [f"after a repair: {reason}" for reason in reasons]
 
 
 def _is_log(line: str) -> bool:
