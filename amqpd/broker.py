@@ -60,7 +60,7 @@ from amqpd.pump import Pump
 from amqpd.readiness import busy_wait_s
 from amqpd.reserves import hold_all
 from amqpd.sampling import run_measurements, run_samples
-from amqpd.scrub.task import Scrub
+from amqpd.scrub.task import scrub_of
 from amqpd.security.access import Access
 from amqpd.security.external import certificate_user
 from amqpd.security.logins import WAIT_MAX_S, Logins
@@ -95,8 +95,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
             refuse_unfinished(directory.path)
             async with AsyncExitStack() as stack:
                 stack.callback(hold_all, directory.path)  # when both files are closed
-                page_cache = PageCache(directory.path / JOURNAL)
-                stack.callback(page_cache.close)
+                page_cache = stack.enter_context(PageCache(directory.path / JOURNAL))
                 pair = await open_pair(directory.path, accept_loss=accept_loss)
                 stack.callback(pair.disk.close)
                 stack.push_async_callback(pair.store.aclose)
@@ -195,14 +194,8 @@ class Broker:
         damaged = DamagedRows(self.node, self._reader, self.pump.settle, self._settings.data_dir)
         orphans = OrphanOperations(self.node, self._reader, self.pump.settle)
         self._backups = Backups(self.node, self._settings.data_dir, self._settings.disk_free_bytes_min)
-        self._scrub = Scrub(
-            self.node,
-            Scan(self._disk.path, self._page_cache),
-            lambda: self._reader.busy,
-            self.pump.settle,
-            self._settings.scrub_interval_s,
-            self._settings.scrub_bytes_per_s_max,
-        )
+        scan = Scan(self._disk.path, self._page_cache)
+        self._scrub = scrub_of(self._settings, self.node, scan, self._reader, self.pump.settle)
         control = ControlServer(
             self._settings.data_dir,
             {

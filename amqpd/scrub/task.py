@@ -17,8 +17,10 @@ from typing import Any, Protocol
 
 import trio
 
+from amqpd.config import Settings
 from amqpd.control import ControlError
 from amqpd.journal.scrubbing import Found, Step
+from amqpd.journal.writer import BacklogReader
 from amqpd.node import Node
 from amqpd.scrub.found import COPIES, FENCED, UNWANTED, DamagedRow, damage_found
 from amqpd.scrub.pace import Pace, expected_s, period_s
@@ -191,6 +193,13 @@ class Scrub:
 
     def _log(self, found: Found, remedy: str, where: dict[str, object]) -> None:
         self._node.log("journal_damaged", table=found.table, **where, reason=found.reason, remedy=remedy)
+
+
+def scrub_of(
+    settings: Settings, node: Node, scan: Reading, reader: BacklogReader, settle: Callable[[], None]
+) -> Scrub:
+    """As the settings say; it gives way to the reader."""
+    return Scrub(node, scan, lambda: reader.busy, settle, settings.scrub_interval_s, settings.scrub_bytes_per_s_max)
 
 
 def _moment(at_s: float | None) -> str | None:
