@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amqpd.backup.progress import Progress
-from amqpd.checking.reading import each, fits, opened, structure
+from amqpd.checking.reading import each, fits, opened, structure, wrong_format
 from amqpd.checking.records import KINDS, Kind
 from amqpd.checking.report import REPAIR, REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.checking.rows import Seen, check_bodies, check_rows
@@ -69,7 +69,7 @@ class _Check:
         try:
             check_untouched(self.path)
             with opened(self.path) as connection:
-                (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+                found = self._format(connection)
                 if found == REVISIONS[-1]:
                     self.state.readable = True
                     self._contents(connection)
@@ -77,11 +77,24 @@ class _Check:
                     text = f"it is of the older format {found}, whose records have no checksums"
                     self.report.note(JOURNAL, "format", text, "the next start brings it to the new one")
                     self._structure(connection, "")
-        except (sqlite3.Error, NotAJournal, NewerFormat, TypeError, OSError) as error:
+        except (sqlite3.Error, NotAJournal, NewerFormat, TypeError, ValueError, OSError) as error:
             text = str(error).replace(str(self.path), "it")
             self.report.damage(JOURNAL, "header", f"it cannot be read: {text}", RESTORE)
         self._files()
         return self.state
+
+    def _format(self, connection: sqlite3.Connection) -> str:
+        """Raises sqlite3.Error, TypeError."""
+        try:
+            (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+            return str(found)
+        except (sqlite3.Error, TypeError) as error:
+            # Tables that only this format has; what is wrong with them is found later.
+            for column in ("source.rows_check", "names.crc", "returned.crc"):
+                table = column.partition(".")[0]
+                connection.execute(f"SELECT {column} FROM {table} WHERE false").fetchall()
+            self.report.damage(JOURNAL, "header", f"its format cannot be read ({error})", REPAIR_OR_RESTORE)
+            return REVISIONS[-1]
 
     def _missing(self) -> None:
         left = [path.name for path in (trust.wal_path(self.path), trust.mark_path(self.path)) if path.exists()]
@@ -119,6 +132,8 @@ class _Check:
 
     def _contents(self, connection: sqlite3.Connection) -> None:
         before = len(self.report.findings)
+        if wrong := wrong_format(self.path):
+            self.report.damage(JOURNAL, "header", wrong, REPAIR_OR_RESTORE)
         try:
             trust.check_shape(self.path, connection, trust.log_end(self.path))
         except JournalDamaged as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amqpd.checking.reading import each, fits, opened, structure
+from amqpd.checking.reading import each, fits, opened, structure, wrong_format
 from amqpd.checking.report import Names, Report
 from amqpd.topology import copies, promises
 from amqpd.topology.codec import PREFIX, decode_record
@@ -122,6 +122,8 @@ class _Check:
     def _pages(self, connection: sqlite3.Connection) -> None:
         for line in structure(connection):
             self._damage("structure", f"SQLite's own check says: {line}")
+        if wrong := wrong_format(self.path):
+            self._damage("header", wrong)
         log = promises.wal_path(self.path)
         try:
             check_header(connection, self.path, whole=not (log.exists() and log.stat().st_size))

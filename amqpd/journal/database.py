@@ -136,7 +136,7 @@ def check_untouched(path: Path) -> None:
     connection = sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)
     try:
         _known_revision(path, connection)
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         # A process that has it open may be writing just now; opening it properly tells what it is.
         pass
     finally:

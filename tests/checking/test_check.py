@@ -12,6 +12,7 @@ from amqpd.__main__ import run
 from amqpd.checking.check import check
 from amqpd.datadir import open_data_directory
 from amqpd.journal.database import JOURNAL
+from amqpd.journal.records import JournalDamaged
 from tests.checking.conftest import contents, execute
 from tests.journal.disks import SqliteDrive, row, transaction
 
@@ -125,6 +126,23 @@ def test_a_file_that_is_cut_short_or_grown(data, size):
     assert lines(data)
     (data / JOURNAL).write_bytes(content + b"x" * size)
     assert lines(data)
+
+
+@pytest.mark.parametrize("at", [*range(16, 24), *range(44, 48), *range(56, 60), *range(68, 92)])
+def test_a_byte_of_the_header(data, at):
+    """Of those that SQLite goes by when it opens the file; a start refuses each of them."""
+    content = bytearray((data / JOURNAL).read_bytes())
+    content[at] ^= 0x41
+    (data / JOURNAL).write_bytes(content)
+    assert lines(data)
+
+
+def test_a_name_in_the_schema_that_is_no_text(data):
+    content = (data / JOURNAL).read_bytes()
+    (data / JOURNAL).write_bytes(content.replace(b"tablealembic_version", b"tablealembic_ver\xf3ion"))
+    assert lines(data)
+    with pytest.raises(JournalDamaged, match="is damaged"):
+        SqliteDrive(data).open()
 
 
 def test_the_index_and_the_table_that_differ(data):

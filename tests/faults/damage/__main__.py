@@ -92,7 +92,7 @@ def one(
     try:
         book, seen = play(zygote, images, damage, folder, again=number % AGAIN_EVERY == 0)
         ruling: Ruling = judge(book, seen, damage.file)
-        if ruling.outcome == REFUSED and ways.repair:
+        if seen.exit_code is not None and ways.repair:
             mended, reasons, log = repaired(zygote, book, folder)
             if reasons:
                 ruling, seen.log = Ruling(NOT_ALLOWED, reasons), [*seen.log, *log]
