@@ -45,6 +45,9 @@ CONFIRMS_MAX = 10_000
 CHURNS = 4
 CALLS = ("fsync,fdatasync", "fdatasync", "pwrite64", "pwrite64,fsync,fdatasync")
 FAILURES_MAX = 60
+FULL_S = 5.0
+GOES_ON = 500
+"""confirms that say that it goes on"""
 PATIENCE_S = 120.0
 NOT_POSSIBLE = "is not possible here"
 # Their letters are taken while the crashes happen; those of the others at the end.
@@ -147,18 +150,25 @@ class Session:
         calls, after = self.chance.choice(CALLS), self.chance.randint(1, 40)
         failures = self.chance.randint(1, FAILURES_MAX)
         progress.killed = True
+        end = time.monotonic() + 2 * PATIENCE_S
         with FailingCalls(self.broker.broker_pid, calls, f"{error}:when={after}+") as failing:
-            end = time.monotonic() + PATIENCE_S
+            began = time.monotonic()
             while self.broker.running and time.monotonic() < end:
-                if error == "ENOSPC" and failing.injected >= failures:
+                # A broker that waits for space tries again once a second.
+                lasted = time.monotonic() - began > FULL_S
+                if error == "ENOSPC" and (failing.injected >= failures or (failing.injected and lasted)):
                     break
                 time.sleep(0.01)
             self.done[f"{error} of {calls}"] += 1
             self.done[f"calls that failed, {error}"] += failing.injected
             assert failing.injected, f"no {calls} failed in {PATIENCE_S:g} s: this was not tested"
+        # What failed last may still be on its way to those who end the node.
+        target = progress.confirmed + GOES_ON
+        while self.broker.running and progress.confirmed < target:
+            assert time.monotonic() < end, f"neither goes on nor ends after {error} of {calls}"
+            time.sleep(0.01)
         if self.broker.running:
             assert error == "ENOSPC", f"it goes on after {error} of {calls}"
-            progress.wait(progress.confirmed + 500, PATIENCE_S)
             self.done["went on after ENOSPC"] += 1
             self.broker.kill()
             return f"ENOSPC of {calls}, went on, SIGKILL"

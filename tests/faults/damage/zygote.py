@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import json
 import os
 import random
@@ -29,6 +30,8 @@ from typing import IO, Any
 from tests.clients.broker_process import REPOSITORY, BrokerProcess
 
 MESSAGE_BYTES_MAX = 1 << 20
+PR_SET_PDEATHSIG = 1
+"""of prctl(2)"""
 
 
 class Zygote:
@@ -107,6 +110,12 @@ class _Forked:
         return int.from_bytes(answer, "big", signed=True)
 
 
+def _end_with_parent() -> None:
+    """Whoever started this process is killed: nothing is left running."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _serve(ours: socket.socket) -> None:
     import alembic.command
 
@@ -134,6 +143,7 @@ def _serve(ours: socket.socket) -> None:
 def _be_broker(wish: dict[str, Any], output: int) -> None:
     """The child; never returns."""
     os.setpgid(0, 0)
+    _end_with_parent()
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -162,4 +172,5 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as given:
         # Ctrl-C is for the program that asks; this one ends when that one does.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _end_with_parent()
         _serve(given)
