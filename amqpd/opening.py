@@ -25,7 +25,7 @@ from amqpd.journal.errors import NewerFormat as NewerJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import SqliteDisk
 from amqpd.pairing import METADATA, METADATA_REVISION, WAY_OUT, JournalFacts, MetadataFacts, misfits
-from amqpd.reserves import hold_for_metadata, release_for_metadata
+from amqpd.reserves import hold_for_metadata, hold_for_next_start, index_is_safe, release_for_metadata
 from amqpd.storage.probe import disk_error
 from amqpd.topology.batch import LEASED_BITS
 from amqpd.topology.glance import glance
@@ -111,18 +111,24 @@ def _misfits(disk: SqliteDisk, metadata: Path) -> list[str]:
 
 async def _open_store(path: Path, disk: SqliteDisk, *, accept_loss: bool) -> tuple[SqliteStore, bool]:
     """The store, and whether the disk is so full that a reserve had to be given up for it."""
-    try:
-        store = await SqliteStore.open(path, accept_loss=accept_loss)
-    except StoreFull:
-        pass
-    else:
-        hold_for_metadata(path.parent)
+    directory = path.parent
+    with suppress(StoreFull):
+        store = await _open_safely(path, accept_loss)
+        hold_for_metadata(directory)
         return store, False
-    if release_for_metadata(path.parent):
+    if release_for_metadata(directory):
         with suppress(StoreFull):
-            return await SqliteStore.open(path, accept_loss=accept_loss), True
+            store = await _open_safely(path, accept_loss)
+            hold_for_next_start(directory)
+            return store, True
     await trio.to_thread.run_sync(disk.release_reserve)
-    return await SqliteStore.open(path, accept_loss=accept_loss), True
+    return await _open_safely(path, accept_loss), True
+
+
+async def _open_safely(path: Path, accept_loss: bool) -> SqliteStore:
+    if not index_is_safe(path.parent):
+        raise StoreFull(f"there is no room on the disk for {path}")
+    return await SqliteStore.open(path, accept_loss=accept_loss)
 
 
 async def opened(opening: Awaitable[Any], directory: Path) -> Any:

@@ -111,11 +111,11 @@ class JournalWriter:
                 if not self._full:
                     self._full = True
                     self._tell_full(str(error))
-                if not self._reserve_released:
-                    self._reserve_released = True
-                    await self._in_thread(self._disk.release_reserve)
-                else:
+                if self._reserve_released:
                     await trio.sleep(FULL_RETRY_S)
+                # Each time: a log that was copied into the database is begun again, and takes no space then.
+                self._reserve_released = True
+                await self._in_thread(self._disk.release_reserve)
             else:
                 if self._full:
                     await self._end_shortage()

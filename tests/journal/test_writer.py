@@ -94,9 +94,7 @@ async def test_publishers_wait_from_the_start_until_what_was_given_up_is_held_ag
         nursery.cancel_scope.cancel()
 
 
-async def test_the_reserve_is_given_up_also_when_the_disk_was_full_at_the_start(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_the_reserve_is_given_up_also_when_the_disk_was_full_at_the_start() -> None:
     """Opening the metadata found it full, and took its own reserve."""
     disk = MemoryDisk()
     disk.recover()
@@ -107,7 +105,25 @@ async def test_the_reserve_is_given_up_also_when_the_disk_was_full_at_the_start(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
         writer.want_commit()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await durable.wait()
         nursery.cancel_scope.cancel()
     assert not disk.reserve_held
+
+
+async def test_a_disk_that_stays_full_gets_its_log_copied_at_each_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that was copied is begun again, and what is settled finds its place there."""
+    monkeypatch.setattr(writer_module, "FULL_RETRY_S", 0)
+    tried = trio.Event()
+    buffer, disk = JournalBuffer(), FullDisk(tried)
+    released: list[int] = []
+    disk.release_reserve = lambda: released.append(disk.count)  # type: ignore[method-assign]
+    writer = JournalWriter(buffer, disk, lambda index: None, lambda full: None)
+    buffer.drop(1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        writer.want_commit()
+        with trio.fail_after(60):
+            await tried.wait()
+        nursery.cancel_scope.cancel()
+    assert released[: TRIES - 1] == list(range(1, TRIES))
