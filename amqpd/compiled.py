@@ -47,7 +47,9 @@ ROOMS = (
     "amqpd.firehose",
     "amqpd.intake",
     "amqpd.journal.buffer",
+    "amqpd.journal.checksums",
     "amqpd.journal.intake",
+    "amqpd.journal.queue_marks",
     "amqpd.limiting.turns",
     "amqpd.link",
     "amqpd.node",
@@ -77,6 +79,7 @@ ROOMS = (
     "amqpd.routing",
     "amqpd.settling",
     "amqpd.steps",
+    "amqpd.storage.mark",
     "amqpd.unacked",
     "amqpd.wire",
 )
