@@ -10,11 +10,12 @@ Not here: rows and bodies (`rows.py`), the repair (`repair.py`), the metadata (`
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from amqpd.backup.progress import Progress
-from amqpd.checking.reading import each, fits, opened, structure, wrong_format
+from amqpd.checking.reading import each, fits, has_columns, opened, structure, wrong_format
 from amqpd.checking.records import KINDS, Kind
 from amqpd.checking.report import REPAIR, REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.checking.rows import Seen, check_bodies, check_rows
@@ -26,6 +27,8 @@ from amqpd.journal.recovery import find
 from amqpd.journal.schema import REVISIONS
 
 SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "names")
+NEW_COLUMNS = ("source.rows_check", "names.crc", "returned.crc")
+"""that only the newest format has"""
 ACCEPT = "start once with --accept-loss to go on with what is there (amqpd serve --accept-loss)"
 
 
@@ -67,7 +70,8 @@ class _Check:
             return self.state
         self.progress.begin(f"checking {JOURNAL}")
         try:
-            check_untouched(self.path)
+            with suppress(JournalDamaged):  # its format, which is looked at below
+                check_untouched(self.path)
             with opened(self.path) as connection:
                 found = self._format(connection)
                 if found == REVISIONS[-1]:
@@ -84,17 +88,19 @@ class _Check:
         return self.state
 
     def _format(self, connection: sqlite3.Connection) -> str:
-        """Raises sqlite3.Error, TypeError."""
+        """What it says, unless its tables show that this is damaged. Raises sqlite3.Error, TypeError."""
+        reason = ""
         try:
             (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-            return str(found)
         except (sqlite3.Error, TypeError) as error:
-            # Tables that only this format has; what is wrong with them is found later.
-            for column in ("source.rows_check", "names.crc", "returned.crc"):
-                table = column.partition(".")[0]
-                connection.execute(f"SELECT {column} FROM {table} WHERE false").fetchall()
-            self.report.damage(JOURNAL, "header", f"its format cannot be read ({error})", REPAIR_OR_RESTORE)
+            found, reason = None, f"its format cannot be read ({error})"
+        if found != REVISIONS[-1] and (found is None or has_columns(connection, *NEW_COLUMNS)):
+            reason = reason or f"it says that it is of format {found}, and its tables are of {REVISIONS[-1]}"
+            if not has_columns(connection, *NEW_COLUMNS):
+                raise sqlite3.DatabaseError(reason)
+            self.report.damage(JOURNAL, "header", reason, REPAIR_OR_RESTORE)
             return REVISIONS[-1]
+        return str(found)
 
     def _missing(self) -> None:
         left = [path.name for path in (trust.wal_path(self.path), trust.mark_path(self.path)) if path.exists()]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amqpd.checking.reading import each, fits, opened, structure, wrong_format
+from amqpd.checking.reading import each, fits, has_columns, opened, structure, wrong_format
 from amqpd.checking.report import Names, Report
 from amqpd.topology import copies, promises
 from amqpd.topology.codec import PREFIX, decode_record
@@ -94,6 +94,10 @@ class _Check:
                 connection.execute("BEGIN")
                 found = [name for (name,) in connection.execute("SELECT version_num FROM alembic_version")]
                 self._sealed = bool(SEALED_FORMATS & set(found))
+                if not self._sealed and has_columns(connection, "names.checksum", "dropped.checksum", "state.total"):
+                    self._sealed = True
+                    said = ", ".join(map(str, found))
+                    self._damage("header", f"it says that it is of format {said}, and its tables are of a newer one")
                 self._pages(connection)
                 if self._sealed:
                     self._records(connection)

@@ -65,6 +65,17 @@ def wrong_format(path: Path) -> str:
     return f"its header is damaged (what it says at byte {wrong[0]} is in no database of amqpd)" if wrong else ""
 
 
+def has_columns(connection: sqlite3.Connection, *columns: str) -> bool:
+    """`columns`: as in "names.value"."""
+    try:
+        for column in columns:
+            table, _, name = column.partition(".")
+            connection.execute(f"SELECT {name} FROM {table} WHERE false").fetchall()
+    except sqlite3.Error:
+        return False
+    return True
+
+
 def each(connection: sqlite3.Connection, sql: str, ended: Callable[[str], None]) -> Iterator[Row]:
     """The rows; `ended` is told why they end early, if they do."""
     try:

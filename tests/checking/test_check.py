@@ -59,6 +59,8 @@ def test_a_log_that_a_kill_left_is_no_damage(tmp_path):
             "UPDATE batch SET data = zeroblob(20) WHERE first_seq = 20",
             "bodies of messages 20 to 29 of queue number 1",
         ),
+        ("UPDATE alembic_version SET version_num = '0001'", "it says that it is of format 0001, and its tables are"),
+        ("DELETE FROM alembic_version", "its format cannot be read"),
         ("UPDATE settled SET last_seq = 9", "record that messages 3 to 9 of queue number 1 are settled"),
         ("UPDATE settled SET idx = 0", "record that messages 3 to 4 of queue number 1 are settled"),
         ("DELETE FROM settled", "0 records of settled messages are there where 1 were written"),

@@ -66,6 +66,8 @@ def test_nothing_is_done_where_nothing_is_wrong(data):
         ("UPDATE source SET idx = 2", "changed", "the number of the last transaction was lost", False),
         ("UPDATE deadline SET crc = 0", "changed", "the deadlines of messages 10 to 19 of queue number 1", False),
         ("UPDATE names SET value = 'x'", "changed", "the journal's identity was lost, and is taken from", False),
+        ("UPDATE alembic_version SET version_num = '0001'", "", "", False),
+        ("DELETE FROM alembic_version", "", "", False),
         ("INSERT INTO deadline VALUES (99, 0, 1, 1, 0, x'')", "", "", False),
         ("UPDATE batch SET idx = 0 WHERE last_seq = 9", "", "", False),
         ("UPDATE batch SET nbytes = 7 WHERE last_seq = 9", "", "", False),

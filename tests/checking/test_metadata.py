@@ -1,0 +1,117 @@
+"""Damage to the metadata store is found offline, with the names of its queues where they can be read."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import trio
+
+from amqpd.checking.check import check
+from amqpd.topology.batch import LEASED_BITS
+from amqpd.topology.codec import encode_key, encode_record
+from amqpd.topology.records import QueueRecord, VhostRecord
+from amqpd.topology.sqlite import SqliteStore
+from amqpd.topology.store import PutKey
+from amqpd.topology.tables import entry_checksum, state_checksum
+from tests.checking.conftest import contents, execute
+
+METADATA = "metadata.db"
+RECORDS = (VhostRecord("/"), QueueRecord("/", "orders", 1))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("metadata")
+
+    async def make() -> None:
+        store = await SqliteStore.open(directory / METADATA)
+        await store.transact([], [PutKey(encode_key(each.key), encode_record(each)) for each in RECORDS])
+        assert await store.refresh() >> LEASED_BITS == 1
+        await store.aclose()
+
+    trio.run(make)
+    return directory
+
+
+@pytest.fixture
+def both(data: Path, stored: Path) -> Path:
+    for path in stored.iterdir():
+        shutil.copy(path, data)
+    return data
+
+
+def found(directory: Path) -> list[str]:
+    before = contents(directory)
+    report = check(directory).report
+    assert contents(directory) == before
+    return [each.line for each in report.findings if each.severity == "damage"]
+
+
+def test_nothing_is_found_where_nothing_is_wrong(both):
+    assert found(both) == []
+
+
+def test_queues_have_their_names(both):
+    execute(both, "UPDATE settled SET idx = 0")
+    [line] = found(both)
+    assert "messages 3 to 4 of queue 'orders' in virtual host '/' are settled" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE entries SET value = value || ' ' WHERE key LIKE '%orders%'", "orders/' does not fit its checksum"),
+        ("UPDATE entries SET revision = 7", "does not fit its checksum"),
+        ("DELETE FROM entries WHERE key LIKE '%orders%'", "of 2 entries it has 1, or older ones"),
+        ("UPDATE state SET revision = 0", "its state does not fit its checksum"),
+        ("UPDATE names SET value = 'x'", "the name 'identity' does not fit its checksum"),
+        ("INSERT INTO dropped VALUES (5, 1, 0)", "a deleted queue's number does not fit its checksum"),
+        ("UPDATE history SET key = 'x'", "a part of the list of past changes is damaged: no message"),
+        ("UPDATE alembic_version SET version_num = 'metadata_0003'", "it says that it is of format metadata_0003"),
+        ("DROP TABLE entries", "the entries can be read in part only"),
+    ],
+)
+def test_each_record_that_says_something_else(both, change, said):
+    with sqlite3.connect(both / METADATA) as connection:
+        connection.execute(change)
+    connection.close()
+    lines = found(both)
+    assert any(said in line for line in lines), lines
+
+
+def test_whatever_page_is_damaged_it_is_found(both):
+    content = (both / METADATA).read_bytes()
+    for at in range(0, len(content), 4096):
+        (both / METADATA).write_bytes(content[:at] + b"\xa5" * 4096 + content[at + 4096 :])
+        assert found(both), f"page at {at}"
+
+
+def test_a_copy_and_a_mark_that_are_damaged(both):
+    (both / "metadata.db.2").write_bytes(b"x" * 4096)
+    (both / "metadata.mark").write_bytes(b"x" * 4096)
+    assert sorted(line.partition(":")[0] for line in found(both)) == ["metadata.db.2", "metadata.mark"]
+
+
+def test_messages_of_a_queue_that_is_unknown_are_a_note(both):
+    with sqlite3.connect(both / METADATA) as connection:
+        key, value, revision = connection.execute(
+            "SELECT key, value, revision FROM entries WHERE key LIKE '%orders%'"
+        ).fetchone()
+        fresh = value.replace('"id":1', '"id":77')
+        assert fresh != value
+        connection.execute(
+            "UPDATE entries SET value = ?, checksum = ? WHERE key = ?",
+            (fresh, entry_checksum(key, fresh, revision), key),
+        )
+        total = connection.execute("SELECT sum(checksum), count(*) FROM entries").fetchone()
+        state = connection.execute("SELECT revision, compacted FROM state").fetchone()
+        connection.execute(
+            "UPDATE state SET total = ?, checksum = ?", (total[0], state_checksum(*state, total[1], total[0]))
+        )
+    connection.close()
+    report = check(both).report
+    assert [(each.severity, each.kind, each.queue_id) for each in report.findings] == [("note", "orphan", 1)]
+    assert "28 messages of queue number 1, which the metadata do not know" in report.findings[0].line
