@@ -65,7 +65,8 @@ class Drain:
             if self._sync(wire):
                 last = time.monotonic()
             # Twice the same: what was on its way from one queue to another has arrived.
-            if self._empty() and (self.came >= self.fans or before == self.came):
+            # And what was handed out between the last look at the socket and that answer is read.
+            if self._empty() and (self.came >= self.fans or before == self.came) and not self._sync(wire):
                 return
             before = self.came
             if time.monotonic() - last > HANG_S:
