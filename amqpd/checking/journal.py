@@ -171,8 +171,14 @@ class _Check:
             self.report.damage(JOURNAL, "name", "it has no identity", REPAIR_OR_RESTORE)
 
     def _source(self, connection: sqlite3.Connection) -> None:
+        identity = self.state.names.get("identity")
+        if identity is None:  # that is told already, and the record's checksum is made with it
+            promise = trust.promise_of(self.path)[0]
+            if promise is None:
+                return
+            identity = promise.identity
         try:
-            self.state.source = trust.read_source(self.path, connection)
+            self.state.source = trust.read_source(self.path, connection, identity)
         except JournalDamaged as error:
             missing = "missing" in str(error)
             text = "the record of its last transaction " + ("is missing" if missing else "does not fit its checksum")

@@ -21,7 +21,7 @@ from amqpd.topology.database import SEALED_FORMATS
 from amqpd.topology.records import QueueRecord, VhostRecord, delayed_id
 from amqpd.topology.statements import READ_DROPPED, READ_ENTRIES, READ_NAMES
 from amqpd.topology.store import StoreDamaged
-from amqpd.topology.tables import dropped_checksum, entry_checksum, history_checksum, name_checksum
+from amqpd.topology.tables import IDENTITY, dropped_checksum, entry_checksum, history_checksum, name_checksum
 from amqpd.topology.verification import Contents, check_header, read_state, verify
 
 METADATA = "metadata.db"
@@ -49,6 +49,7 @@ class _Check:
         self.report = report
         self.found = Metadata()
         self._sealed = True
+        self._identity = ""
         self._ways: dict[bool, str] = {}
 
     def run(self) -> Metadata:
@@ -140,7 +141,9 @@ class _Check:
         self._dropped(connection)
         self._names(connection)
         try:
-            _, _, entries, added = read_state(connection, self.path)
+            entries, added = count, total
+            if self._identity:  # else that is told already, and the state's checksum is made with it
+                _, _, entries, added = read_state(connection, self.path, self._identity)
             if (count, total) != (entries, added) and len(self.report.findings) == before:
                 self._damage("tally", f"of {entries} entries it has {count}, or older ones")
         except (StoreDamaged, sqlite3.Error, TypeError) as error:
@@ -195,6 +198,8 @@ class _Check:
         for name, value, checksum in each(connection, READ_NAMES, self._cut("what it says of itself")):
             if not fits(name_checksum, name, value, crc=checksum):
                 self._damage("name", f"the name {name!r} does not fit its checksum")
+            elif name == IDENTITY:
+                self._identity = value
             elif name == "journal":
                 identity, _, index = value.partition(" ")
                 self.found.journal, self.found.journal_index = identity, int(index)

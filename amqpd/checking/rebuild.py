@@ -100,5 +100,5 @@ def _marks(connection: sqlite3.Connection, found: Salvage) -> None:
 def _source(connection: sqlite3.Connection, found: Salvage, index: int) -> None:
     rows, settled = len(found.rows), len(found.records["settled"])
     columns = ("source", "epoch", "idx", "crc", "rows", "rows_check", "settled", "settled_check")
-    crc = checksums.of_source(SOURCE, EPOCH, index)
+    crc = checksums.of_source(SOURCE, EPOCH, index, found.names.get("identity", ""))
     _insert(connection, "source", columns, (SOURCE, EPOCH, index, crc, rows, -rows, settled, -settled))

@@ -43,8 +43,9 @@ def of_returned(queue_id: int, seq: int, count: int, idx: int) -> int:
     return crc32(_four.pack(queue_id, seq, count, idx), _RETURNED)
 
 
-def of_source(source: int, epoch: int, idx: int) -> int:
-    return crc32(_three.pack(source, epoch, idx), _SOURCE)
+def of_source(source: int, epoch: int, idx: int, identity: str) -> int:
+    """`identity`: of the journal (`schema.names`). Pages of two journals in one file do not fit each other."""
+    return crc32(_three.pack(source, epoch, idx), crc32(identity.encode(), _SOURCE))
 
 
 def of_name(name: str, value: str) -> int:

@@ -109,7 +109,7 @@ class SqliteDisk:
         found, self._found = self._found, None
         assert found is not None
         try:
-            crc = checksums.of_source(SOURCE, EPOCH, 0)
+            crc = checksums.of_source(SOURCE, EPOCH, 0, self.names["identity"])
             self._writer.execute(statements.NEW_SOURCE, {**_NEW_SOURCE, "crc": crc})
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -266,7 +266,7 @@ class SqliteDisk:
         """Raises sqlite3.Error; a transaction may be open then."""
         given: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LISTS))
         given.update(source=SOURCE, epoch=EPOCH, idx=index)
-        given["source_crc"] = checksums.of_source(SOURCE, EPOCH, index)
+        given["source_crc"] = checksums.of_source(SOURCE, EPOCH, index, self.names["identity"])
         last = {
             "row_deletes": listed(piece.row_deletes),
             "deadline_deletes": listed(_among(self._timed, piece.row_deletes)),

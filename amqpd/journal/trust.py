@@ -66,8 +66,9 @@ def read_names(journal: Path, connection: sqlite3.Connection) -> dict[str, str]:
     return names
 
 
-def read_source(journal: Path, connection: sqlite3.Connection) -> Source | None:
-    """None: nothing was ever committed. Raises JournalDamaged."""
+def read_source(journal: Path, connection: sqlite3.Connection, identity: str | None = None) -> Source | None:
+    """None: nothing was ever committed. `identity`: the journal's, if it is not to be read from there. Raises
+    JournalDamaged."""
     found = connection.execute(queries.SOURCE).fetchall()
     if not found:
         (used,) = connection.execute(queries.USED).fetchone()
@@ -76,6 +77,8 @@ def read_source(journal: Path, connection: sqlite3.Connection) -> Source | None:
                 f"{journal} is damaged: the record of its last transaction is missing; {REMEDY_OF_RECORDS}"
             )
         return None
+    if identity is None:
+        identity = next((value for name, value, _ in connection.execute(queries.NAMES) if name == "identity"), "")
     number, epoch, idx, crc, rows, rows_check, settled, settled_check = found[0]
     # SQLite returns what type a damaged record says.
     numbers = all(type(value) is int for value in found[0])
@@ -83,7 +86,7 @@ def read_source(journal: Path, connection: sqlite3.Connection) -> Source | None:
         *(len(found), number, crc, rows, settled),
         rows >= 0,
         settled >= 0,
-    ) != (1, 0, checksums.of_source(number, epoch, idx), -rows_check, -settled_check, True, True):
+    ) != (1, 0, checksums.of_source(number, epoch, idx, str(identity)), -rows_check, -settled_check, True, True):
         raise JournalDamaged(f"{journal} is damaged: the record of its last transaction is; {REMEDY_OF_RECORDS}")
     return Source(epoch, idx, rows, settled)
 

@@ -71,7 +71,8 @@ class Mark:
         self._turn ^= 1
         at = _PLACES[self._turn]
         place = self._place(number)
-        self._map[at : at + len(place)] = place
+        end = at + len(place)
+        self._map[at:end] = place
 
     def sync(self) -> None:
         """The promise itself is on stable storage. Raises OSError."""

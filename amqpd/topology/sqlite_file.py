@@ -238,7 +238,7 @@ class SqliteFile:
             execute(CUT_HISTORY, {"cut": cut})
             compacted = cut
         values = {"revision": batch.seen, "compacted": compacted, "entries": count, "total": total}
-        values["checksum"] = state_checksum(batch.seen, compacted, count, total)
+        values["checksum"] = state_checksum(batch.seen, compacted, count, total, self.identity)
         execute(WRITE_STATE, {f"new_{name}": value for name, value in values.items()})
 
     def _write_dropped(self, batch: Batch) -> None:
@@ -302,7 +302,7 @@ class SqliteFile:
         return count, total
 
     def _state(self) -> tuple[int, int, int, int]:
-        return read_state(self._driver, self.path)
+        return read_state(self._driver, self.path, self.identity)
 
     def _events_between(self, after: int, until: int) -> list[Event]:
         """Raises _HistoryDamaged unless each revision is there and whole."""

@@ -84,8 +84,9 @@ def history_checksum(revision: int, position: int, rows: int, key: str, value: s
     return crc32(b"-", begun) if value is None else crc32(value.encode(), crc32(b"+", begun))
 
 
-def state_checksum(revision: int, compacted: int, count: int, total: int) -> int:
-    return crc32(b"state %d %d %d %d" % (revision, compacted, count, total))
+def state_checksum(revision: int, compacted: int, count: int, total: int, identity: str) -> int:
+    """`identity`: of the database. Pages of two databases in one file do not fit each other."""
+    return crc32(b"state %d %d %d %d %s" % (revision, compacted, count, total, identity.encode()))
 
 
 def dropped_checksum(queue_id: int, revision: int) -> int:

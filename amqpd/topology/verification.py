@@ -80,17 +80,17 @@ def verify(driver: sqlite3.Connection, path: Path) -> Contents:
 
 def contents_of(driver: sqlite3.Connection, path: Path) -> Contents:
     """What it says of itself. Raises StoreDamaged."""
-    revision, _, count, total = read_state(driver, path)
     identity = _read_names(driver, path).get(IDENTITY, "")
     if len(identity) != IDENTITY_CHARS:
         raise StoreDamaged(f"{path} is damaged (it does not say which one it is)")
+    revision, _, count, total = read_state(driver, path, identity)
     return Contents(identity, revision, count, total)
 
 
-def read_state(driver: sqlite3.Connection, path: Path) -> tuple[int, int, int, int]:
+def read_state(driver: sqlite3.Connection, path: Path, identity: str) -> tuple[int, int, int, int]:
     """(revision, compacted, number of entries, sum of their checksums)"""
     rows = driver.execute(READ_STATE).fetchall()
-    if len(rows) != 1 or not fits(state_checksum, *rows[0][:4], checksum=rows[0][4]):
+    if len(rows) != 1 or not fits(state_checksum, *rows[0][:4], identity, checksum=rows[0][4]):
         raise StoreDamaged(f"{path} is damaged (its state does not fit its checksum)")
     revision, compacted, count, total, _ = rows[0]
     return revision, compacted, count, total

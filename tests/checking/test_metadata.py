@@ -108,9 +108,9 @@ def test_messages_of_a_queue_that_is_unknown_are_a_note(both):
         )
         total = connection.execute("SELECT sum(checksum), count(*) FROM entries").fetchone()
         state = connection.execute("SELECT revision, compacted FROM state").fetchone()
-        connection.execute(
-            "UPDATE state SET total = ?, checksum = ?", (total[0], state_checksum(*state, total[1], total[0]))
-        )
+        (identity,) = connection.execute("SELECT value FROM names WHERE name = 'identity'").fetchone()
+        checksum = state_checksum(*state, total[1], total[0], identity)
+        connection.execute("UPDATE state SET total = ?, checksum = ?", (total[0], checksum))
     connection.close()
     report = check(both).report
     assert [(each.severity, each.kind, each.queue_id) for each in report.findings] == [("note", "orphan", 1)]

@@ -86,7 +86,7 @@ def test_a_flipped_byte_of_a_body_is_the_rows_damage(data, at):
         ("UPDATE settled SET last_seq = 9", "record that 3..9 of queue 1 are settled"),
         ("UPDATE settled SET queue_id = 2", "record that 3..4 of queue 2 are settled"),
         ("UPDATE settled SET idx = 0", "are settled does not fit"),
-        ("UPDATE settled SET idx = 1.5", "a record has a value that is no number"),
+        ("UPDATE settled SET idx = 1.5", "a record is not of the types that were written"),
         ("UPDATE source SET idx = 'x'", "record of its last transaction is"),
         ("DELETE FROM settled", "0 records of settled messages are there where 1 were written"),
         ("UPDATE queue SET delivered = 3", "record of what was delivered of queue 1"),

@@ -162,3 +162,29 @@ async def test_a_note_that_cannot_be_written_waits_and_is_said_once(tmp_path, mo
     assert pair.disk.names["metadata"] == await pair.store.identity()
     await pair.store.aclose()
     pair.disk.close()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("name", ["journal.db-wal", "metadata.db-wal"])
+async def test_another_brokers_log_is_refused(tmp_path, name):
+    """SQLite would lay its pages over the database, whosever they are."""
+    for directory, messages in (("mine", 3), ("other", 30)):
+        await run(tmp_path / directory, messages=1, queues=("q",))
+        pair = await open_pair(tmp_path / directory, accept_loss=False)
+        pair.disk.recover()
+        for index in range(pair.disk.index + 1, pair.disk.index + 1 + messages):
+            pair.disk.commit(Transaction(index, rows=[Row(1, index, index, b"frames")]))
+        for at in range(messages):
+            await pair.store.transact((), transaction_of([Put(QueueRecord("/", f"r{at}", at + 2))]).operations)
+        shutil.copytree(tmp_path / directory, tmp_path / f"{directory} killed")
+        await pair.store.aclose()
+        pair.disk.close()
+    data = tmp_path / "mine killed"
+    for here in (data, tmp_path / "other killed"):
+        assert (here / name).stat().st_size > 4096
+        (here / "metadata.db-shm").unlink(missing_ok=True)
+    shutil.copy(tmp_path / "other killed" / name, data)
+    before = contents(data)
+    with pytest.raises(StartupError, match=r"damaged|replaced|another"):
+        await open_pair(data, accept_loss=False)
+    assert contents(data) == before

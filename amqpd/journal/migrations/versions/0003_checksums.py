@@ -42,7 +42,6 @@ def upgrade() -> None:
         [_integer("queue_id", key=True), _integer("next_seq"), _integer("delivered"), _integer("crc")],
         lambda row: (*row, checksums.of_mark(*row)),
     )
-    _sources()
     op.create_table(
         "names",
         sa.Column("name", sa.Text, primary_key=True, nullable=False),
@@ -50,9 +49,9 @@ def upgrade() -> None:
         _integer("crc"),
     )
     identity = token_hex(16)
-    _driver().execute(
-        "INSERT INTO names VALUES ('identity', ?, ?)", (identity, checksums.of_name("identity", identity))
-    )
+    name = ("identity", identity, checksums.of_name("identity", identity))
+    _driver().execute("INSERT INTO names VALUES (?, ?, ?)", name)
+    _sources(identity)
 
 
 def _settled_and_returned() -> None:
@@ -85,7 +84,7 @@ def _discards() -> None:
     op.create_index("discard_index", "discard", ["queue_id", "first_seq", "last_seq", "idx"])
 
 
-def _sources() -> None:
+def _sources(identity: str) -> None:
     # SQLite counts entries of the index, which is smaller.
     (rows,) = _driver().execute("SELECT count(*) FROM batch").fetchone()
     (settled,) = _driver().execute("SELECT count(*) FROM settled").fetchone()
@@ -95,7 +94,7 @@ def _sources() -> None:
             _integer("source", key=True),
             *(_integer(name) for name in ("epoch", "idx", "crc", "rows", "rows_check", "settled", "settled_check")),
         ],
-        lambda row: (*row, checksums.of_source(*row), rows, -rows, settled, -settled),
+        lambda row: (*row, checksums.of_source(row[0], row[1], row[2], identity), rows, -rows, settled, -settled),
     )
 
 

@@ -55,9 +55,9 @@ def upgrade() -> None:
         connection.execute(_SEAL, sealed)
     total = sum(row["checksum"] for row in sealed)
     now = connection.execute(sa.text("SELECT revision FROM state")).scalar_one()
-    checksum = crc32(b"state %d %d %d %d" % (now, now, len(sealed), total))
-    connection.execute(_SEAL_STATE, {"entries": len(sealed), "total": total, "checksum": checksum})
     identity = secrets.token_hex(16)
+    checksum = crc32(b"state %d %d %d %d %s" % (now, now, len(sealed), total, identity.encode()))
+    connection.execute(_SEAL_STATE, {"entries": len(sealed), "total": total, "checksum": checksum})
     connection.execute(_NAME, {"value": identity, "checksum": crc32(f"name identity {identity}".encode())})
 
 
