@@ -137,13 +137,14 @@ class Broker:
         """Everything that is on disk, back into the node."""
         await bootstrap(self._store)
         recovered = await trio.to_thread.run_sync(self._disk.recover)
+        index = await self._pair.begin()
         clock = SteadyClock()
         self._audit = AuditLog(self._settings.data_dir, self._settings.audit, clock.us, self._audit_full)
         self.node = Node(
             self._services,
             self._topology,
             Access(self._topology),
-            JournalBuffer(recovered.index),
+            JournalBuffer(index),
             limits_of(self._settings),
             METHODS,
             server_properties(self._settings),

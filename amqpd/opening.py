@@ -22,7 +22,7 @@ import trio
 from amqpd.errors import StartupError
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NotAJournal
 from amqpd.journal.errors import NewerFormat as NewerJournal
-from amqpd.journal.records import JournalDamaged
+from amqpd.journal.records import JournalDamaged, Transaction
 from amqpd.journal.sqlite import SqliteDisk
 from amqpd.pairing import METADATA, METADATA_REVISION, WAY_OUT, JournalFacts, MetadataFacts, misfits
 from amqpd.reserves import hold_for_metadata, hold_for_next_start, index_is_safe, release_for_metadata
@@ -54,6 +54,13 @@ class Pair:
         """metadata may be missing: an older copy or none was accepted"""
         self._behind = False
         """the last note could not be written"""
+
+    async def begin(self) -> int:
+        """The journal is recovered, and a life begins: with a transaction of nothing, so that a copy of the journal
+        from before it is older than what `note` says. The index of the last one; a full disk takes none."""
+        with suppress(DiskFull):
+            await trio.to_thread.run_sync(self.disk.commit, Transaction(self.disk.index + 1))
+        return self.disk.index
 
     async def run(self, threads: trio.CapacityLimiter) -> None:
         """Keep the notes, until cancelled: an older copy of one of the files is told by the other one's note."""

@@ -59,7 +59,8 @@ async def run(directory: Path, *, messages: int = 0, queues: tuple[str, ...] = (
     """One life of a broker's files."""
     pair = await open_pair(directory, accept_loss=accept_loss)
     await bootstrap(pair.store)
-    last = pair.disk.recover().index
+    pair.disk.recover()
+    last = await pair.begin()
     for index in range(last + 1, last + 1 + messages):
         pair.disk.commit(Transaction(index, rows=[Row(1, index, index, b"frames")]))
     for name in queues:
@@ -102,7 +103,7 @@ JOURNALS, STORES = ("journal.db", "journal.mark"), ("metadata.db", "metadata.mar
         (STORES, "other", "belongs to another journal"),
         (JOURNALS, None, "is missing or new, and"),
         (STORES, None, "is missing, and"),
-        (("journal.db",), "older", "6 was confirmed: it is an older copy"),
+        (("journal.db",), "older", "was confirmed: it is an older copy"),
         (("journal.db",), "other", "one was replaced"),
         (("journal.db",), None, "is missing"),
         (("metadata.db",), "older", "older|revision"),
@@ -135,6 +136,26 @@ async def test_a_pair_fits_itself_again_and_again(lives):
     for messages in (0, 1, 0):
         pair = await run(lives / "data", messages=messages)
         assert not pair.suspect
+
+
+@pytest.mark.trio
+async def test_a_copy_from_before_the_last_start_is_older_though_nothing_was_noted_since(tmp_path):
+    await run(tmp_path / "data", messages=3, queues=("q",))
+    shutil.copytree(tmp_path / "data", tmp_path / "older")
+    pair = await open_pair(tmp_path / "data", accept_loss=False)
+    pair.disk.recover()
+    last = await pair.begin()
+    await pair.note()  # as a start does, and then it is killed
+    pair.disk.commit(Transaction(last + 1, rows=[Row(1, 10, 10, b"frames")]))
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    await pair.store.aclose()
+    pair.disk.close()
+    for name in (*JOURNALS, "journal.db-wal"):
+        (tmp_path / "killed" / name).unlink(missing_ok=True)
+        if (tmp_path / "older" / name).exists():
+            shutil.copy(tmp_path / "older" / name, tmp_path / "killed")
+    with pytest.raises(StartupError, match="it is an older copy"):
+        await open_pair(tmp_path / "killed", accept_loss=False)
 
 
 @pytest.mark.trio
