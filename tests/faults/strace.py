@@ -17,6 +17,7 @@ from types import TracebackType
 import pytest
 
 ATTACH_DEADLINE_S = 90.0
+DETACH_DEADLINE_S = 15.0
 
 
 def strace_prefix(calls: str, error: str) -> list[str]:
@@ -52,7 +53,12 @@ class FailingCalls:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._strace.terminate()
-        self._strace.wait()
+        try:
+            self._strace.wait(DETACH_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            # Told to detach from a process whose first thread has just ended, strace waits for that one for ever.
+            self._strace.kill()
+            self._strace.wait()
         self._reader.join(ATTACH_DEADLINE_S)
         assert self._strace.stderr is not None
         self._strace.stderr.close()
