@@ -43,6 +43,8 @@ KINDS = ("kill", "power", "eio", "enospc")
 ROUNDS_A_SESSION = 4
 CONFIRMS_MAX = 10_000
 CHURNS = 4
+QUEUES_MAX = 6
+"""that are waited for until they are deleted, purged or filled, before a crash"""
 CALLS = ("fsync,fdatasync", "fdatasync", "pwrite64", "pwrite64,fsync,fdatasync")
 FAILURES_MAX = 60
 FULL_S = 5.0
@@ -106,6 +108,7 @@ class Session:
                 workers.append(worker)
             try:
                 progress.wait(confirms, PATIENCE_S)
+                self._wait_for_queues(self.chance.randint(0, QUEUES_MAX))
                 assert self.broker.running, "it went down by itself"
                 said = getattr(self, f"_{self.kind}")(progress)
             finally:
@@ -125,6 +128,16 @@ class Session:
         # No file was damaged, so the journal and the metadata know the same queues.
         parked = control_rows(self.broker.data_dir, "orphans list", {}, PATIENCE_S)
         assert not parked, f"parked after {history.events[-1]}: {parked}"
+
+    def _wait_for_queues(self, count: int) -> None:
+        """Until so many queues have come to their end in this life: the load leaves them little time."""
+        due, end = self._ended() + count, time.monotonic() + PATIENCE_S
+        while self._ended() < due:
+            assert time.monotonic() < end, f"{self._ended()} queues ended, {due} were due"
+            time.sleep(0.005)
+
+    def _ended(self) -> int:
+        return sum(record.done or record.fate == "kept" for records in self.passing for record in records)
 
     # the faults; each returns what was done
 
