@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from . import crashes
 from .churn import MESSAGES, Passing, contents_wrong
 from .crashes import NOT_POSSIBLE, duplicates, run, sessions
 from .damage.zygote import Zygote
@@ -91,7 +92,9 @@ def test_rounds_are_cut_into_sessions() -> None:
     assert [kind for kind, _, _ in sessions("all", 3)] == ["kill", "power", "eio", "enospc"]
 
 
-def test_a_power_cut(only_amqpd: None, tmp_path: Path) -> None:
+def test_a_power_cut(only_amqpd: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crashes, "QUEUES_MAX", 1)
+    monkeypatch.setattr(crashes, "CONFIRMS_MAX", 3000)
     done: Counter[str] = Counter()
     seed = fault_seed()
     with Zygote() as zygote:

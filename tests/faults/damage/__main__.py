@@ -18,6 +18,7 @@ import dataclasses
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -202,6 +203,8 @@ def main() -> int:
         )
         if given
     )
+    # Copies and brokers are ended on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results: list[Result] = []
     began = time.monotonic()
     with folder_for(options.images) as images, tempfile.TemporaryDirectory(prefix="amqpd-damage-") as scratch:
