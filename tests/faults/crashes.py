@@ -85,9 +85,11 @@ class Session:
                 self.done[self.kind] += 1
             return self._judged()
         finally:
-            self.broker.close()
-            if self.disk:
-                self.disk.close()
+            try:
+                self.broker.close()
+            finally:
+                if self.disk:
+                    self.disk.close()
 
     def _round(self) -> None:
         confirms = self.chance.randint(1, CONFIRMS_MAX)

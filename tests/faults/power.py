@@ -37,7 +37,6 @@ class PowerDisk:
         self.path.mkdir()
         with self.image.open("wb") as file:
             file.truncate(DISK_BYTES)
-        self._mounted = False
         self._run("mkfs.ext4", "-q", "-F", str(self.image))
         self._mount()
 
@@ -55,13 +54,12 @@ class PowerDisk:
         self._mount()
 
     def close(self) -> None:
-        if self._mounted:
+        # Asked of the system: the program may be told to end between a mount and what comes next.
+        if self.path.is_mount():
             self._run("umount", str(self.path))
-            self._mounted = False
 
     def _mount(self) -> None:
         self._run("mount", "-o", "loop", str(self.image), str(self.path))
-        self._mounted = True
 
     def _run(self, *command: str) -> None:
         try:
