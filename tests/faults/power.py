@@ -54,9 +54,14 @@ class PowerDisk:
         self._mount()
 
     def close(self) -> None:
-        # Asked of the system: the program may be told to end between a mount and what comes next.
+        # Asked of the system: the program may be told to end between a mount and what comes next. Or while a broker is
+        # being started, that nobody knows yet, and that ends with the program: lazily, then.
         if self.path.is_mount():
-            self._run("umount", str(self.path))
+            try:
+                self._run("umount", str(self.path))
+            except NoPowerDisk:
+                self._run("umount", "--lazy", str(self.path))
+                raise
 
     def _mount(self) -> None:
         self._run("mount", "-o", "loop", str(self.image), str(self.path))
