@@ -50,18 +50,17 @@ class PowerDisk:
         finally:
             os.close(descriptor)
         kill()
-        self.close()
+        self._run("umount", str(self.path))
         self._mount()
 
     def close(self) -> None:
-        # Asked of the system: the program may be told to end between a mount and what comes next. Or while a broker is
-        # being started, that nobody knows yet, and that ends with the program: lazily, then.
+        # Asked of the system: the program may be told to end between a mount and what comes next.
         if self.path.is_mount():
             try:
                 self._run("umount", str(self.path))
             except NoPowerDisk:
+                # It was told to end while it started a broker, which nobody knows yet, and which ends with it.
                 self._run("umount", "--lazy", str(self.path))
-                raise
 
     def _mount(self) -> None:
         self._run("mount", "-o", "loop", str(self.image), str(self.path))
