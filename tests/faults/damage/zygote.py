@@ -151,6 +151,7 @@ def _be_broker(wish: dict[str, Any], output: int) -> None:
         del os.environ[name]
     os.environ.update(wish["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     atexit._clear()
     random.seed()
     import amqpd.__main__
@@ -170,7 +171,8 @@ def _be_broker(wish: dict[str, Any], output: int) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as given:
-        # Ctrl-C is for the program that asks; this one ends when that one does.
+        # Ctrl-C, and SIGTERM to the group, are for the program that asks; this one ends when that one does.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _end_with_parent()
         _serve(given)
