@@ -37,6 +37,8 @@ CACHE_BYTES = 16 << 20
 """The writer's page cache: holds the inner pages and the index of a backlog of some hundred thousand rows."""
 READ_CACHE_BYTES = 2 << 20
 """The reader reads bodies once each; a large cache would only hold what is never asked for again."""
+ROOM_BYTES = 256 << 20
+"""With so much free space no deletion finds the disk full."""
 PROBE_PAGES = 4
 """What a start takes and gives back, to see that it can."""
 WAL_KEPT_BYTES = 64 << 20
@@ -222,6 +224,15 @@ def put_names(connection: sqlite3.Connection, names: dict[str, str]) -> None:
         given = {"name": name, "value": value, "crc": checksums.of_name(name, value)}
         connection.execute(statements.PUT_NAME, given)
     connection.execute("COMMIT")
+
+
+def is_damage(error: sqlite3.Error, path: Path) -> bool:
+    """Of a deletion. SQLite says "full" too for a damaged length of a row; a disk that has room is not full."""
+    said = meaning(error, path)
+    if isinstance(said, DiskFull):
+        file_system = os.statvfs(path.parent)
+        return file_system.f_bavail * file_system.f_frsize > ROOM_BYTES
+    return isinstance(said, JournalDamaged)
 
 
 def sync_directory(directory: Path) -> None:

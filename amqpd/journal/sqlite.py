@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from amqpd.journal import checksums, statements, trust
-from amqpd.journal.database import JOURNAL, VFS, meaning, open_journal, put_names, try_to_write
+from amqpd.journal.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.discards import Discard, Discards, Piece
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.intake import chunks, listed, split
@@ -246,7 +246,7 @@ class SqliteDisk:
             try:
                 self._write_all(index, rows, piece, lists)
             except sqlite3.DatabaseError as error:
-                if not piece or not isinstance(meaning(error, self.path), JournalDamaged):
+                if not piece or not is_damage(error, self.path):
                     raise
                 self._keep(error)
                 piece = Piece()
