@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.database import JOURNAL
+from amqpd.journal.database import JOURNAL, is_damage
 from amqpd.journal.records import JournalDamaged, Range
 from tests.journal.disks import SqliteDrive, deadlines, row, transaction
 
@@ -219,3 +219,15 @@ def test_a_page_that_deletions_meet_ends_deletions_and_nothing_else(data):
     disk.close()
     rows = recovered(data).queues[2].rows
     assert [each.first_seq for each in rows] == [*range(80), *range(81, 203)]
+
+
+@pytest.mark.parametrize(("room_bytes", "damage"), [(0, True), (1 << 60, False)])
+def test_a_full_disk_that_has_room_is_damage_of_what_is_deleted(tmp_path, monkeypatch, room_bytes, damage):
+    """SQLite says "full" when it deletes a row whose length is damaged: tried again, that would never end."""
+    monkeypatch.setattr("amqpd.journal.database.ROOM_BYTES", room_bytes)
+    connection = sqlite3.connect(":memory:")
+    connection.execute("PRAGMA max_page_count = 2")
+    with pytest.raises(sqlite3.OperationalError, match="full") as full:
+        connection.execute("CREATE TABLE t AS SELECT zeroblob(100000)")
+    connection.close()
+    assert is_damage(full.value, tmp_path / JOURNAL) is damage
