@@ -37,7 +37,7 @@ from amqpd.control import ControlError, ControlServer
 from amqpd.damaged_rows import DamagedRows
 from amqpd.datadir import open_data_directory
 from amqpd.disk_reason import disk_reason
-from amqpd.errors import NodeFailure, StartupError
+from amqpd.errors import NodeFailure
 from amqpd.free_memory import return_free_memory
 from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer
@@ -102,12 +102,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
                 presence = Presence(directory.path)
                 with unless_lost(presence, stack, pair.disk, pair.store):
                     broker = Broker(settings, pair, page_cache)
-                    try:
-                        await opened(broker.recover(), directory.path)
-                    except StartupError:
-                        # Damage of the journal that is found after both were opened: no file changes all the same.
-                        await pair.store.aclose(unchanged=True)
-                        raise
+                    await opened(broker.recover(), directory.path)
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(presence.run, stop)
                         await broker.run(listeners, tls, stop)

@@ -54,6 +54,8 @@ class Pair:
         """metadata may be missing: an older copy or none was accepted"""
         self._behind = False
         """the last note could not be written"""
+        self._noted: tuple[str, int] | None = None
+        """what the metadata store says of the journal, when that is known"""
 
     async def begin(self) -> int:
         """The journal is recovered, and a life begins: with a transaction of nothing, so that a copy of the journal
@@ -78,8 +80,11 @@ class Pair:
             if any(self.disk.names.get(name) != value for name, value in names.items()):
                 await trio.to_thread.run_sync(partial(self.disk.set_names, **names), limiter=threads)
             journal = self.disk.names["identity"], self.disk.index
-            if both and await self.store.journal() != journal:
+            if both and self._noted is None:
+                self._noted = await self.store.journal()
+            if both and self._noted != journal:
                 await self.store.set_journal(*journal)
+                self._noted = journal
         except (DiskFull, StoreFull, StoreBusy) as error:
             if not self._behind:
                 log.warning("the journal and the metadata could not note each other yet", reason=str(error))

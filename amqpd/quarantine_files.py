@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from amqpd.storage.files import sync_directory
+
 FOLDER = "quarantine"
 
 
@@ -31,7 +33,7 @@ def keep_row(data_dir: Path, name: str, data: bytes, facts: Mapping[str, Any]) -
         _write(file, data)
         _write(about, text)
         for each in (folder, data_dir):
-            _sync_folder(each)
+            sync_directory(each)
     except OSError:
         file.unlink(missing_ok=True)
         about.unlink(missing_ok=True)
@@ -53,11 +55,3 @@ def _write(file: Path, data: bytes) -> None:
         stream.write(data)
         stream.flush()
         os.fsync(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

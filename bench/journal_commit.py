@@ -20,10 +20,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amqpd.journal import intake, sqlite
+from amqpd.journal.checkpoints import CHECKPOINT_BYTES
 from amqpd.journal.records import Range, Row, Transaction
 from amqpd.journal.sqlite import SqliteDisk
 
@@ -114,13 +116,18 @@ def interpreter_us(shape: Shape) -> float:
     class Nothing:
         in_transaction = False
 
-        def execute(self, *_: object) -> None:
-            return None
+        def execute(self, *_: object) -> Nothing:
+            return self
+
+        def fetchone(self) -> tuple[int, int, int]:
+            return 0, 0, 0
 
     disk = object.__new__(SqliteDisk)
-    disk.__dict__.update(index=0, _recovered=True, _failure=None, kept=None, _mark=None, _wal_bytes=0)
-    disk.__dict__.update(_discards=sqlite.Discards([]), _marks=sqlite.QueueMarks({}), _checkpoint_at=1 << 60)
-    disk.__dict__.update(_writer=Nothing(), _timed=set(), _counted=set())
+    connection: Any = Nothing()
+    disk.__dict__.update(index=0, _recovered=True, _failure=None, kept=None, _mark=None, path=Path())
+    disk.__dict__.update(_discards=sqlite.Discards([]), _marks=sqlite.QueueMarks({}), names={"identity": ""})
+    disk.__dict__.update(_writer=connection, _timed=set(), _counted=set())
+    disk.__dict__.update(_checkpoints=sqlite.Checkpoints(connection, Path(), nullcontext()))
     source = life(shape)
     count = max(20, 4000 // (shape.rows + 1))
     transactions = [next(source) for _ in range(count)]
@@ -228,7 +235,7 @@ def main() -> None:
     parser.add_argument("--switch-interval", type=float, default=sys.getswitchinterval(), help="seconds")
     parser.add_argument("--backlog", action="store_true", help="large backlogs instead (writes 2 GB)")
     options = parser.parse_args()
-    print(f"page {sqlite.PAGE_BYTES} bytes, checkpoint after {sqlite.CHECKPOINT_BYTES >> 20} MB, "
+    print(f"page {sqlite.PAGE_BYTES} bytes, checkpoint after {CHECKPOINT_BYTES >> 20} MB, "
           f"statement up to {intake.STATEMENT_BYTES_MAX >> 20} MB")  # fmt: skip
     if options.backlog:
         for name, shape, count in BACKLOGS:

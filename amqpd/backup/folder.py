@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amqpd.backup.manifest import FILES, MANIFEST, BackupError
-from amqpd.journal.database import sync_directory
+from amqpd.storage.files import sync_directory
 
 PART = ".part"
 """The end of a file's name until it is whole."""

@@ -29,13 +29,14 @@ from amqpd.backup.snapshots import agree, journal_facts, metadata_facts, open_jo
 from amqpd.backup.soundness import check_pages, check_pair, check_promises, metadata_traces
 from amqpd.journal.database import JOURNAL, meaning
 from amqpd.journal.errors import DiskFull
+from amqpd.storage.files import log_bytes
 
 LOG_BYTES_MAX = 4_000_000_000
 """How large the journal's write-ahead log may grow during a backup. Three things pay for it: the disk, a start after
 a crash (which reads all of it, some 10 s for this much), and every read of the journal, which looks into an index of
 16 kB for each 32 MB of it."""
 LOG_BYTES_LEFT = 16 << 20
-"""What may be left of it for the writer: as much as it lets gather itself (`sqlite.WAL_BYTES_MAX`)."""
+"""What may be left of it for the writer: as much as it lets gather itself (`checkpoints.WAL_BYTES_MAX`)."""
 LOG_ROUNDS_MAX = 20
 """Each round leaves what was published during it. Where that does not shrink, the writer has the rest."""
 
@@ -59,7 +60,6 @@ class Job:
         self._running = running
         self._keep_free_bytes = keep_free_bytes
         self._log_bytes_max = log_bytes_max
-        self._log = data_dir / f"{JOURNAL}-wal"
         self._log_at_start = 0
         self._began = ""
         self._facts: dict[str, dict[str, Any]] = {}
@@ -131,7 +131,7 @@ class Job:
             )
 
     def _log_bytes(self) -> int:
-        return self._log.stat().st_size if self._log.exists() else 0
+        return log_bytes(self._data_dir / JOURNAL)
 
     def _check_space(self, journal: sqlite3.Connection) -> None:
         needed = size_of(journal) + (self._data_dir / METADATA).stat().st_size

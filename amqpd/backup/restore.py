@@ -25,7 +25,8 @@ from amqpd.backup.progress import Progress
 from amqpd.backup.soundness import check_journal, check_metadata, check_pages, check_pair
 from amqpd.datadir import open_data_directory
 from amqpd.errors import StartupError
-from amqpd.journal.database import JOURNAL, sync_directory
+from amqpd.journal.database import JOURNAL
+from amqpd.storage.files import sync_directory
 
 RESTORING = "restoring"
 REPLACED = "replaced-"

@@ -25,6 +25,7 @@ from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged, Recovered
 from amqpd.journal.recovery import find
 from amqpd.journal.schema import REVISIONS
+from amqpd.storage.files import mark_path, wal_path
 
 SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "names")
 NEW_COLUMNS = ("source.rows_check", "names.crc", "returned.crc")
@@ -103,7 +104,7 @@ class _Check:
         return str(found)
 
     def _missing(self) -> None:
-        left = [path.name for path in (trust.wal_path(self.path), trust.mark_path(self.path)) if path.exists()]
+        left = [path.name for path in (wal_path(self.path), mark_path(self.path)) if path.exists()]
         if left:
             self.report.damage(
                 JOURNAL, "missing", f"it is missing, and {' and '.join(left)} beside it say that there were messages",
@@ -120,7 +121,7 @@ class _Check:
             return
         if unknown:
             self.report.damage(
-                trust.mark_path(self.path).name, "mark",
+                mark_path(self.path).name, "mark",
                 "it is damaged, so what was promised to be durable is not known; no message is lost by that",
                 "the next start makes it again",
             )  # fmt: skip
@@ -130,7 +131,7 @@ class _Check:
             for sentence in self.state.losses:
                 self.report.damage(JOURNAL, "end of the log", _short(sentence, self.path), f"{RESTORE}, or {ACCEPT}")
         if end.damage and not self.state.losses:
-            self.report.damage(trust.wal_path(self.path).name, "log", end.damage, f"{RESTORE}, or {ACCEPT}")
+            self.report.damage(wal_path(self.path).name, "log", end.damage, f"{RESTORE}, or {ACCEPT}")
 
     @property
     def _source_known(self) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from amqpd.checking.reading import each, fits, has_columns, opened, structure, wrong_format
 from amqpd.checking.report import Names, Report
+from amqpd.storage.files import mark_path, wal_path
 from amqpd.topology import copies, promises
 from amqpd.topology.codec import PREFIX, decode_record
 from amqpd.topology.database import SEALED_FORMATS
@@ -83,7 +84,7 @@ class _Check:
             return None
         if traces.unknown:
             self.report.damage(
-                promises.mark_path(self.path).name, "mark",
+                mark_path(self.path).name, "mark",
                 "it is damaged, so what was committed is not known; no message is lost by that",
                 "the next start makes it again",
             )  # fmt: skip
@@ -121,7 +122,7 @@ class _Check:
         for sentence in lost:
             self._damage("end of the log", sentence, accept=True)
         if traces.end.damage and not lost:
-            name = promises.wal_path(self.path).name
+            name = wal_path(self.path).name
             self.report.damage(name, "log", traces.end.damage, self._way_out(accept_loss=True))
 
     def _pages(self, connection: sqlite3.Connection) -> None:
@@ -129,7 +130,7 @@ class _Check:
             self._damage("structure", f"SQLite's own check says: {line}")
         if wrong := wrong_format(self.path):
             self._damage("header", wrong)
-        log = promises.wal_path(self.path)
+        log = wal_path(self.path)
         try:
             check_header(connection, self.path, whole=not (log.exists() and log.stat().st_size))
         except StoreDamaged as error:

@@ -17,6 +17,8 @@ from struct import error as struct_error
 from typing import Any
 from urllib.parse import quote
 
+from amqpd.storage.files import has_log
+
 HEADER_BYTES = 100
 FIXED = {
     18: bytes((2, 2)),  # with a write-ahead log, for who writes and who reads
@@ -35,9 +37,8 @@ Row = tuple[Any, ...]
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """Raises sqlite3.Error."""
-    log = path.with_name(path.name + "-wal")
     shared = path.with_name(path.name + "-shm")
-    with_log = log.exists() and log.stat().st_size > 0
+    with_log = has_log(path)
     before = shared.exists()
     how = "mode=ro" if with_log else "immutable=1"
     connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None)

@@ -9,7 +9,6 @@ Not here: what is believed (`salvage.py`), putting the file in its place (`repai
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +19,7 @@ from amqpd.checking.salvage import Salvage, body_of, discarded, queues_of
 from amqpd.journal import checksums
 from amqpd.journal.database import create_file
 from amqpd.journal.schema import EPOCH, SOURCE
+from amqpd.storage.files import sync_file
 
 _COLUMNS = ("batch_id", *HEAD[:6], *SUM_COLUMNS, *HEAD[6:], "data")
 
@@ -43,11 +43,7 @@ def rebuild(damaged: sqlite3.Connection, found: Salvage, index: int, path: Path,
         connection.close()
     for left in ("-wal", "-shm"):
         path.with_name(path.name + left).unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_file(path)
 
 
 def _insert(connection: sqlite3.Connection, table: str, columns: Iterable[str], values: Iterable[object]) -> None:

@@ -11,7 +11,6 @@ Not here: what is believed (`salvage.py`), the new file (`rebuild.py`), damaged 
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import sqlite3
@@ -28,9 +27,10 @@ from amqpd.checking.rebuild import rebuild
 from amqpd.checking.report import DAMAGE, Finding, Report
 from amqpd.checking.salvage import Salvage, salvage
 from amqpd.journal import trust
-from amqpd.journal.database import JOURNAL, sync_directory
+from amqpd.journal.database import JOURNAL
 from amqpd.journal.errors import DiskFailure, DiskFull, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
+from amqpd.storage.files import log_bytes, mark_path, sync_directory, sync_file, wal_path
 from amqpd.storage.mark import Mark
 
 BEFORE = "before-repair-"
@@ -134,7 +134,7 @@ class _Repair:
         self.consequences = found.consequences
         self.kept.mkdir(mode=0o700)
         self._mark(found.names["identity"], index)
-        for path in (self.path, trust.wal_path(self.path)):
+        for path in (self.path, wal_path(self.path)):
             if path.exists():
                 path.rename(self.kept / path.name)
                 sync_directory(self.kept)
@@ -149,8 +149,7 @@ class _Repair:
         self._mark(state.names["identity"], state.index)
 
     def _check_space(self) -> None:
-        wal = trust.wal_path(self.path)
-        needed = self.path.stat().st_size + (wal.stat().st_size if wal.exists() else 0) + SPARE_BYTES
+        needed = self.path.stat().st_size + log_bytes(self.path) + SPARE_BYTES
         free = shutil.disk_usage(self.directory).free
         if free < needed:
             raise RepairError(
@@ -192,11 +191,11 @@ class _Repair:
 
     def _mark(self, identity: str, index: int) -> None:
         """It promises what the new file has; or goes on to promise what is missing (rule 3)."""
-        path = trust.mark_path(self.path)
+        path = mark_path(self.path)
         promise, _ = trust.promise_of(self.path)
         if path.exists():
             shutil.copyfile(path, self.kept / path.name)
-            _sync(self.kept / path.name)
+            sync_file(self.kept / path.name)
         sync_directory(self.kept)
         sync_directory(self.directory)
         losses = self.checked.journal.losses
@@ -207,11 +206,3 @@ class _Repair:
             mark.sync()
         finally:
             mark.close()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

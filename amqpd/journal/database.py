@@ -27,6 +27,7 @@ from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerForma
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS
 from amqpd.storage.closing import close_unchanged
+from amqpd.storage.files import has_log, sync_directory, wal_path
 from amqpd.storage.mark import Promise
 from amqpd.storage.wal import WalEnd
 
@@ -81,7 +82,7 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
             _create(path)
             promise = None
         end = trust.log_end(path)
-        had_log = trust.wal_path(path).exists()
+        had_log = wal_path(path).exists()
         writer = _connect(path)
         opened = [writer]
         try:
@@ -122,8 +123,7 @@ def _accepted(accept_loss: bool, losses: list[str], path: Path | None = None) ->
         return []
     if not accept_loss:
         raise JournalDamaged(f"{losses[0]}; {trust.REMEDY}")
-    copy = trust.accept(path) if path is not None else None
-    return [*losses, *([f"the log as it was is kept in {copy}"] if copy is not None else [])]
+    return [*losses, *(trust.accept(path) if path is not None else [])]
 
 
 def check_untouched(path: Path) -> None:
@@ -235,15 +235,6 @@ def is_damage(error: sqlite3.Error, path: Path) -> bool:
     return isinstance(said, JournalDamaged)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make names that were created, renamed or removed in it durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def create_file(path: Path) -> None:
     """A new, empty journal under this name, as `open_journal` makes one. Raises what that raises."""
     with translated(path):
@@ -251,8 +242,8 @@ def create_file(path: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    wal = path.with_name(path.name + "-wal")
-    if wal.exists() and wal.stat().st_size:
+    wal = wal_path(path)
+    if has_log(path):
         # SQLite would replay it into the new file.
         raise JournalDamaged(f"{path} is missing and {wal} is there; restore the one, or remove the other")
     missing = [parent for parent in (path.parent, *path.parent.parents) if not parent.exists()]

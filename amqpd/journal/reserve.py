@@ -13,8 +13,8 @@ import errno
 import os
 from pathlib import Path
 
-from amqpd.journal.database import sync_directory
 from amqpd.journal.errors import DiskFailure
+from amqpd.storage.files import sync_directory
 
 RESERVE_BYTES = 32 << 20
 

@@ -3,8 +3,7 @@
 What comes in: transactions and reads (`records.Disk`). What goes out: durability, rows, what recovery found.
 Rules: 1. A commit is one statement and one fsync (why: `statements.py`). 2. What a commit deletes is bounded; more
 is written down as a discard and leaves in pieces (`discards.py`). 3. After a failure of the disk nothing is
-written any more; only a full disk, where SQLite has rolled everything back, may be tried again. 4. The WAL is copied
-into the database here, when it has grown enough; a reader can delay that only for the time of one read.
+written any more; only a full disk, where SQLite has rolled everything back, may be tried again.
 Not here: when a transaction is cut (`buffer.py`), SQL text (`statements.py`), files and formats (`database.py`).
 """
 
@@ -19,6 +18,7 @@ from typing import Any
 import structlog
 
 from amqpd.journal import checksums, statements, trust
+from amqpd.journal.checkpoints import Checkpoints
 from amqpd.journal.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.discards import Discard, Discards, Piece
 from amqpd.journal.errors import DiskFailure, DiskFull
@@ -32,12 +32,6 @@ from amqpd.journal.schema import EPOCH, PAGE_BYTES, SEQ_MAX, SOURCE
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.mark import Mark
 
-CHECKPOINT_BYTES = 8 << 20
-"""WAL bytes after which a commit copies the WAL into the database. Measured: with 2 MB a commit of 200 kB costs up to
-twice as much, because a page is copied each time; with 32 MB nothing is won, and recovery would read it all."""
-WAL_BYTES_MAX = 2 * CHECKPOINT_BYTES
-"""WAL bytes after which that waits for the reader to finish, instead of leaving pages for the next time; half of
-the reserve, which must be enough for the WAL and a transaction (`reserve.py`)."""
 VACUUM_PAGES = 256
 """Free pages that one idle step gives back to the file system: 2 MB, 1 to 3 ms."""
 FREE_BYTES_KEPT = 64 << 20
@@ -66,8 +60,10 @@ class SqliteDisk:
         """`accept_loss`: go on with a journal that has less than it once confirmed."""
         self.path = directory / JOURNAL
         opened = open_journal(directory, accept_loss=accept_loss)
-        self.accepted, self.names = opened.accepted, opened.names
-        """what was accepted as lost, or is not known any more: sentences for the log; see `schema.names`"""
+        self.accepted = opened.accepted
+        """what was accepted as lost, or is not known any more: sentences for the log"""
+        self.names = opened.names
+        """see `schema.names`"""
         self.index = opened.source.idx if opened.source is not None else 0
         """of the last transaction"""
         self._created, self._had_log = opened.created, opened.had_log
@@ -83,9 +79,7 @@ class SqliteDisk:
         """the same for counts of returned messages"""
         self._marks = QueueMarks({})
         self._recovered = False
-        self._wal_bytes = 0
-        """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
-        self._checkpoint_at = CHECKPOINT_BYTES
+        self._checkpoints = Checkpoints(self._writer, self.path, self._rows.turn)
         self._failure: str | None = None
         self.kept: str | None = None
         """why what is settled does not leave the disk any more (a damaged page); None while it does"""
@@ -163,7 +157,7 @@ class SqliteDisk:
         self.index = index
         if self._mark is not None:
             self._mark.promise(index)
-        if self._wal_bytes >= self._checkpoint_at:
+        if self._checkpoints.is_due():
             self._checkpoint()
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
@@ -182,15 +176,18 @@ class SqliteDisk:
             more = True
         else:
             more = self._shrink()
-        if self._wal_bytes >= (self._checkpoint_at if more else CHECKPOINT_BYTES // 4):
+        if self._checkpoints.is_due() if more else self._checkpoints.is_worthwhile():
             self._checkpoint()
         return more
 
     def release_reserve(self) -> None:
         """The disk is full: give up the held space, so that settles can be committed and rows deleted."""
         self._reserve.release()
-        self._checkpoint_at = CHECKPOINT_BYTES
-        self._checkpoint()
+        self._refuse_after_failure()
+        try:
+            self._checkpoints.run_after_release()
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
 
     def restore_reserve(self) -> bool:
         """Hold the space again, when there is twice as much. True: it is held, publishers may go on."""
@@ -260,7 +257,7 @@ class SqliteDisk:
         # the map for some hundred of theirs; 8 are dirty always.
         dirty = 8 + sum(3 if row.deadlines else 2 for row in rows)
         dirty += len(piece.row_deletes) + piece.nbytes // (100 * PAGE_BYTES)
-        self._wal_bytes += dirty * PAGE_BYTES + _nbytes(rows)
+        self._checkpoints.wrote(dirty, _nbytes(rows))
 
     def _write_all(self, index: int, rows: list[Row], piece: Piece, lists: dict[str, list[Any]]) -> None:
         """Raises sqlite3.Error; a transaction may be open then."""
@@ -354,22 +351,11 @@ class SqliteDisk:
     # --- housekeeping
 
     def _checkpoint(self) -> None:
-        """Copy the WAL into the database. What was committed stays so, whatever happens here: a full disk leaves
-        the WAL as it is, to grow until a commit finds no space (and is refused) or there is space again."""
         self._refuse_after_failure()
         try:
-            _, pages, copied = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if pages * PAGE_BYTES > WAL_BYTES_MAX:
-                with self._rows.turn:
-                    _, pages, copied = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._checkpoints.run()
         except sqlite3.Error as error:
-            if not isinstance(meaning(error, self.path), DiskFull):
-                raise self._failed(error) from error
-            self._checkpoint_at = self._wal_bytes + CHECKPOINT_BYTES // 8
-            return
-        # A WAL that is copied as a whole, and that no reader uses, is begun anew by the next commit.
-        self._wal_bytes = (pages - copied) * PAGE_BYTES
-        self._checkpoint_at = self._wal_bytes + CHECKPOINT_BYTES
+            raise self._failed(error) from error
 
     def _shrink(self) -> bool:
         """Give some free pages back; True when there are more of them than are kept."""
@@ -387,7 +373,7 @@ class SqliteDisk:
                 self._keep(error)
                 return False
             raise self._failed(error) from error
-        self._wal_bytes += min(spare, VACUUM_PAGES) * PAGE_BYTES
+        self._checkpoints.wrote(min(spare, VACUUM_PAGES), 0)
         return spare > VACUUM_PAGES
 
 

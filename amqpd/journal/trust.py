@@ -11,7 +11,6 @@ Not here: checksums of records (`recovery.py`), the metadata store's word (`amqp
 from __future__ import annotations
 
 import errno
-import shutil
 import sqlite3
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from amqpd.journal import checksums, queries
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.schema import PAGE_BYTES
+from amqpd.storage.files import keep_log, mark_path, wal_path
 from amqpd.storage.mark import Mark, MarkDamaged, Promise, read_mark
 from amqpd.storage.wal import WalEnd, read_end
 
@@ -36,14 +36,6 @@ class Source(NamedTuple):
     idx: int
     rows: int
     settled: int
-
-
-def mark_path(journal: Path) -> Path:
-    return journal.with_suffix(".mark")
-
-
-def wal_path(journal: Path) -> Path:
-    return journal.with_name(journal.name + "-wal")
 
 
 def log_end(journal: Path) -> WalEnd:
@@ -154,17 +146,9 @@ def check_shape(journal: Path, connection: sqlite3.Connection, end: WalEnd) -> N
         raise JournalDamaged(f"{journal} is damaged: its header is; {REMEDY_OF_RECORDS}")
 
 
-def accept(journal: Path) -> Path | None:
-    """Copy the log aside, because going on writes over it; the copy. Raises DiskFailure."""
-    wal = wal_path(journal)
-    if not wal.exists() or not wal.stat().st_size:
-        return None
-    number = 1
-    while (copy := wal.with_name(f"{wal.name}.damaged.{number}")).exists():
-        number += 1
+def accept(journal: Path) -> list[str]:
+    """Copy the log aside, because going on writes over it: where it is, a sentence. Raises DiskFailure."""
     try:
-        shutil.copyfile(wal, copy)
-        copy.chmod(0o600)
+        return keep_log(journal)
     except OSError as error:
-        raise DiskFailure(f"{wal} cannot be copied to {copy}: {error.strerror or error}") from error
-    return copy
+        raise DiskFailure(f"{wal_path(journal)} cannot be copied: {error.strerror or error}") from error

@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from amqpd.storage.files import has_log, wal_path
+
 
 def close_unchanged(
     path: Path, connections: Iterable[sqlite3.Connection], *, vfs: str = "", had_log: bool = True
@@ -45,10 +47,9 @@ def close_unchanged(
             connection.rollback()
         connection.close()
     last.close()
-    log = path.with_name(path.name + "-wal")
     with suppress(OSError):
-        if not had_log and log.stat().st_size == 0:  # opening the database made it
-            log.unlink()
+        if not had_log and not has_log(path):  # opening the database made it
+            wal_path(path).unlink()
 
 
 def leave_open(holder: object) -> None:

@@ -16,6 +16,8 @@ import os
 import re
 from pathlib import Path
 
+from amqpd.storage.files import wal_path
+
 BYTES_MAX = 4 << 30
 PIECE_BYTES = 1 << 20
 # In a line of PRAGMA quick_check; the code's low byte is SQLite's primary one.
@@ -34,7 +36,7 @@ def disk_error(directory: Path) -> str | None:
 
 
 def disk_error_of(database: Path) -> str | None:
-    for path in (database, database.with_name(database.name + "-wal")):
+    for path in (database, wal_path(database)):
         try:
             _read_through(path)
         except OSError as error:

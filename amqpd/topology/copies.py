@@ -22,7 +22,8 @@ from urllib.parse import quote
 
 import structlog
 
-from amqpd.topology.promises import COPIES, copy_path, free_name, mark_path, wal_path
+from amqpd.storage.files import free_name, log_bytes, mark_path, sync_directory, sync_file, wal_path
+from amqpd.topology.promises import COPIES, copy_path
 from amqpd.topology.store import StoreDamaged
 from amqpd.topology.verification import Contents, check_pages, contents_of, verify
 
@@ -45,7 +46,7 @@ def keep_copy(path: Path) -> bool:
     there is one now. What is in the way is logged: it is not for a copy that a node stops."""
     new = path.with_name(path.name + ".new")
     try:
-        size = path.stat().st_size + _size(wal_path(path))
+        size = path.stat().st_size + log_bytes(path)
         status = os.statvfs(path.parent)
         if status.f_bavail * status.f_frsize < size + FREE_BYTES_MIN:
             log.warning("no copy of the metadata is made: the disk is too full", path=str(path), copy_bytes=size)
@@ -59,7 +60,7 @@ def keep_copy(path: Path) -> bool:
         if newest is not None:
             copy_path(path, 1).replace(copy_path(path, 2))
         new.replace(copy_path(path, 1))
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except (OSError, sqlite3.Error, StoreDamaged) as error:
         log.error("no copy of the metadata could be made", path=str(path), reason=str(error))
         with suppress(OSError):
@@ -97,7 +98,7 @@ def restore(path: Path, copy: Copy) -> list[str]:
     new = path.with_name(path.name + ".new")
     shutil.copyfile(copy.path, new)
     new.chmod(0o600)
-    _sync(new)
+    sync_file(new)
     said = []
     database = free_name(path)
     for file in (path, wal_path(path)):
@@ -109,7 +110,7 @@ def restore(path: Path, copy: Copy) -> list[str]:
         # The one is made of the log, the other promises what the copy does not have.
         file.unlink(missing_ok=True)
     new.replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
     return [*said, f"copied {copy.path.name} to {path.name}"]
 
 
@@ -122,7 +123,7 @@ def _copy(source: sqlite3.Connection, new: Path) -> None:
         target.execute("PRAGMA journal_mode = OFF")
         target.execute("PRAGMA synchronous = OFF")
         source.backup(target)
-    _sync(new)
+    sync_file(new)
 
 
 def _read(path: Path, number: int) -> Copy | None:
@@ -152,26 +153,3 @@ def _contents(source: sqlite3.Connection, path: Path) -> Contents:
 
 def _connect(path: Path, how: str) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True, isolation_level=None)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

@@ -28,9 +28,9 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from amqpd.storage.files import keep_log, mark_path, wal_path
 from amqpd.storage.mark import Mark, Promise
 from amqpd.topology import copies, promises
-from amqpd.topology.promises import mark_path, wal_path
 from amqpd.topology.store import MetadataStoreError, NewerFormat, StoreBusy, StoreDamaged, StoreFull, StoreIncomplete
 from amqpd.topology.verification import Contents, check_header, check_pages, contents_of, verify
 
@@ -98,17 +98,10 @@ def _open(opening: _Opening, busy_timeout_s: float) -> Opened:
     return Opened(connection, contents.identity, mark, opening.accepted)
 
 
-def close_database(connection: sa.Connection, path: Path, *, unchanged: bool) -> None:
-    """`unchanged`: leave the log as it is, instead of taking it over into the database. Raises as `explained`."""
-    with explained(path), ExitStack() as afterwards:
-        try:
-            if unchanged and promises.has_log(path):
-                last = _connect(f"file:{_quoted(path)}?mode=ro", BUSY_TIMEOUT_S)
-                afterwards.callback(_close, last)
-                # Only a connection that has read holds on to the log.
-                last.exec_driver_sql("SELECT count(*) FROM state").fetchone()
-        finally:
-            _close(connection)
+def close_database(connection: sa.Connection, path: Path) -> None:
+    """Raises as `explained`."""
+    with explained(path):
+        _close(connection)
 
 
 class _Opening:
@@ -131,7 +124,7 @@ class _Opening:
         if lost := promises.missing(self.path, promises.traces_of(self.path)):
             self._accept(lost)
             # SQLite would take the log for the new database's.
-            self.accepted += promises.keep_log(self.path, move=True)
+            self.accepted += keep_log(self.path, move=True)
             self.accepted += promises.keep_copies_aside(self.path)
             mark_path(self.path).unlink(missing_ok=True)
         if not self.path.exists():
@@ -152,7 +145,7 @@ class _Opening:
             lost = promises.emptied(self.path)
         if lost:
             self._accept(lost)
-            self.accepted += promises.keep_log(self.path)
+            self.accepted += keep_log(self.path)
             if not self._formats:
                 self.accepted += promises.keep_copies_aside(self.path)
 

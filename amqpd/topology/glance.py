@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from amqpd.storage.files import has_log
 from amqpd.topology.codec import PREFIX
 from amqpd.topology.store import StoreDamaged
 from amqpd.topology.verification import contents_of, read_journal
@@ -39,9 +40,8 @@ def glance(path: Path) -> Glance | None:
     try:
         if not path.exists() or path.stat().st_size == 0:
             return NOTHING
-        log = path.with_name(path.name + "-wal")
         # Without a log there is none to be made, as SQLite would.
-        how = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+        how = "mode=ro" if has_log(path) else "immutable=1"
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True)) as connection:
             named = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'names'").fetchone()[0]
             if not named:

@@ -11,31 +11,18 @@ Not here: the checksums of what is in the database (`verification.py`), the way 
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from amqpd.storage.files import free_name, has_log, mark_path, wal_path
 from amqpd.storage.mark import MarkDamaged, Promise, read_mark
 from amqpd.storage.wal import WalEnd, read_end
 
-DAMAGED = "damaged"
 COPIES = (1, 2)
-
-
-def mark_path(path: Path) -> Path:
-    return path.with_suffix(".mark")
-
-
-def wal_path(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
 
 
 def copy_path(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
-
-
-def has_log(path: Path) -> bool:
-    return _size(wal_path(path)) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +84,6 @@ def losses(path: Path, identity: str, revision: int, traces: Traces) -> list[str
     return []
 
 
-def keep_log(path: Path, *, move: bool = False) -> list[str]:
-    """Copy (or move) the log aside, because going on writes over it: where it is now, a sentence. Raises OSError."""
-    log = wal_path(path)
-    if not has_log(path):
-        return []
-    aside = free_name(log)
-    if move:
-        log.rename(aside)
-    else:
-        shutil.copyfile(log, aside)
-        aside.chmod(0o600)
-    return [f"the log as it was is kept in {aside}"]
-
-
 def keep_copies_aside(path: Path) -> list[str]:
     """An empty database begins: the copies of the lost one must not be taken for its own. Raises OSError."""
     said = []
@@ -121,19 +94,3 @@ def keep_copies_aside(path: Path) -> list[str]:
             copy.rename(aside)
             said.append(f"the copy {copy.name} is kept as {aside.name}")
     return said
-
-
-def free_name(path: Path, word: str = DAMAGED) -> Path:
-    """`<path>.damaged`, or the first of `<path>.damaged.2` and so on that is not taken."""
-    found, number = path.with_name(f"{path.name}.{word}"), 1
-    while found.exists():
-        number += 1
-        found = path.with_name(f"{path.name}.{word}.{number}")
-    return found
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

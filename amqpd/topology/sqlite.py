@@ -155,14 +155,13 @@ class SqliteStore:
         if revision != self._copied and await trio.to_thread.run_sync(keep_copy, self._file.path):
             self._copied = revision
 
-    async def aclose(self, *, unchanged: bool = False) -> None:
-        """`unchanged`: leave every file as it is, for a start that is refused after all."""
+    async def aclose(self) -> None:
         with trio.CancelScope(shield=True):
             async with self._turn:
                 if isinstance(self._failure, StoreClosed):
                     return
                 self._fail(StoreClosed(f"{self._file.path} was closed"))
-                await trio.to_thread.run_sync(lambda: self._file.close(unchanged=unchanged), limiter=self.threads)
+                await trio.to_thread.run_sync(self._file.close, limiter=self.threads)
 
     async def _gather(self, call: Call) -> list[Outcome]:
         """Whoever gets its turn first commits for all that wait."""

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from amqpd.storage.files import mark_path
 from amqpd.storage.mark import Mark
 from amqpd.topology.batch import LEASED_BITS, Batch, Call, keys_of
 from amqpd.topology.database import close_database, driver_of, empty_log, explained, open_database, transaction
-from amqpd.topology.promises import mark_path
 from amqpd.topology.statements import (
     ADD_DROPPED,
     ADD_HISTORY,
@@ -197,12 +197,10 @@ class SqliteFile:
             # It has no revision, so its loss would not be seen: it does not stay in the log.
             empty_log(self._driver)
 
-    def close(self, *, unchanged: bool = False) -> None:
-        """`unchanged`: every file stays as it is."""
-        if not unchanged:
-            with suppress(StoreFull, StoreBusy):
-                self._forget()
-        close_database(self._connection, self.path, unchanged=unchanged)
+    def close(self) -> None:
+        with suppress(StoreFull, StoreBusy):
+            self._forget()
+        close_database(self._connection, self.path)
         with explained(self.path):
             self._sync_mark()
         if self._mark is not None:

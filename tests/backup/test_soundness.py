@@ -13,7 +13,7 @@ from amqpd.backup.job import Job
 from amqpd.backup.manifest import MANIFEST, BackupError, Manifest, digest
 from amqpd.backup.progress import Progress
 from amqpd.backup.restore import data_in, restore
-from amqpd.journal.trust import mark_path
+from amqpd.storage.files import mark_path
 from amqpd.storage.mark import Mark, read_mark
 from amqpd.topology.verification import read_journal, write_journal
 

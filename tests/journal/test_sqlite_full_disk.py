@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal import sqlite
+from amqpd.journal import checkpoints, sqlite
 from amqpd.journal.database import JOURNAL
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.records import Range, Recovered
@@ -68,7 +68,7 @@ def image_of(directory: Path, to: Path) -> tuple[Recovered, list[int]]:
 
 
 def test_publishes_are_refused_settles_go_on_and_space_lets_it_continue(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", 2 * MEGABYTE)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", 2 * MEGABYTE)
     disk = SqliteDisk(small / "data", reserve_bytes=8 * MEGABYTE)
     disk.recover()
     index = commit_until_full(disk, 1)
@@ -104,13 +104,13 @@ def test_publishes_are_refused_settles_go_on_and_space_lets_it_continue(small, t
 
 def test_a_full_disk_at_a_checkpoint_does_not_undo_what_was_committed(small, tmp_path, monkeypatch):
     """The WAL's file has room, the database's cannot grow: the commit holds, the WAL waits."""
-    monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", MEGABYTE)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", MEGABYTE)
     disk = SqliteDisk(small / "data", reserve_bytes=MEGABYTE)
     disk.recover()
-    disk._checkpoint_at = 100 * MEGABYTE
+    disk._checkpoints._at = 100 * MEGABYTE
     for index in range(1, 9):  # a WAL of 4 MB ...
         disk.commit(transaction(index, row(1, index, index, nbytes=500_000)))
-    disk._checkpoint_at = 0
+    disk._checkpoints._at = 0
     disk.commit(transaction(9))  # ... copied, so that the next commits begin at its start
     wal = small / "data" / f"{JOURNAL}-wal"
     room = wal.stat().st_size
@@ -121,7 +121,7 @@ def test_a_full_disk_at_a_checkpoint_does_not_undo_what_was_committed(small, tmp
         disk.commit(transaction(index, row(1, index, index, nbytes=500_000)))
     assert wal.stat().st_size == room
     assert (small / "data" / JOURNAL).stat().st_size == size
-    assert disk._wal_bytes > 2 * MEGABYTE, "a checkpoint was due, and failed"
+    assert disk._checkpoints._wal_bytes > 2 * MEGABYTE, "a checkpoint was due, and failed"
     recovered, rows = image_of(small / "data", tmp_path / "image")
     assert (recovered.index, rows) == (15, [*range(1, 9), *range(10, 16)])
     # Then the WAL is full as well, and a commit is refused.
@@ -129,7 +129,7 @@ def test_a_full_disk_at_a_checkpoint_does_not_undo_what_was_committed(small, tmp
     ballast.unlink()
     disk.commit(transaction(index, row(1, index, index, nbytes=500_000)))
     disk._checkpoint()
-    assert disk._wal_bytes == 0
+    assert disk._checkpoints._wal_bytes == 0
     disk.close()
     recovered, rows = image_of(small / "data", tmp_path / "image")
     assert (recovered.index, rows[-1]) == (index, index)

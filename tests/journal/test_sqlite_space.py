@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal import discards, intake, queries, sqlite
+from amqpd.journal import checkpoints, discards, intake, queries, sqlite
 from amqpd.journal.database import JOURNAL
 from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.sqlite import SqliteDisk
@@ -221,9 +221,9 @@ def test_the_file_shrinks_in_steps_after_a_backlog(disk, tmp_path, monkeypatch):
 
 
 def test_the_wal_stays_small_under_a_reader_that_never_rests(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite, "CHECKPOINT_BYTES", 1 << 20)
-    monkeypatch.setattr(sqlite, "WAL_BYTES_MAX", 2 << 20)
-    disk._checkpoint_at = 1 << 20
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", 1 << 20)
+    monkeypatch.setattr(checkpoints, "WAL_BYTES_MAX", 2 << 20)
+    disk._checkpoints._at = 1 << 20
     fill(disk, 1, 20, nbytes=20_000)
     done = threading.Event()
 

@@ -94,8 +94,8 @@ def test_damage_in_the_middle_of_the_log_is_no_torn_end(killed):
     said, index = accepted(killed)
     assert index < 10
     assert "is lost" in said[0]
-    assert said[1].endswith("journal.db-wal.damaged.1")
-    assert (killed / f"{WAL}.damaged.1").read_bytes() == bytes(content)
+    assert said[1].endswith("journal.db-wal.damaged")
+    assert (killed / f"{WAL}.damaged").read_bytes() == bytes(content)
 
 
 def test_the_last_transaction_is_missed_by_the_mark_alone(killed):

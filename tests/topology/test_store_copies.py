@@ -107,7 +107,7 @@ async def test_a_copy_that_finds_no_space_is_no_error(tmp_path: Path, monkeypatc
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(copies, "_sync", full)
+    monkeypatch.setattr(copies, "sync_file", full)
     await store.keep_copies()
     assert f"{NAME}.new" not in files_of(path)
     assert good_copies(path) == []

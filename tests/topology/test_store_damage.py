@@ -30,17 +30,6 @@ async def test_what_is_whole_is_taken_as_it_is(tmp_path: Path) -> None:
     assert await opened(put(tmp_path / "live", made().live)) == made().found
 
 
-@pytest.mark.parametrize("state", ["files", "live"])
-async def test_a_start_that_is_refused_for_another_reason_changes_nothing(tmp_path: Path, state: str) -> None:
-    files = getattr(made(), state)
-    path = put(tmp_path, files)
-    store = await SqliteStore.open(path)
-    assert await contents(store) == made().found
-    await store.aclose(unchanged=True)
-    assert files_of(path) == files
-    assert await opened(path) == made().found
-
-
 # The database
 
 
