@@ -13,6 +13,9 @@ WORKERS ?= 2
 # Arguments for the program behind a target: make run ARGS='--port 5673', make test ARGS='-k topic'.
 ARGS ?=
 
+# What exists compiled and plain, and is tested as both.
+CORE = $(addprefix tests/,connection exchanges kernel limiting message methods model node publishing queues session wire transport/test_link.py)
+
 RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
@@ -32,7 +35,7 @@ test: $(DEV_STAMP) build ## run the tests, and the conformance suite without wha
 	$(PY) -m pytest -q -n $(WORKERS) -m 'not slow' --ignore=tests/spark $(ARGS)
 	@# And the core on the plain kernel, if what ran above was compiled.
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
-	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -n $(WORKERS) tests/core tests/shell/test_link.py; fi
+	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -n $(WORKERS) $(CORE); fi
 	@if [ -z '$(ARGS)' ]; then $(MAKE) --no-print-directory test-spark ARGS="-m 'not slow'"; fi
 
 # A worker is a JVM of its own; a file's tests share it.
@@ -45,8 +48,8 @@ audit-proof: $(DEV_STAMP) build ## prove the audit log on two million messages, 
 
 test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
-	AMQPD_MODEL_STEPS=500000 AMQPD_MODEL_SEED=$$(date +%s) $(PY) -m pytest -q -n $(WORKERS) -o timeout=1200 tests/core/test_model.py
-	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/core/test_fuzz.py
+	AMQPD_MODEL_STEPS=500000 AMQPD_MODEL_SEED=$$(date +%s) $(PY) -m pytest -q -n $(WORKERS) -o timeout=1200 tests/model/test_model.py
+	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/connection/test_fuzz.py
 
 lint: $(DEV_STAMP) ## check style and types
 	$(PY) -m ruff check .

@@ -48,7 +48,7 @@ def extensions() -> list[Extension]:
             build_dir="build",
         )
         rooms = mypycify(
-            ["--ignore-missing-imports", *(f"{room.replace('.', '/')}.py" for room in compiled.ROOMS)],
+            ["--ignore-missing-imports", *(f"{room.replace('.', '/')}.py" for room in compiled.COMPILED)],
             group_name="amqpd_rooms",
             opt_level="3",
             multi_file=True,

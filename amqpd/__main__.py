@@ -16,10 +16,10 @@ from typing import Any
 
 import click
 
-from amqpd.config_sources import load_settings
-from amqpd.control import ControlError
 from amqpd.errors import Failure
-from amqpd.escapes import escaped_lines
+from amqpd.management.control import ControlError
+from amqpd.process.config_sources import load_settings
+from amqpd.vocabulary.escapes import escaped_lines
 
 # command: (module, attribute, what the list of commands says)
 COMMANDS = {

@@ -25,57 +25,57 @@ import structlog
 import trio
 
 from amqpd import KERNEL, KERNEL_REASON, __version__
-from amqpd.alarm_board import AlarmBoard
-from amqpd.alarms import Alarms, limits_from
-from amqpd.audit.log import AuditLog
+from amqpd.audit.files.log import AuditLog
 from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.running import Backups
-from amqpd.clock import SteadyClock
 from amqpd.config import Settings
 from amqpd.connection import Connection
-from amqpd.control import ControlError, ControlServer
-from amqpd.damaged_rows import DamagedRows
-from amqpd.datadir import open_data_directory
-from amqpd.disk_reason import disk_reason
+from amqpd.datadir.disk_reason import disk_reason
+from amqpd.datadir.lock import open_data_directory
+from amqpd.datadir.opening import Pair, open_pair, opened
+from amqpd.datadir.presence import Presence, unless_lost
+from amqpd.datadir.reserves import hold_all
 from amqpd.errors import NodeFailure
-from amqpd.free_memory import return_free_memory
-from amqpd.garbage import collect_garbage
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.database import JOURNAL
-from amqpd.journal.scrubbing import Scan
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.journal.writer import BacklogReader, JournalWriter
-from amqpd.limits import Limits
-from amqpd.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
-from amqpd.messages import Messages
+from amqpd.management.control import ControlError, ControlServer
+from amqpd.management.damaged_rows import DamagedRows
+from amqpd.management.messages import Messages
+from amqpd.management.operations import Operations
+from amqpd.management.orphan_operations import OrphanOperations
+from amqpd.management.overview import overview
+from amqpd.management.sampling import run_measurements, run_samples
+from amqpd.management.transients import Transients
 from amqpd.methods import METHODS
-from amqpd.node import Node
-from amqpd.notify import notify_ready, notify_stopping
-from amqpd.opening import Pair, open_pair, opened
-from amqpd.operations import Operations
-from amqpd.orphan_operations import OrphanOperations
-from amqpd.orphans import done_with
-from amqpd.overview import overview
-from amqpd.presence import Presence, unless_lost
+from amqpd.node.alarm_board import AlarmBoard
+from amqpd.node.node import Node
+from amqpd.node.orphans import done_with
+from amqpd.node.world import Read
+from amqpd.process.alarms import Alarms, limits_from
+from amqpd.process.clock import SteadyClock
+from amqpd.process.free_memory import return_free_memory
+from amqpd.process.garbage import collect_garbage
+from amqpd.process.notify import notify_ready, notify_stopping
+from amqpd.process.services import BrokerServices
+from amqpd.process.supervision import supervised
+from amqpd.publishing.transaction import MESSAGE_EXTRA_BYTES
 from amqpd.pump import Pump
-from amqpd.readiness import busy_wait_s
-from amqpd.reserves import hold_all
-from amqpd.sampling import run_measurements, run_samples
 from amqpd.scrub.task import scrub_of
 from amqpd.security.access import Access
+from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
 from amqpd.security.external import certificate_user
-from amqpd.security.logins import WAIT_MAX_S, Logins
-from amqpd.services import BrokerServices
 from amqpd.storage.page_cache import PageCache
-from amqpd.supervision import supervised
-from amqpd.tls import server_context
-from amqpd.topology.bootstrap import bootstrap
-from amqpd.topology.records import Change
+from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.store import StoreBusy
+from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.state import Topology
-from amqpd.topology.store import StoreBusy
-from amqpd.topology.sync import TopologySync
-from amqpd.transaction import MESSAGE_EXTRA_BYTES
-from amqpd.transients import Transients
-from amqpd.world import Read
+from amqpd.transport.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
+from amqpd.transport.readiness import busy_wait_s
+from amqpd.transport.tls import server_context
+from amqpd.vocabulary.limits import Limits
+from amqpd.vocabulary.records import Change
 
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.

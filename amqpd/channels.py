@@ -6,8 +6,8 @@ Rules: 1. Everything a client does on a channel happens in the order sent: while
 store the channel is *suspended* and holds its later frames; other channels go on. 2. A soft error closes the channel,
 and only it; then everything up to channel.close-ok is thrown away. 3. Confirms go out in tag order, each once, at the
 end of a tick, and none before the journal's number covers it.
-Not here: what a publish does (`publishing.py`) and each other method (`methods/`), consumers (`consumers.py`), the
-connection's methods (`connection.py`).
+Not here: what a publish does (`publishing/publish.py`) and each other method (`methods/`), consumers
+(`session/consumers.py`), the connection's methods (`connection.py`).
 
 Source: AMQP 0-9-1 sections 1.5 to 1.9 of the reference; https://www.rabbitmq.com/docs/confirms.
 """
@@ -29,27 +29,27 @@ from pamqp.exceptions import (
     AMQPUnexpectedFrame,
 )
 
-from amqpd import publishing
 from amqpd.audit.recorder import ChannelConfirms, Party
-from amqpd.confirm_frames import tell
-from amqpd.confirms import Confirms
-from amqpd.consumers import Consumer
-from amqpd.content import CONTENT_BYTES, Content
-from amqpd.credit import CreditQueue
-from amqpd.delivery_ages import DeliveryAges, timed_out
-from amqpd.fence import Fenced
 from amqpd.kernel import Run
-from amqpd.settling import conclude
-from amqpd.states import State
-from amqpd.steps import ENTRIES_MAX, closing, settling
-from amqpd.transaction import Transaction
-from amqpd.unacked import Unacked
-from amqpd.wire import method_frame, read_method, reply_text
+from amqpd.message.content import CONTENT_BYTES, Content
+from amqpd.node.fence import Fenced
+from amqpd.publishing import publish as publishing
+from amqpd.publishing.transaction import Transaction
+from amqpd.session.confirm_frames import tell
+from amqpd.session.confirms import Confirms
+from amqpd.session.consumers import Consumer
+from amqpd.session.credit import CreditQueue
+from amqpd.session.delivery_ages import DeliveryAges, timed_out
+from amqpd.session.settling import conclude
+from amqpd.session.steps import ENTRIES_MAX, closing, settling
+from amqpd.session.unacked import Unacked
+from amqpd.vocabulary.states import State
+from amqpd.wire.frames import method_frame, read_method, reply_text
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
-    from amqpd.node import Node
-    from amqpd.replies import ReplyConsumer
+    from amqpd.node.node import Node
+    from amqpd.publishing.replies import ReplyConsumer
 
 # What a held frame costs in memory beside its payload.
 HELD_FRAME_BYTES = 128
@@ -86,7 +86,7 @@ class Channel:
         self.prefetch_shared = 0
         """of all consumers of the channel together"""
         self.traced = connection.vhost in connection.node.firehose.taps
-        """its publishes and deliveries are copied, see `firehose.py`"""
+        """its publishes and deliveries are copied, see `publishing/firehose.py`"""
         self.consumers: dict[str, Consumer] = {}
         self.reply_consumer: ReplyConsumer | None = None
         self.next_tag = 1

@@ -24,66 +24,47 @@ from types import ModuleType
 VARIABLE = "AMQPD_KERNEL"
 PACKAGE = "amqpd._compiled"
 MANIFEST = "manifest.json"
-# Where messages go through, from the socket to the consumer; compiled by mypyc as they are.
-ROOMS = (
-    "amqpd.acceptance",
-    "amqpd.acceptor",
+# Where messages go, from the socket to the consumer: compiled by mypyc as they are, whole packages of them ...
+PACKAGES = ("limiting", "message", "node", "publishing", "queues", "session", "wire")
+# ... and, of packages that mostly are beside the way, these modules.
+MODULES = (
     "amqpd.audit.book",
     "amqpd.audit.recorder",
     "amqpd.audit.sink",
     "amqpd.audit.spool",
-    "amqpd.cache_memory",
     "amqpd.channels",
-    "amqpd.clock",
-    "amqpd.confirm_frames",
-    "amqpd.confirms",
-    "amqpd.congestion",
     "amqpd.connection",
-    "amqpd.consumers",
-    "amqpd.content",
-    "amqpd.credit",
-    "amqpd.dispatching",
-    "amqpd.fieldtable",
-    "amqpd.firehose",
-    "amqpd.intake",
     "amqpd.journal.buffer",
-    "amqpd.journal.checksums",
-    "amqpd.journal.intake",
-    "amqpd.journal.queue_marks",
-    "amqpd.limiting.turns",
-    "amqpd.link",
-    "amqpd.node",
-    "amqpd.outboxes",
-    "amqpd.paused",
-    "amqpd.properties",
-    "amqpd.publishing",
+    "amqpd.journal.sqlite.checksums",
+    "amqpd.journal.sqlite.intake",
+    "amqpd.journal.sqlite.queue_marks",
+    "amqpd.process.clock",
     "amqpd.pump",
-    "amqpd.queue_registry",
-    "amqpd.queues.arrivals",
-    "amqpd.queues.backlog",
-    "amqpd.queues.deadlines",
-    "amqpd.queues.delayed",
-    "amqpd.queues.expiry",
-    "amqpd.queues.facts",
-    "amqpd.queues.levels",
-    "amqpd.queues.mortality",
-    "amqpd.queues.queue",
-    "amqpd.queues.segment",
-    "amqpd.queues.segments",
-    "amqpd.queues.sorted_keys",
-    "amqpd.queues.stretches",
-    "amqpd.queues.timetable",
-    "amqpd.queues.turns",
-    "amqpd.readiness",
-    "amqpd.releasing",
-    "amqpd.routing",
-    "amqpd.settling",
-    "amqpd.steps",
     "amqpd.storage.mark",
-    "amqpd.unacked",
-    "amqpd.wire",
+    "amqpd.transport.acceptor",
+    "amqpd.transport.link",
+    "amqpd.transport.paused",
+    "amqpd.transport.readiness",
 )
+EXCLUDED = {
+    "amqpd.wire.fieldtypes": "its classes inherit from int, float and str, which mypyc cannot",
+    "amqpd.wire.fieldwriter": "the same",
+}
 _HERE = Path(__file__).parent
+COMPILED = tuple(
+    sorted(
+        {
+            *MODULES,
+            *(
+                f"amqpd.{package}.{file.stem}"
+                for package in PACKAGES
+                for file in (_HERE / package).glob("*.py")
+                if file.stem != "__init__"
+            ),
+        }
+        - set(EXCLUDED)
+    )
+)
 _FOLDER = _HERE / "_compiled"
 # Where there is no Makefile, that is what compiles.
 _REMEDY = "'make build' does it" if (_HERE.parent / "setup.py").exists() else "to install amqpd again does it"
@@ -108,7 +89,7 @@ class _Finder(MetaPathFinder):
 def sources() -> dict[str, str]:
     """Digests of what is compiled, by the file's name inside the package."""
     kernel = [f"amqpd/kernel/{file}" for file in ("compiled.pyx", "deliveries.pxi", "octets.pxd")]
-    files = [*(f"{room.replace('.', '/')}.py" for room in ROOMS), *kernel]
+    files = [*(f"{room.replace('.', '/')}.py" for room in COMPILED), *kernel]
     return {file: hashlib.sha256(_HERE.parent.joinpath(file).read_bytes()).hexdigest() for file in files}
 
 

@@ -6,7 +6,7 @@ Rules: 1. One name for a setting everywhere: `frame_max` in the file, `AMQPD_FRA
 those of the table `[tls]` are `AMQPD_TLS_...`. 2. The unit is the end of the name: `_s` seconds, `_bytes`
 bytes (a number, or text such as "128MiB"). 3. Every bound has its reason above it. 4. `Settings(...)` reads
 nothing but its arguments.
-Not here: files, environment and error sentences (`config_sources.py`); what is done with the values (the
+Not here: files, environment and error sentences (`process/config_sources.py`); what is done with the values (the
 rooms).
 """
 
@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from amqpd.audit.levels import parse_level
+from amqpd.vocabulary.audit_levels import parse_level
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DEFAULT_BIND = ("127.0.0.1", "::1")

@@ -6,7 +6,7 @@ Rules: 1. `state` moves only along the table below. 2. A hard error closes the c
 else that is raised is our bug and closes it with 541 INTERNAL_ERROR. 3. Nothing is read while a log-in is under way,
 and what a client may send before is bounded by one frame.
 Not here: the methods (`channels.py`, `methods/`), sockets and TLS (`pump.py`), the handshake's methods
-(`handshake.py`), heartbeats (`liveness.py`), why it may have to wait (`intake.py`).
+(`session/handshake.py`), heartbeats (`session/liveness.py`), why it may have to wait (`session/intake.py`).
 
 Source: AMQP 0-9-1 sections 2.2.4, 4.2.2 and 1.4 of the reference.
 """
@@ -30,23 +30,23 @@ from pamqp.exceptions import (
 )
 
 from amqpd.channels import Channel
-from amqpd.credit import CreditQueue
 from amqpd.faults import CONNECTION
-from amqpd.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
-from amqpd.intake import Intake
 from amqpd.kernel import LARGE_BYTES_MIN, Pieces, frame_due, publish_due, scan_acks, scan_publishes
 from amqpd.limiting.turns import FRAME_WORK, METHOD_WORK
-from amqpd.liveness import Liveness
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import closes, connection_method
-from amqpd.states import Peer, State
-from amqpd.steps import leaving
-from amqpd.wire import PROTOCOL_HEADER, method_frame, reply_text
+from amqpd.session.credit import CreditQueue
+from amqpd.session.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
+from amqpd.session.intake import Intake
+from amqpd.session.liveness import Liveness
+from amqpd.session.steps import leaving
+from amqpd.vocabulary.states import Peer, State
+from amqpd.wire.frames import PROTOCOL_HEADER, method_frame, reply_text
 
 if TYPE_CHECKING:
-    from amqpd.node import Node
+    from amqpd.node.node import Node
+    from amqpd.publishing.routing import Route
     from amqpd.queues.queue import Queue
-    from amqpd.routing import Route
 
 _HEAD: Final = Struct(">BHI")
 _PUBLISH_ID: Final = b"\x00\x3c\x00\x28"
@@ -91,7 +91,7 @@ class Connection:
         self.route_queues: dict[tuple[Queue, ...], tuple[Queue, ...]] = {}
         """the queues of these routes: routes to the same ones have the same tuple"""
         self.unfinished_bytes = self.transaction_bytes = 0
-        """of its channels together (`unfinished.py`); of their transactions alone"""
+        """of its channels together (`limiting/unfinished.py`); of their transactions alone"""
         self.user = ""
         self.claimed_user = ""
         """as who it wants to log in"""

@@ -48,6 +48,10 @@ class NodeFailure(Failure):
     """The running node must stop: fsync failed, a checksum does not fit, an invariant is broken."""
 
 
+class StorageFailure(Exception):
+    """Base of what the journal and the metadata store raise when the node cannot go on. The text is one sentence."""
+
+
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The exceptions in a group, however deep; an exception that is no group is its own only leaf."""
     if isinstance(error, BaseExceptionGroup):

@@ -5,8 +5,8 @@ log with its traceback, counted; or raised on, when nothing smaller than the nod
 Rules: 1. A fault of a connection ends that connection (541), one of a queue takes that queue out of service, one of a
 task makes the task wait and begin again. 2. What the journal, the metadata store or the topology raises ends the
 node: something that was promised may be broken. 3. No fault is silent.
-Not here: what happens then (`connection.py`, `quarantine.py`, `supervision.py`); the table of all boundaries is in
-ARCHITECTURE.md.
+Not here: what happens then (`connection.py`, `node/quarantine.py`, `process/supervision.py`); the table of all
+boundaries is in ARCHITECTURE.md.
 """
 
 from __future__ import annotations
@@ -14,15 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amqpd.errors import NodeFailure
-from amqpd.journal.errors import DiskFailure
-from amqpd.journal.records import JournalDamaged
-from amqpd.topology.store import MetadataStoreError
+from amqpd.errors import NodeFailure, StorageFailure
 
-# What the journal and the metadata store raise when the node cannot go on.
-DISK_FAILURES = (DiskFailure, JournalDamaged, MetadataStoreError)
 # Nothing that raises these may go on.
-ENDS_NODE = (NodeFailure, *DISK_FAILURES)
+ENDS_NODE = (NodeFailure, StorageFailure)
 
 CONNECTION, QUEUE, TASK = "connection", "queue", "task"
 

@@ -6,7 +6,8 @@ Rules: 1. A tick takes the sockets that are ready, as many as its budget has roo
 fairness), feed its machine, let the node do what became necessary, then flush each connection that was touched once.
 2. No `await` from reading to the journal's buffer: a publish is atomic by construction. 3. What a socket does not
 take waits in its link, with the machine's knowledge (`Connection.sent`), so consumers slow down before memory grows.
-Not here: what the bytes mean (`connection.py`), opening ports (`listeners.py`), accepting (`acceptor.py`).
+Not here: what the bytes mean (`connection.py`), opening ports (`transport/listeners.py`), accepting
+(`transport/acceptor.py`).
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from typing import Final
 
 import trio
 
-from amqpd.acceptor import Acceptor
 from amqpd.connection import Connection
 from amqpd.faults import CONNECTION
 from amqpd.kernel import Pieces
 from amqpd.limiting.turns import LOST_WORK, SENT_WORK, TURN_WORK_MAX
-from amqpd.lingering import Lingering
-from amqpd.link import Link, SocketAddress, connection_name, is_loopback
-from amqpd.liveness import LOOK_WORK
-from amqpd.node import Node
-from amqpd.paused import PausedLinks
-from amqpd.readiness import next_events
-from amqpd.states import Peer, State
-from amqpd.tls_handshakes import STEP_BYTES_MAX, TlsHandshakes
-from amqpd.tls_stream import TlsStream
-from amqpd.unread import given_up
-from amqpd.wakeup import Wakeup
-from amqpd.world import Read
+from amqpd.node.node import Node
+from amqpd.node.world import Read
+from amqpd.session.liveness import LOOK_WORK
+from amqpd.transport.acceptor import Acceptor
+from amqpd.transport.lingering import Lingering
+from amqpd.transport.link import Link, SocketAddress, connection_name, is_loopback
+from amqpd.transport.paused import PausedLinks
+from amqpd.transport.readiness import next_events
+from amqpd.transport.tls_handshakes import STEP_BYTES_MAX, TlsHandshakes
+from amqpd.transport.tls_stream import TlsStream
+from amqpd.transport.unread import given_up
+from amqpd.transport.wakeup import Wakeup
+from amqpd.vocabulary.states import Peer, State
 
 # Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.
 RECEIVE_BYTES_MAX: Final = 256 * 1024
@@ -80,8 +81,8 @@ class Pump:
         record: Callable[[], None] = lambda: None,
     ) -> None:
         """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one;
-        `busy_wait_s`: see `readiness.py`; `record` writes the audit log, before anything is sent or committed where
-        that is urgent, else at the end of a turn."""
+        `busy_wait_s`: see `transport/readiness.py`; `record` writes the audit log, before anything is sent or
+        committed where that is urgent, else at the end of a turn."""
         self.node = node
         self._clock_ms = clock_ms
         self._earlier = trio.Event()  # a queue has to be looked at before `run_wakes` would
@@ -226,7 +227,7 @@ class Pump:
 
     def _look_at_young(self) -> None:
         """Python looks when there are many more objects than before. Where as many go as come, it would do so after
-        millions, 200 ms of them at once (`garbage.py`)."""
+        millions, 200 ms of them at once (`process/garbage.py`)."""
         self._looks += 1
         gc.collect(0 if self._looks % YOUNG_LOOKS else 1)
 

@@ -24,10 +24,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amqpd.journal import intake, sqlite
-from amqpd.journal.checkpoints import CHECKPOINT_BYTES
 from amqpd.journal.records import Range, Row, Transaction
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite import disk as sqlite
+from amqpd.journal.sqlite import intake
+from amqpd.journal.sqlite.checkpoints import CHECKPOINT_BYTES
+from amqpd.journal.sqlite.disk import SqliteDisk
 
 
 class Shape(NamedTuple):

@@ -5,7 +5,7 @@ a run out of a buffer, reading what decides its route, encoding its deliveries, 
 Rules: 1. CPU time of this process, best of several rounds: other processes on the machine do not count. 2. One call
 is one run, so the rows of one message are what a closed loop and mixed keys pay. 3. Results of the kernels are
 compared before they are timed.
-Not here: whole brokers (`bench/scenarios/`), whether the results are right (`tests/core/test_kernels_agree.py`).
+Not here: whole brokers (`bench/scenarios/`), whether the results are right (`tests/kernel/test_kernels_agree.py`).
 """
 
 from __future__ import annotations

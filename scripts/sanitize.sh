@@ -73,9 +73,9 @@ rm finding.*
 # Everything is several times slower here: hypothesis' own profile "ci" has no deadlines (and always the same examples).
 # No room is compiled here, so what says how compiled rooms are imported is left out.
 run -m pytest -q -p no:cacheprovider --hypothesis-profile=ci -o timeout=1200 -o faulthandler_timeout=0 \
-    --deselect tests/core/test_kernel_choice.py::test_a_compiled_room_can_be_the_first_that_is_imported \
-    tests/core/test_kernel.py tests/core/test_kernels_agree.py tests/core/test_kernel_choice.py \
-    tests/core/test_rewriting.py tests/core/test_moulds.py tests/core/test_pieces.py tests/core/test_fuzz.py || {
+    --deselect tests/test_compiled.py::test_a_compiled_room_can_be_the_first_that_is_imported \
+    tests/kernel/test_kernel.py tests/kernel/test_kernels_agree.py tests/test_compiled.py \
+    tests/message/test_rewriting.py tests/queues/test_moulds.py tests/kernel/test_pieces.py tests/connection/test_fuzz.py || {
     status=$?
     cat finding.* >&2 2>/dev/null || fail "the tests failed ($status), and the sanitizers found nothing"
     fail "the sanitizers found what stands above"

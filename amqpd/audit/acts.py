@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amqpd.audit.recorder import Recorder
-from amqpd.topology.records import (
+from amqpd.vocabulary.records import (
     BindingRecord,
     Change,
     ExchangeRecord,
@@ -29,7 +29,7 @@ from amqpd.topology.records import (
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
-    from amqpd.world import Resume
+    from amqpd.node.world import Resume
 
 # key[0] of a record -> the events when it comes and when it goes, and what it is called.
 _EVENTS = {

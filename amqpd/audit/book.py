@@ -27,7 +27,7 @@ from amqpd.audit.kinds import (
     WITH_ACKED,
     WITH_PUBLISHED,
 )
-from amqpd.audit.levels import SHARE_FULL
+from amqpd.vocabulary.audit_levels import SHARE_FULL
 
 if TYPE_CHECKING:
     from amqpd.audit.recorder import Party, Recorder

@@ -4,7 +4,7 @@ What comes in: the queues' facts and the connections' counts of publishes. What 
 grew.
 Rules: 1. Increases, not totals: sums over any time are right, whatever restarts lie in it. 2. Queues whose messages
 are recorded have no figures: they can be counted.
-Not here: who calls it each minute (`log.py`).
+Not here: who calls it each minute (`files/log.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What comes in: what an earlier start knew; the backlogs that the journal gave back. What goes out: for each, the lives
 whose messages may still be there, with the first number of each.
 Rules: 1. Numbers that never reached the disk are given out again after a restart, so a number alone names no message;
-with its epoch it does. 2. What no message needs any more is forgotten. 3. Pure: `lives.py` has the file.
+with its epoch it does. 2. What no message needs any more is forgotten. 3. Pure: `files/lives.py` has the file.
 Not here: what epochs are for (`book.py`).
 """
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from amqpd.audit.book import SAMPLED_TOGETHER, STRETCH_MAX, hashed
 from amqpd.audit.kinds import CONFIRMED, PUBLISHED, REFUSED, RETURNED, UNROUTABLE
-from amqpd.audit.levels import SHARE_FULL
 from amqpd.audit.spool import SpoolBuffer
+from amqpd.vocabulary.audit_levels import SHARE_FULL
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.connection import Connection
-    from amqpd.properties import Properties
-    from amqpd.routing import Route
+    from amqpd.message.properties import Properties
+    from amqpd.publishing.routing import Route
 
 # Exchanges, routing keys and reasons of what the node itself publishes; more are named again.
 OWN_ORIGINS_MAX = 4096

@@ -4,7 +4,7 @@ What comes in: levels of the node, of virtual hosts, of policies; queues that ap
 in their backlogs, anchors where recording begins.
 Rules: 1. A queue's messages are recorded when its level says so, from the moment on in which it says so. 2. A book
 that begins in the middle of a queue's life says what stands there.
-Not here: what a level means (`levels.py`), writing anchors (`anchors.py`).
+Not here: what a level means (`vocabulary/audit_levels.py`), writing anchors (`anchors.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from amqpd.audit.anchors import anchor
 from amqpd.audit.book import Book
 from amqpd.audit.epochs import Epochs, Eras
 from amqpd.audit.kinds import ANCHOR_LEVEL
-from amqpd.audit.levels import COUNTS, Level, parse_level
 from amqpd.audit.recorder import Recorder
+from amqpd.vocabulary.audit_levels import COUNTS, Level, parse_level
 
 if TYPE_CHECKING:
     from amqpd.queues.backlog import Backlog

@@ -5,7 +5,7 @@ Rules: 1. A record is RECORD.size bytes and describes a stretch of messages, so 
 (who published what, who consumes, which queue) is written once in each file, before the first record that refers to
 it, and is a number after that. 3. A block is whole or it is not there: it has its length and its checksum in front.
 4. What waits grows only until it is `urgent`.
-Not here: what is recorded (`recorder.py`, `book.py`), files (`writer.py`), reading them (`parquet.py`).
+Not here: what is recorded (`recorder.py`, `book.py`), files (`files/writer.py`), reading them (`files/parquet.py`).
 """
 
 from __future__ import annotations

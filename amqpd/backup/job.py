@@ -27,8 +27,8 @@ from amqpd.backup.manifest import METADATA, BackupError, FileFacts, Manifest, di
 from amqpd.backup.progress import Progress
 from amqpd.backup.snapshots import agree, journal_facts, metadata_facts, open_journal, open_metadata, tidy
 from amqpd.backup.soundness import check_pages, check_pair, check_promises, metadata_traces
-from amqpd.journal.database import JOURNAL, meaning
 from amqpd.journal.errors import DiskFull
+from amqpd.journal.sqlite.database import JOURNAL, meaning
 from amqpd.storage.files import log_bytes
 
 LOG_BYTES_MAX = 4_000_000_000

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from amqpd.journal.database import JOURNAL
+from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.storage.files import sync_directory
 
 MANIFEST = "backup.json"

@@ -23,9 +23,9 @@ from amqpd.backup.copying import SYNC_BYTES, explained
 from amqpd.backup.manifest import FILES, METADATA, PIECE_BYTES, BackupError, FileFacts, Manifest, read_manifest
 from amqpd.backup.progress import Progress
 from amqpd.backup.soundness import check_journal, check_metadata, check_pages, check_pair
-from amqpd.datadir import open_data_directory
+from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import StartupError
-from amqpd.journal.database import JOURNAL
+from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.storage.files import sync_directory
 
 RESTORING = "restoring"

@@ -23,9 +23,9 @@ import trio
 from amqpd.backup.job import LOG_BYTES_MAX, Job
 from amqpd.backup.manifest import BackupError, Manifest
 from amqpd.backup.progress import Progress
-from amqpd.control import ControlError, Stream, caller_uid
 from amqpd.faults import ENDS_NODE
-from amqpd.node import Node
+from amqpd.management.control import ControlError, Stream, caller_uid
+from amqpd.node.node import Node
 
 LOOK_S = 0.1
 """How often it is looked whether the backup has to end: what an unthrottled copy writes meanwhile is far below the

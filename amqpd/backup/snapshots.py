@@ -3,8 +3,8 @@
 What comes in: the data directory. What goes out: connections that hold a read transaction, and the facts that each
 database says of itself at that moment.
 Rules: 1. The moment lasts until the connection's transaction is ended. 2. The journal is opened as the broker opens
-it (`journal/database.py`), in the broker's process; where no broker runs, in a way that changes none of its files:
-its log may be evidence. 3. The metadata is opened for reading: other processes may have it open.
+it (`journal/sqlite/database.py`), in the broker's process; where no broker runs, in a way that changes none of its
+files: its log may be evidence. 3. The metadata is opened for reading: other processes may have it open.
 Not here: what is copied (`job.py`).
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 from amqpd.backup.manifest import METADATA, BackupError
-from amqpd.journal.database import JOURNAL, READ_CACHE_BYTES, meaning
-from amqpd.journal.schema import REVISIONS
-from amqpd.topology.database import SEALED_FORMATS
-from amqpd.topology.store import StoreDamaged
-from amqpd.topology.verification import read_journal, write_journal
+from amqpd.journal.sqlite.database import JOURNAL, READ_CACHE_BYTES, meaning
+from amqpd.journal.sqlite.schema import REVISIONS
+from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS
+from amqpd.topology.metadata.sqlite.verification import read_journal, write_journal
+from amqpd.topology.metadata.store import StoreDamaged
 
 BUSY_TIMEOUT_S = 30.0
 """How long other processes may hold the metadata."""

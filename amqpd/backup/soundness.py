@@ -4,7 +4,8 @@ What comes in: a copy's path; a connection to a stopped node's database. What go
 Rules: 1. SQLite's own check of pages and indexes runs without the interpreter's lock, and is made of every copy. 2.
 What is looked at record by record would hold a running node up: it is done where none runs, before a restore and of a
 stopped node. 3. What lacks something that was confirmed is not copied as if it were whole.
-Not here: the checks themselves (`journal/trust.py`, `journal/recovery.py`, `topology/verification.py`).
+Not here: the checks themselves (`journal/sqlite/trust.py`, `journal/sqlite/recovery.py`,
+`topology/metadata/sqlite/verification.py`).
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from urllib.parse import quote
 
 from amqpd.backup.copying import REMEDY, explained
 from amqpd.backup.manifest import METADATA, BackupError
-from amqpd.journal import trust
-from amqpd.journal.database import JOURNAL, check_untouched
+from amqpd.datadir.pairing import JournalFacts, MetadataFacts, misfits
 from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
-from amqpd.journal.recovery import examine
-from amqpd.journal.schema import REVISIONS
-from amqpd.pairing import JournalFacts, MetadataFacts, misfits
-from amqpd.topology import promises
-from amqpd.topology.database import SEALED_FORMATS
-from amqpd.topology.glance import glance
-from amqpd.topology.store import StoreDamaged
-from amqpd.topology.verification import verify
+from amqpd.journal.sqlite import trust
+from amqpd.journal.sqlite.database import JOURNAL, check_untouched
+from amqpd.journal.sqlite.recovery import examine
+from amqpd.journal.sqlite.schema import REVISIONS
+from amqpd.topology.metadata.sqlite import promises
+from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS
+from amqpd.topology.metadata.sqlite.glance import glance
+from amqpd.topology.metadata.sqlite.verification import verify
+from amqpd.topology.metadata.store import StoreDamaged
 
 
 def check_pages(path: Path, name: str) -> None:

@@ -3,15 +3,15 @@
 What comes in: a data directory. What goes out: findings.
 Rules: 1. Nothing is changed, and nothing set aside: the broker does that at its next start. 2. A spool whose last
 block was cut off is what a kill leaves, and no damage. 3. Whatever is wrong here, no message is touched by it.
-Not here: what the broker makes of such a file (`audit/damage.py`).
+Not here: what the broker makes of such a file (`audit/files/damage.py`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from amqpd.audit.damage import DAMAGED, SpoolDamaged
-from amqpd.audit.lives import FILE, damage_of
+from amqpd.audit.files.damage import DAMAGED, SpoolDamaged
+from amqpd.audit.files.lives import FILE, damage_of
 from amqpd.backup.progress import Progress
 from amqpd.checking.report import Report
 
@@ -45,7 +45,7 @@ def check_audit(directory: Path, report: Report, progress: Progress, *, quick: b
 
 def _events(directory: Path, events: list[Path], report: Report, progress: Progress, *, quick: bool) -> None:
     # pyarrow takes a while to import.
-    from amqpd.audit.parquet import look_at_events
+    from amqpd.audit.files.parquet import look_at_events
 
     progress.begin("checking the audit log", sum(_size(path) for path in events))
     for path in events:
@@ -55,7 +55,7 @@ def _events(directory: Path, events: list[Path], report: Report, progress: Progr
 
 
 def _spool_damage(path: Path) -> str:
-    from amqpd.audit.parquet import look
+    from amqpd.audit.files.parquet import look
 
     try:
         look(path)

@@ -16,11 +16,11 @@ from amqpd.checking.audit import check_audit
 from amqpd.checking.journal import ACCEPT, State, check_journal
 from amqpd.checking.metadata import METADATA, Metadata, check_metadata
 from amqpd.checking.report import RESTORE, Report
-from amqpd.journal.database import JOURNAL
-from amqpd.orphans import REMEDY as ORPHANS_REMEDY
-from amqpd.orphans import parted
-from amqpd.pairing import JournalFacts, MetadataFacts, misfits
-from amqpd.topology.glance import glance
+from amqpd.datadir.pairing import JournalFacts, MetadataFacts, misfits
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.node.orphans import REMEDY as ORPHANS_REMEDY
+from amqpd.node.orphans import parted
+from amqpd.topology.metadata.sqlite.glance import glance
 
 
 @dataclass

@@ -19,12 +19,12 @@ from amqpd.checking.reading import each, fits, has_columns, opened, structure, w
 from amqpd.checking.records import KINDS, Kind
 from amqpd.checking.report import REPAIR, REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.checking.rows import Seen, check_bodies, check_rows
-from amqpd.journal import checksums, queries, trust
-from amqpd.journal.database import JOURNAL, check_untouched
 from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged, Recovered
-from amqpd.journal.recovery import find
-from amqpd.journal.schema import REVISIONS
+from amqpd.journal.sqlite import checksums, queries, trust
+from amqpd.journal.sqlite.database import JOURNAL, check_untouched
+from amqpd.journal.sqlite.recovery import find
+from amqpd.journal.sqlite.schema import REVISIONS
 from amqpd.storage.files import mark_path, wal_path
 
 SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "names")

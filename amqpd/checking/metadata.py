@@ -16,14 +16,20 @@ from pathlib import Path
 from amqpd.checking.reading import each, fits, has_columns, opened, structure, wrong_format
 from amqpd.checking.report import Names, Report
 from amqpd.storage.files import mark_path, wal_path
-from amqpd.topology import copies, promises
-from amqpd.topology.codec import PREFIX, decode_record
-from amqpd.topology.database import SEALED_FORMATS
-from amqpd.topology.records import QueueRecord, VhostRecord, delayed_id
-from amqpd.topology.statements import READ_DROPPED, READ_ENTRIES, READ_NAMES
-from amqpd.topology.store import StoreDamaged
-from amqpd.topology.tables import IDENTITY, dropped_checksum, entry_checksum, history_checksum, name_checksum
-from amqpd.topology.verification import Contents, check_header, read_state, verify
+from amqpd.topology.metadata.codec import PREFIX, decode_record
+from amqpd.topology.metadata.sqlite import copies, promises
+from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS
+from amqpd.topology.metadata.sqlite.statements import READ_DROPPED, READ_ENTRIES, READ_NAMES
+from amqpd.topology.metadata.sqlite.tables import (
+    IDENTITY,
+    dropped_checksum,
+    entry_checksum,
+    history_checksum,
+    name_checksum,
+)
+from amqpd.topology.metadata.sqlite.verification import Contents, check_header, read_state, verify
+from amqpd.topology.metadata.store import StoreDamaged
+from amqpd.vocabulary.records import QueueRecord, VhostRecord, delayed_id
 
 METADATA = "metadata.db"
 _HISTORY = "SELECT revision, position, key, value, checksum FROM history ORDER BY revision, position"

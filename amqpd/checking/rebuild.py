@@ -16,9 +16,9 @@ from pathlib import Path
 from amqpd.backup.progress import Progress
 from amqpd.checking.records import HEAD, KINDS, SUM_COLUMNS
 from amqpd.checking.salvage import Salvage, body_of, discarded, queues_of
-from amqpd.journal import checksums
-from amqpd.journal.database import create_file
-from amqpd.journal.schema import EPOCH, SOURCE
+from amqpd.journal.sqlite import checksums
+from amqpd.journal.sqlite.database import create_file
+from amqpd.journal.sqlite.schema import EPOCH, SOURCE
 from amqpd.storage.files import sync_file
 
 _COLUMNS = ("batch_id", *HEAD[:6], *SUM_COLUMNS, *HEAD[6:], "data")

@@ -2,7 +2,7 @@
 
 What comes in: nothing. What goes out: `KINDS`; the columns of a row's index entry, and whether they fit.
 Rules: what a record is for, and what its loss means to messages, stands beside its columns.
-Not here: the tables (`journal/schema.py`), the checksums (`journal/checksums.py`).
+Not here: the tables (`journal/sqlite/schema.py`), the checksums (`journal/sqlite/checksums.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from amqpd.checking.reading import Row, fits
-from amqpd.journal import checksums
+from amqpd.journal.sqlite import checksums
 
 SUM_COLUMNS = ("source", "epoch")
 

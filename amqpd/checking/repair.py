@@ -26,10 +26,10 @@ from amqpd.checking.reading import opened
 from amqpd.checking.rebuild import rebuild
 from amqpd.checking.report import DAMAGE, Finding, Report
 from amqpd.checking.salvage import Salvage, salvage
-from amqpd.journal import trust
-from amqpd.journal.database import JOURNAL
 from amqpd.journal.errors import DiskFailure, DiskFull, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite import trust
+from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.storage.files import log_bytes, mark_path, sync_directory, sync_file, wal_path
 from amqpd.storage.mark import Mark
 

@@ -2,7 +2,8 @@
 
 What comes in: a connection that only reads. What goes out: findings; `Seen`, what the index has.
 Rules: 1. The index is read in its order, without a body; the table in its own, without a body; the two are compared
-by sums, and row by row only when these differ. 2. Bodies are read as the broker reads them (`journal/reading.py`).
+by sums, and row by row only when these differ. 2. Bodies are read as the broker reads them
+(`journal/sqlite/reading.py`).
 Not here: the small tables (`journal.py`).
 """
 
@@ -16,14 +17,14 @@ from amqpd.backup.progress import Progress
 from amqpd.checking.reading import each
 from amqpd.checking.records import INDEX, TABLE, Head
 from amqpd.checking.report import REPAIR_OR_RESTORE, RESTORE, Report
-from amqpd.journal.database import JOURNAL
 from amqpd.journal.errors import DiskFailure
-from amqpd.journal.intake import checksum_of_deadlines
-from amqpd.journal.queries import DEADLINES
-from amqpd.journal.reading import RowReader
 from amqpd.journal.records import JournalDamaged
-from amqpd.journal.schema import SEQ_MAX
-from amqpd.journal.trust import Source
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.intake import checksum_of_deadlines
+from amqpd.journal.sqlite.queries import DEADLINES
+from amqpd.journal.sqlite.reading import RowReader
+from amqpd.journal.sqlite.schema import SEQ_MAX
+from amqpd.journal.sqlite.trust import Source
 
 READ_BYTES = 8 << 20
 _BODY = (

@@ -23,12 +23,12 @@ from amqpd.checking.reading import each, fits
 from amqpd.checking.records import DISCARD, INDEX, INDEX_BACKWARDS, KINDS, MARK, RETURNED, SETTLED, TABLE, Head, Kind
 from amqpd.checking.report import Finding
 from amqpd.checking.rows import deadlines_fit
-from amqpd.journal import checksums
-from amqpd.journal.intake import checksum
-from amqpd.journal.queries import DEADLINES, NAMES
 from amqpd.journal.records import Row
-from amqpd.journal.schema import SEQ_MAX
-from amqpd.journal.trust import Source
+from amqpd.journal.sqlite import checksums
+from amqpd.journal.sqlite.intake import checksum
+from amqpd.journal.sqlite.queries import DEADLINES, NAMES
+from amqpd.journal.sqlite.schema import SEQ_MAX
+from amqpd.journal.sqlite.trust import Source
 
 LOST, BACK, CHANGED = "lost", "may come back", "changed"
 FILE = "journal.db"

@@ -3,7 +3,7 @@
 What comes in: names of alarms. What goes out: alarms of the operator's own, set and cleared; a list of all.
 Rules: an operator's alarm stands beside those of the broker: clearing it clears no other, and it is not kept over a
 restart.
-Not here: when the broker sets alarms by itself (`amqpd/alarms.py`).
+Not here: when the broker sets alarms by itself (`amqpd/process/alarms.py`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import click
 
 from amqpd.commands.metadata import data_dir_option, json_option, show
 from amqpd.commands.running import ask
-from amqpd.escapes import escaped
+from amqpd.vocabulary.escapes import escaped
 
 # Columns of `show`, beside the time; those that are empty in all rows are left out.
 COLUMNS = (

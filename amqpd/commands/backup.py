@@ -21,7 +21,6 @@ from typing import Any
 
 import click
 
-from amqpd import control
 from amqpd.backup.job import LOG_BYTES_MAX, Job
 from amqpd.backup.manifest import BackupError, Manifest
 from amqpd.backup.progress import Progress
@@ -29,9 +28,10 @@ from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.restore import restore as put_back
 from amqpd.commands.metadata import data_dir_option
 from amqpd.commands.running import ANSWER_TIMEOUT_S
-from amqpd.datadir import open_data_directory
-from amqpd.escapes import escaped, readable_json
-from amqpd.journal.database import JOURNAL
+from amqpd.datadir.lock import open_data_directory
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.management import control
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 MEGABYTE = 1_000_000
 LINE_EVERY_S = 10.0

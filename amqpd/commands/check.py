@@ -18,9 +18,9 @@ from amqpd.checking.repair import Repaired, RepairError, repair
 from amqpd.checking.report import DAMAGE, NOTE, Report
 from amqpd.commands.backup import shown, watched
 from amqpd.commands.metadata import data_dir_option
-from amqpd.datadir import open_data_directory
+from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import SettingsError, StartupError
-from amqpd.escapes import escaped, readable_json
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 EXIT_DAMAGE = 3
 DATA = ("journal.db", "journal.db-wal", "journal.mark", "metadata.db", "metadata.mark", "audit")

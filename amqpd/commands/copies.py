@@ -4,7 +4,7 @@ What comes in: a data directory that no broker uses. What goes out: a list of th
 metadata store that is damaged or lost; what was done, in sentences.
 Rules: 1. The data directory is locked, so no broker runs on it meanwhile. 2. Nothing is deleted but what SQLite makes
 again: what was there is moved aside. 3. Only a copy that was read whole is put in place.
-Not here: how copies are made and verified (`topology/copies.py`), the messages (`amqpd restore`).
+Not here: how copies are made and verified (`topology/metadata/sqlite/copies.py`), the messages (`amqpd restore`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 from amqpd.commands.metadata import FILE_NAME, data_dir_option, json_option, show
-from amqpd.datadir import open_data_directory
-from amqpd.topology.copies import Copy, good_copies, restore
-from amqpd.topology.promises import COPIES, copy_path
+from amqpd.datadir.lock import open_data_directory
+from amqpd.topology.metadata.sqlite.copies import Copy, good_copies, restore
+from amqpd.topology.metadata.sqlite.promises import COPIES, copy_path
 
 COLUMNS = ("copy", "made", "revision", "entries", "state")
 

@@ -21,19 +21,20 @@ from typing import Any
 
 import click
 
-from amqpd import __version__, control
+from amqpd import __version__
 from amqpd.commands.metadata import Plan, change, data_dir_option, found_vhost, read, sweep
 from amqpd.commands.running import ANSWER_TIMEOUT_S
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, summary
 from amqpd.definitions.difference import Difference, difference
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
 from amqpd.definitions.export import export_text
-from amqpd.escapes import escaped
-from amqpd.security.passwords import hash_password, verify_password
-from amqpd.topology.codec import decode_record, encode_key, encode_record
-from amqpd.topology.records import BindingRecord, Change, Key, Put, Record, UserRecord
+from amqpd.management import control
+from amqpd.security.authentication.passwords import hash_password, verify_password
+from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record
+from amqpd.topology.metadata.store import StoreDamaged
 from amqpd.topology.state import Topology
-from amqpd.topology.store import StoreDamaged
+from amqpd.vocabulary.escapes import escaped
+from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, Record, UserRecord
 
 # A million queues with some arguments; it is read into memory whole, several times over.
 FILE_BYTES_MAX = 256 << 20

@@ -26,9 +26,9 @@ from amqpd.commands.metadata import (
     show,
 )
 from amqpd.config import parse_bytes
-from amqpd.limiting.keys import KEYS, LIMITS, VHOST_LIMITS, LimitInvalid, Owner, check_limits, limits_of
-from amqpd.topology.records import Change, Delete, ParameterRecord, Put
+from amqpd.topology.limit_keys import KEYS, LIMITS, VHOST_LIMITS, LimitInvalid, Owner, check_limits, limits_of
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Change, Delete, ParameterRecord, Put
 
 WORDS: Mapping[Owner, str] = {"vhost": "virtual host", "user": "user"}
 

@@ -4,7 +4,7 @@ What comes in: a queue, and which of its messages are meant. What goes out: a li
 aside because they are damaged.
 Rules: 1. Looking changes nothing. 2. What changes something needs --yes: without, it says how many messages it would
 be.
-Not here: doing it (`amqpd/messages.py`), emptying a queue at once (queue.purge, which any client can).
+Not here: doing it (`amqpd/management/messages.py`), emptying a queue at once (queue.purge, which any client can).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 
 from amqpd.commands.metadata import data_dir_option, json_option, show
 from amqpd.commands.running import ask_rows
-from amqpd.escapes import escaped, readable_json
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (
     "id",

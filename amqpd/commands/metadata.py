@@ -21,11 +21,15 @@ from typing import Any, TypeVar
 import click
 import trio
 
-from amqpd import control
-from amqpd.escapes import escaped, readable_json
-from amqpd.topology.bootstrap import bootstrap
-from amqpd.topology.codec import PREFIX, encode_key
-from amqpd.topology.records import (
+from amqpd.management import control
+from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.codec import PREFIX, encode_key
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import Committed, Compare, MetadataStore, MetadataStoreError
+from amqpd.topology.metadata.sync import records_of, transaction_of
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.escapes import escaped, readable_json
+from amqpd.vocabulary.records import (
     Change,
     Delete,
     Key,
@@ -36,10 +40,6 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.state import Topology
-from amqpd.topology.store import Committed, Compare, MetadataStore, MetadataStoreError
-from amqpd.topology.sync import records_of, transaction_of
 
 FILE_NAME = "metadata.db"
 # Somebody else changed the same things in each of so many rounds of a few milliseconds.

@@ -3,7 +3,7 @@
 What comes in: the number of an orphan, and what to do with it. What goes out: a list; messages in a queue, in a file,
 or gone.
 Rules: 1. Nothing is gone but by `delete --yes`. 2. An export is a file only when it is whole.
-Not here: doing it (`amqpd/orphan_operations.py`), why there are any (docs/damage.md).
+Not here: doing it (`amqpd/management/orphan_operations.py`), why there are any (docs/damage.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 
 from amqpd.commands.metadata import data_dir_option, json_option, show
 from amqpd.commands.running import ask_each, ask_rows
-from amqpd.control import ControlError
+from amqpd.management.control import ControlError
 
 COLUMNS = ("id", "messages", "bytes", "oldest", "newest", "exchange", "routing_key", "damage")
 

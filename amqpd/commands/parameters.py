@@ -25,8 +25,8 @@ from amqpd.commands.metadata import (
     show,
 )
 from amqpd.topology.parameters import KEPT_FOR_OTHERS, ParameterInvalid, check_parameter
-from amqpd.topology.records import Delete, ParameterRecord, Put
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Delete, ParameterRecord, Put
 
 
 @click.group()

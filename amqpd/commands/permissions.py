@@ -25,8 +25,8 @@ from amqpd.commands.metadata import (
 )
 from amqpd.security.access import compile_pattern
 from amqpd.topology.expressions import PatternError
-from amqpd.topology.records import Delete, PermissionRecord, Put, TopicPermissionRecord
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Delete, PermissionRecord, Put, TopicPermissionRecord
 
 
 @click.group()

@@ -29,8 +29,8 @@ from amqpd.commands.metadata import (
 )
 from amqpd.topology.policies import APPLY_TO, check_policy
 from amqpd.topology.policy_keys import PolicyInvalid
-from amqpd.topology.records import Delete, PolicyRecord, Put
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Delete, PolicyRecord, Put
 
 KINDS = {False: "policy", True: "operator policy"}
 SET_HELP = """Set the {kind} NAME in VHOST: what matches PATTERN gets DEFINITION, from now on and until the

@@ -2,7 +2,7 @@
 
 What comes in: a row of `queue list`, rows of its consumers. What goes out: text.
 Rules: what is nothing is not printed, so that what is there is seen.
-Not here: where the facts come from (`amqpd/queue_facts.py`), --json.
+Not here: where the facts come from (`amqpd/management/queue_facts.py`), --json.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from amqpd.commands.metadata import table
-from amqpd.escapes import escaped, readable_json
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 Row = Mapping[str, Any]
 # The longest bar of the histogram.

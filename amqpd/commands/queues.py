@@ -15,7 +15,7 @@ import click
 from amqpd.commands.metadata import data_dir_option, json_option, show
 from amqpd.commands.queue_picture import counted, picture
 from amqpd.commands.running import ask_rows, listing
-from amqpd.escapes import readable_json
+from amqpd.vocabulary.escapes import readable_json
 
 DEFAULT_COLUMNS = "vhost,name,type,policy,ready,unacked,oldest,in,out,consumers"
 # Short names of what is asked for most; the others are paths into a row of --json.

@@ -3,7 +3,7 @@
 What comes in: the data directory, whether a pass is to begin. What goes out: the scrub's facts; exit code 1 when a
 pass that was asked for has ended and damage is known.
 Rules: the broker reads; this asks it, and waits.
-Not here: reading (`amqpd/journal/scrubbing.py`), when and how fast (`amqpd/scrub/`).
+Not here: reading (`amqpd/journal/sqlite/scrubbing.py`), when and how fast (`amqpd/scrub/`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import click
 
 from amqpd.commands.metadata import data_dir_option
 from amqpd.commands.running import ask
-from amqpd.escapes import escaped, readable_json
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 LOOK_S = 0.5
 

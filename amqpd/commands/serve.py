@@ -5,7 +5,7 @@ What comes in: flags of the command line, above the settings of file and environ
 the node had to stop.
 Rules: 1. A failure is one sentence on standard error. 2. An exception that nobody foresaw is shown with its
 traceback: it is a bug, and the node stops.
-Not here: the wiring of the broker (`broker.py`), signals (`signals.py`).
+Not here: the wiring of the broker (`broker.py`), signals (`process/signals.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import structlog
 import trio
 
 from amqpd.config import Settings
-from amqpd.config_sources import load_settings
 from amqpd.errors import (
     EXIT_NODE_FAILURE,
     Failure,
@@ -32,8 +31,9 @@ from amqpd.errors import (
     leaves,
 )
 from amqpd.faults import ENDS_NODE
-from amqpd.logs import configure_logs, unblock_standard_error
-from amqpd.signals import watch_stop_signals
+from amqpd.process.config_sources import load_settings
+from amqpd.process.logs import configure_logs, unblock_standard_error
+from amqpd.process.signals import watch_stop_signals
 
 # The shell's code for Ctrl-C; only in the moment before `watch_stop_signals` listens.
 EXIT_INTERRUPTED = 130

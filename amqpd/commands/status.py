@@ -16,7 +16,7 @@ from amqpd.commands.metadata import data_dir_option, show
 from amqpd.commands.queue_picture import counted
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.scrub import summary as scrubbed
-from amqpd.escapes import escaped, readable_json
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (
     "vhost",

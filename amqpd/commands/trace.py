@@ -2,7 +2,7 @@
 
 What comes in: a virtual host. What goes out: tracing turned on and off in the running broker; a list.
 Rules: it is not kept over a restart, as in RabbitMQ.
-Not here: the copies (`amqpd/firehose.py`).
+Not here: the copies (`amqpd/publishing/firehose.py`).
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ from amqpd.commands.metadata import (
     show,
     sweep,
 )
-from amqpd.security.logins import PASSWORD_BYTES_MAX
-from amqpd.security.passwords import hash_password
+from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
+from amqpd.security.authentication.passwords import hash_password
 from amqpd.topology.plans import delete_user
-from amqpd.topology.records import Put, UserRecord
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Put, UserRecord
 
 
 @click.group()

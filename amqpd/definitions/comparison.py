@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amqpd.definitions.values import json_text, to_json
-from amqpd.topology.records import (
+from amqpd.vocabulary.records import (
     BindingRecord,
     ExchangeRecord,
     Key,
@@ -25,6 +24,7 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
+from amqpd.wire.json_values import json_text, to_json
 
 ABSENT = "none"
 PASSWORD = "password"

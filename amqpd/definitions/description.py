@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from amqpd.definitions.comparison import particulars, thing
 from amqpd.definitions.difference import Action, Difference, Step
 from amqpd.definitions.document import SECTIONS
-from amqpd.escapes import escaped
+from amqpd.vocabulary.escapes import escaped
 
 # Of each section and action: a screen or two for a file that makes a thousand queues.
 SHOWN_MAX = 10

@@ -29,10 +29,11 @@ from amqpd.definitions.comparison import (
 from amqpd.definitions.document import SECTIONS, Definitions
 from amqpd.definitions.pruning import Pruning
 from amqpd.exchanges import check_exchange, new_matcher
-from amqpd.limiting.keys import LIMITS, MAX_QUEUES, VHOST_LIMITS, limit_of
 from amqpd.queues.arguments import check_dead_letter_exchange, check_declaration
+from amqpd.topology.limit_keys import LIMITS, MAX_QUEUES, VHOST_LIMITS, limit_of
 from amqpd.topology.plans import create_vhost
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
     BindingRecord,
     Change,
     ExchangeRecord,
@@ -45,7 +46,6 @@ from amqpd.topology.records import (
     TopicPermissionRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology
 
 Action = Literal["create", "change", "remove"]
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amqpd.definitions.items import ItemError, Items
-from amqpd.exchanges.values import NESTING_MAX
-from amqpd.limiting.keys import LIMITS, VHOST_LIMITS
-from amqpd.topology.records import BindingRecord, Key, ParameterRecord, Record
+from amqpd.topology.limit_keys import LIMITS, VHOST_LIMITS
+from amqpd.vocabulary.records import BindingRecord, Key, ParameterRecord, Record
+from amqpd.wire.values import NESTING_MAX
 
 # As RabbitMQ's loading order: what others depend on goes first. Operator policies are parameters in a file.
 SECTIONS = (

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from amqpd.definitions.items import OPERATOR_POLICY
-from amqpd.definitions.values import json_text, to_json
-from amqpd.escapes import readable_json
-from amqpd.limiting.keys import limits_of
 from amqpd.security.rabbitmq_hashes import exported_hash
-from amqpd.topology.records import (
+from amqpd.topology.limit_keys import limits_of
+from amqpd.topology.state import Topology, VhostTopology
+from amqpd.vocabulary.escapes import readable_json
+from amqpd.vocabulary.records import (
     BindingRecord,
     ExchangeRecord,
     ParameterRecord,
@@ -27,7 +27,7 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology, VhostTopology
+from amqpd.wire.json_values import json_text, to_json
 
 # Which RabbitMQ's format this is; its importer asks only for files older than 3.6.1.
 FORMAT_VERSION = "4.2.0"

@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amqpd.definitions.values import BadValue, as_object, from_json, is_text
-from amqpd.exchanges.values import arguments_key
-from amqpd.limiting.keys import LIMITS, VHOST_LIMITS, LimitInvalid, check_limits
 from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, WEAK_ALGORITHM, stored_hash
 from amqpd.topology.expressions import PatternError, compile_expression
+from amqpd.topology.limit_keys import LIMITS, VHOST_LIMITS, LimitInvalid, check_limits
 from amqpd.topology.parameters import ParameterInvalid, check_parameter
 from amqpd.topology.policies import check_policy
 from amqpd.topology.policy_keys import PolicyInvalid
-from amqpd.topology.records import (
+from amqpd.vocabulary.records import (
     BindingRecord,
     DestinationType,
     ExchangeRecord,
@@ -34,6 +32,8 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
+from amqpd.wire.json_values import BadValue, as_object, from_json, is_text
+from amqpd.wire.values import arguments_key
 
 # AMQP 0-9-1 writes names as short strings (4.2.5.3).
 NAME_BYTES_MAX = 255

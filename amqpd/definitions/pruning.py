@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from amqpd.definitions.comparison import binding_identity
 from amqpd.definitions.document import Definitions
 from amqpd.topology.plans import delete_user, delete_vhost
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology, VhostTopology
+from amqpd.vocabulary.records import (
     BindingRecord,
     Change,
     Delete,
@@ -25,7 +26,6 @@ from amqpd.topology.records import (
     Record,
     UserRecord,
 )
-from amqpd.topology.state import Topology, VhostTopology
 
 ADMINISTRATOR = "administrator"
 

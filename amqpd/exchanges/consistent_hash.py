@@ -19,13 +19,13 @@ from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.cache_memory import CacheMemory
+from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.hash_slots import HashSlots, digest
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.message import Message
-from amqpd.exchanges.values import NestedTooDeep, canonical, erlang_term, field_type
-from amqpd.propertylist import CORRELATION_ID, MESSAGE_ID, TIMESTAMP
-from amqpd.topology.records import BindingRecord, ExchangeRecord
+from amqpd.message.propertylist import CORRELATION_ID, MESSAGE_ID, TIMESTAMP
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
+from amqpd.wire.values import NestedTooDeep, canonical, erlang_term, field_type
 
 HASH_HEADER, HASH_PROPERTY = "hash-header", "hash-property"
 PROPERTIES = {"correlation_id": CORRELATION_ID, "message_id": MESSAGE_ID, "timestamp": TIMESTAMP}

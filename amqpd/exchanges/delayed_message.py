@@ -2,7 +2,7 @@
 
 What comes in and goes out: what that type takes and gives.
 Rules: 1. the argument is required, and names another type that exists.
-Not here: the delay: the header x-delay works the same on every exchange (`amqpd/delays.py`).
+Not here: the delay: the header x-delay works the same on every exchange (`amqpd/message/delays.py`).
 
 As the plugin rabbitmq_delayed_message_exchange.
 """
@@ -15,10 +15,10 @@ from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.cache_memory import CacheMemory
+from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics
 from amqpd.exchanges.message import Message
-from amqpd.topology.records import BindingRecord, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 DELAYED_MESSAGE = "x-delayed-message"
 DELAYED_TYPE = "x-delayed-type"

@@ -13,7 +13,7 @@ from typing import Any
 
 from amqpd.exchanges.destinations import CountedSet
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
-from amqpd.topology.records import BindingRecord, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
 class DirectMatcher(Matcher):

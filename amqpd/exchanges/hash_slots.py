@@ -21,7 +21,7 @@ from hashlib import blake2b
 from math import log
 from typing import Generic, TypeVar
 
-from amqpd.cache_memory import CacheMemory
+from amqpd.exchanges.cache_memory import CacheMemory
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ Rules (RabbitMQ's rabbit_exchange_type_headers.erl): 1. `x-match` is `all` (also
 the last two, and `x-match` itself never is; 3. a binding's void value is met by any value, also by void; 4.
 values are compared with their types, see `comparable`; 5. `all` of nothing matches every message, `any` of
 nothing none; 6. routing keys are not looked at.
-Not here: how values are compared (`values.py`).
+Not here: how values are compared (`wire/values.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.message import Message
-from amqpd.exchanges.values import NestedTooDeep, comparable, erlang_term
-from amqpd.topology.records import BindingRecord, ExchangeRecord, Key
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, Key
+from amqpd.wire.values import NestedTooDeep, comparable, erlang_term
 
 X_MATCH = "x-match"
 _MODES = ("all", "any", "all-with-x", "any-with-x")

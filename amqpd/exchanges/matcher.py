@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any
 
-from amqpd.cache_memory import CacheMemory
+from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.message import Message
-from amqpd.topology.records import BindingRecord, DestinationType, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, DestinationType, ExchangeRecord
 
 Destination = tuple[DestinationType, str]
 

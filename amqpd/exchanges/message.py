@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amqpd.propertylist import PropertyList
+from amqpd.message.propertylist import PropertyList
 
 
 def _no_chance() -> float:
@@ -38,6 +38,6 @@ class Message:
         self._properties = properties
 
     def property(self, flag: int) -> bytes | None:
-        """The property of this bit (see `propertylist.py`) as it stands in the list, or None. Raises ValueError when
-        the list does not fit its flags."""
+        """The property of this bit (see `message/propertylist.py`) as it stands in the list, or None. Raises
+        ValueError when the list does not fit its flags."""
         return PropertyList(self._properties).fields.get(flag)

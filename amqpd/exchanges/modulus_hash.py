@@ -18,7 +18,7 @@ from amqpd.exchanges.fanout import FanoutMatcher
 from amqpd.exchanges.hash_slots import digest
 from amqpd.exchanges.matcher import Destination, MatchStatistics, Reads
 from amqpd.exchanges.message import Message
-from amqpd.topology.records import BindingRecord, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
 class ModulusHashMatcher(FanoutMatcher):

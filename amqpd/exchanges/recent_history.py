@@ -4,7 +4,7 @@ What comes in: bindings, messages. What goes out: all destinations, and in the m
 keeps it, and how many.
 Rules: 1. `x-recent-history-length` messages are kept, 20 if it is not given; 2. a message with the header
 `x-recent-history-no-store` set to true is not.
-Not here: what was kept, and giving it to those who come (`amqpd/histories.py`).
+Not here: what was kept, and giving it to those who come (`amqpd/publishing/histories.py`).
 
 As RabbitMQ's rabbitmq_recent_history_exchange.
 """
@@ -18,9 +18,9 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.exchanges.fanout import FanoutMatcher
 from amqpd.exchanges.matcher import Destination, Reads
 from amqpd.exchanges.message import Message
-from amqpd.exchanges.values import erlang_term
-from amqpd.fieldtypes import Byte, Short, SignedInt, number_type
-from amqpd.topology.records import ExchangeRecord
+from amqpd.vocabulary.records import ExchangeRecord
+from amqpd.wire.fieldtypes import Byte, Short, SignedInt, number_type
+from amqpd.wire.values import erlang_term
 
 LENGTH, NO_STORE = "x-recent-history-length", "x-recent-history-no-store"
 LENGTH_DEFAULT = 20

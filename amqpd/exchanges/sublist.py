@@ -19,7 +19,7 @@ from itertools import islice
 from sys import getsizeof
 from typing import Generic
 
-from amqpd.cache_memory import CacheMemory
+from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.destinations import CountedSet, T
 from amqpd.exchanges.matcher import MatchStatistics
 from amqpd.exchanges.patterns import HASH, is_literal, normal_form, words_of

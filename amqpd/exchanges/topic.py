@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from amqpd.cache_memory import CacheMemory
+from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.message import Message
 from amqpd.exchanges.sublist import Sublist
-from amqpd.topology.records import BindingRecord, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 # So many nodes of the trie are looked at in one unit of work.
 VISITS_A_WORK = 8

@@ -23,7 +23,7 @@ from amqpd.exchanges.modulus_hash import ModulusHashMatcher
 from amqpd.exchanges.random import RandomMatcher
 from amqpd.exchanges.recent_history import RecentHistoryMatcher
 from amqpd.exchanges.topic import TopicMatcher
-from amqpd.topology.records import ExchangeRecord
+from amqpd.vocabulary.records import ExchangeRecord
 
 EXCHANGE_TYPES: Mapping[str, type[Matcher]] = MappingProxyType(
     {

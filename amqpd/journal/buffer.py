@@ -7,7 +7,7 @@ Rules: 1. `take` is called only when the transaction before is committed: one wr
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
 its settling (CLUSTER.md 3: an uncommitted tail can be undone). 4. What is persistent goes with the next transaction,
 for somebody waits for it; what is only to leave memory goes a part at a time.
-Not here: threads and SQL (`writer.py`, `sqlite.py`).
+Not here: threads and SQL (`writer.py`, `sqlite/disk.py`).
 """
 
 from __future__ import annotations

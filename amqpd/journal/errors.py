@@ -8,8 +8,10 @@ Not here: which exit code or alarm follows (the shell decides).
 
 from __future__ import annotations
 
+from amqpd.errors import StorageFailure
 
-class DiskFailure(Exception):
+
+class DiskFailure(StorageFailure):
     """The disk or the file system failed, the outcome of the call is unknown. The node stops; the disk object
     refuses every later call that writes."""
 

@@ -8,7 +8,7 @@ first_seq..last_seq (both included) and holds `count` messages, count == last_se
 3. Everything of one `Transaction` is on disk, or nothing. 4. What a queue must know of its messages before their
 bodies are read again (how large they are, how old, when they expire, how often they came back) stands beside the
 bodies, and recovery gives it.
-Not here: when a transaction is cut (`buffer.py`), SQL (`sqlite.py`).
+Not here: when a transaction is cut (`buffer.py`), SQL (`sqlite/disk.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from amqpd.errors import StorageFailure
 
 if TYPE_CHECKING:
     from amqpd.kernel import Run
@@ -122,7 +124,7 @@ class Recovered:
     queues: dict[int, RecoveredQueue]
 
 
-class JournalDamaged(Exception):
+class JournalDamaged(StorageFailure):
     """A stored blob does not fit its checksum, or the index contradicts itself. Never skipped: the node stops."""
 
 

@@ -4,7 +4,7 @@ What comes in: the pure buffer, and a `Disk`. What goes out: durable numbers; ro
 Rules: 1. Group commit: while a transaction is on its way to the disk the next one gathers; there is no timer. 2. A
 commit whose outcome is unknown is never tried again: the exception ends the node. 3. A disk that is full has written
 nothing: publishers wait (an alarm), and the same transaction is tried again until there is room.
-Not here: what a transaction is made of (`buffer.py`), SQL (`sqlite.py`).
+Not here: what a transaction is made of (`buffer.py`), SQL (`sqlite/disk.py`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Rules: 1. pure and synchronous; 2. `reference.py` is the definition: any other b
 give equal results for any bytes, cut anywhere (`compiled.pyx` is one); 3. nothing outside this package looks into a
 `Run`'s bytes, except through its methods; 4. one process has one kernel, chosen when it starts and never changed: the
 runs of two kernels do not mix.
-Not here: everything that AMQP says less often than once per message (`wire.py`, by pamqp), and what a publish
+Not here: everything that AMQP says less often than once per message (`wire/frames.py`, by pamqp), and what a publish
 means (`channels.py`, `queues/`); which kernel runs (`amqpd/compiled.py`), how it is built (`setup.py`).
 """
 

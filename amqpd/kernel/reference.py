@@ -7,7 +7,7 @@ not interleaved) that are equal byte for byte up to the body, so all that differ
 a publish whose body takes other than one frame is a run of its own. 2. What is malformed or interleaved is no run
 (None), and the caller's frame-by-frame path gives the verdict. 3. Bytes are copied at most once into a run and
 once out of it.
-Not here: assembling content that is interleaved or spread over receives (`content.py`).
+Not here: assembling content that is interleaved or spread over receives (`message/content.py`).
 
 Source: AMQP 0-9-1 sections 2.3.5 (frames), 4.2.6 (content framing).
 """

@@ -5,7 +5,7 @@ out: RabbitMQ's refusals.
 Rules: 1. Limits are looked up at the moment of asking: one that was lowered refuses the next, and closes nothing. 2.
 What is on its way to the metadata store counts already, so that declarations on many channels at once do not get past
 a limit together.
-Not here: the limits' names and values (`keys.py`), how fast somebody publishes (`quotas.py`), sockets
+Not here: the limits' names and values (`topology/limit_keys.py`), how fast somebody publishes (`quotas.py`), sockets
 (`pump.py`: `connections_max`).
 
 Source: rabbit_reader.erl, rabbit_queue_type.erl, rabbit_exchange.erl.
@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 from pamqp.exceptions import AMQPNotAllowed, AMQPPreconditionFailed
 
-from amqpd.limiting.keys import MAX_CHANNELS, MAX_CONNECTIONS, MAX_QUEUES, limit_of
-from amqpd.topology.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
+from amqpd.limiting.unfinished import Unfinished
+from amqpd.topology.limit_keys import MAX_CHANNELS, MAX_CONNECTIONS, MAX_QUEUES, limit_of
 from amqpd.topology.sizes import arguments_bytes, record_bytes
-from amqpd.unfinished import Unfinished
+from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.connection import Connection
-    from amqpd.node import Node
+    from amqpd.node.node import Node
 
 # What the arguments of one declaration or binding may take in memory: half of what a frame of the usual size holds,
 # and a thousand times what applications need.

@@ -7,8 +7,8 @@ virtual host; whoever has them all goes on. 2. A run is cut at what is allowed, 
 take the tokens of minutes. A message that is larger than what is left goes, and the next one waits for longer.
 3. Connections that wait take turns. 4. A bucket exists while its owner has the limit: their number is bounded by that
 of users and virtual hosts.
-Not here: the arithmetic (`bucket.py`), names and values of limits (`keys.py`), reading and not reading
-(`amqpd/intake.py`, `amqpd/pump.py`).
+Not here: the arithmetic (`bucket.py`), names and values of limits (`topology/limit_keys.py`), reading and not reading
+(`amqpd/session/intake.py`, `amqpd/pump.py`).
 
 A connection that waits is not read at all, so the acks and the heartbeats behind its publishes wait too; as with
 RabbitMQ's flow control, publish and consume on different connections.
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amqpd.limiting.bucket import LOOK_MS, TokenBucket
-from amqpd.limiting.keys import (
+from amqpd.topology.limit_keys import (
     PUBLISH_BYTES,
     PUBLISH_BYTES_BURST,
     PUBLISH_RATE,
@@ -29,9 +29,9 @@ from amqpd.limiting.keys import (
     Owner,
     limits_of,
 )
-from amqpd.states import State
-from amqpd.topology.records import Change, Key, Put
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Change, Key, Put
+from amqpd.vocabulary.states import State
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection

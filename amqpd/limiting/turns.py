@@ -18,7 +18,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from amqpd.states import State
+from amqpd.vocabulary.states import State
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
@@ -53,7 +53,7 @@ class Turns:
         self.tick_left = TURN_WORK_MAX
         """what connections may still do in this tick"""
         self.holder: Connection | None = None
-        """whose commit the journal waits for, and with it all who wait for confirms (`holds.py`)"""
+        """whose commit the journal waits for, and with it all who wait for confirms (`node/holds.py`)"""
 
     def begin(self, ready: int) -> None:
         """A tick begins, with so many sockets ready."""

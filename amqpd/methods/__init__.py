@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from amqpd.methods import basic, channel, exchange, modes, queue
 
 if TYPE_CHECKING:
-    from amqpd.node import Handlers
+    from amqpd.node.node import Handlers
 
 METHODS: Handlers = {
     **channel.METHODS,

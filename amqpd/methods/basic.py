@@ -11,21 +11,21 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplement
 
 from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
 from amqpd.audit.recorder import consuming
-from amqpd.consumers import Consumer
-from amqpd.fence import refuse_fenced
 from amqpd.kernel import content_pieces
+from amqpd.message.properties import REPLY_TO
 from amqpd.methods.names import dispatched, existing_queue, last_queue, refuse_crashed
-from amqpd.properties import REPLY_TO
-from amqpd.quarantine import crashed
+from amqpd.node.fence import refuse_fenced
+from amqpd.node.quarantine import crashed
 from amqpd.queues.arguments import check_consumer, described_queue
 from amqpd.queues.backlog import Piece
 from amqpd.queues.levels import SEQ_MASK
-from amqpd.steps import recovering
-from amqpd.topology.records import Arguments
+from amqpd.session.consumers import Consumer
+from amqpd.session.steps import recovering
+from amqpd.vocabulary.records import Arguments
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
-    from amqpd.node import Handlers
+    from amqpd.node.node import Handlers
     from amqpd.queues.queue import Queue
 
 # Consumers of one channel; RabbitMQ has such a bound (consumer_max_per_channel), but none by default. Each costs half

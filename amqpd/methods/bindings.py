@@ -14,7 +14,7 @@ from pamqp.exceptions import AMQPNotFound
 
 from amqpd.methods.names import refuse_default_exchange, refuse_locked
 from amqpd.topology import plans
-from amqpd.topology.records import DestinationType
+from amqpd.vocabulary.records import DestinationType
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel

@@ -9,12 +9,12 @@ from pamqp import commands
 from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed, AMQPNotImplemented
 
 from amqpd.channels import Channel
-from amqpd.steps import closing
-from amqpd.wire import read_method
+from amqpd.session.steps import closing
+from amqpd.wire.frames import read_method
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
-    from amqpd.node import Handlers
+    from amqpd.node.node import Handlers
 
 
 # As many channels as may be open may wait for their close-ok, and so many in any case: a client that fails one, opens

@@ -3,8 +3,8 @@
 What comes in: frames of channel 0; the connection.
 What goes out: the answers, or the errors that close the connection; whether connection.close was answered.
 Rules: what is not of the connection class, or not due in the connection's state, is a channel error (504).
-Not here: the handshake's methods (`handshake.py`), log-ins (`security/logins.py`), what a close does
-(`connection.py`).
+Not here: the handshake's methods (`session/handshake.py`), log-ins (`security/authentication/logins.py`), what a
+close does (`connection.py`).
 
 Source: section 1.4 of the reference; https://www.rabbitmq.com/docs/access-control, rabbit_reader, rabbit_channel.
 """
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed, AMQPUnexpectedFrame
 
-from amqpd.states import State
-from amqpd.steps import checking_consumers
-from amqpd.wire import read_method
+from amqpd.session.steps import checking_consumers
+from amqpd.vocabulary.states import State
+from amqpd.wire.frames import read_method
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
-    from amqpd.handshake import Handshake
+    from amqpd.session.handshake import Handshake
 
 _CONNECTION_CLASS = b"\x00\x0a"
 _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33"

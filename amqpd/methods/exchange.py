@@ -8,7 +8,6 @@ from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed
 
 from amqpd.exchanges.types import check_exchange, check_type
-from amqpd.exchanges.values import field_type
 from amqpd.methods.bindings import bind_to, unbind_from
 from amqpd.methods.names import (
     refuse_default_exchange,
@@ -18,11 +17,12 @@ from amqpd.methods.names import (
     strip,
 )
 from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
-from amqpd.topology.records import ExchangeRecord, Put
+from amqpd.vocabulary.records import ExchangeRecord, Put
+from amqpd.wire.values import field_type
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
-    from amqpd.node import Handlers
+    from amqpd.node.node import Handlers
 
 EQUIVALENCE_ARGUMENTS = (ALTERNATE_EXCHANGE,)
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.acceptance import accept_slowly
-from amqpd.confirms import Confirms
 from amqpd.limiting.turns import COPY_WORK
-from amqpd.settling import portions, settle
-from amqpd.transaction import Transaction
+from amqpd.publishing.acceptance import accept_slowly
+from amqpd.publishing.transaction import Transaction
+from amqpd.session.confirms import Confirms
+from amqpd.session.settling import portions, settle
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
-    from amqpd.node import Handlers
+    from amqpd.node.node import Handlers
     from amqpd.queues.queue import Queue
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed, AMQPResourceLocked
 
-from amqpd.exchanges.values import NestedTooDeep, equivalent, erlang_term
-from amqpd.quarantine import crashed
-from amqpd.topology.records import QueueRecord
+from amqpd.node.quarantine import crashed
+from amqpd.vocabulary.records import QueueRecord
+from amqpd.wire.values import NestedTooDeep, equivalent, erlang_term
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
@@ -57,7 +57,7 @@ def existing_queue(channel: Channel, name: str) -> Queue:
 
 
 def refuse_crashed(queue: Queue) -> None:
-    """Raises AMQPNotFound for one that is out of service (`amqpd/quarantine.py`)."""
+    """Raises AMQPNotFound for one that is out of service (`amqpd/node/quarantine.py`)."""
     if queue.quarantined:
         raise crashed(queue.record)
 

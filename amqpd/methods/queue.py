@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPNotImplemented, AMQPPreconditionFailed
 
+from amqpd.message.properties import REPLY_TO
 from amqpd.methods.bindings import bind_to, unbind_from
 from amqpd.methods.names import (
     dispatched,
@@ -21,8 +22,7 @@ from amqpd.methods.names import (
     require_equal_arguments,
     strip,
 )
-from amqpd.properties import REPLY_TO
-from amqpd.quarantine import crashed
+from amqpd.node.quarantine import crashed
 from amqpd.queues.arguments import (
     DECLARE_ARGUMENTS,
     check_dead_letter_exchange,
@@ -32,12 +32,12 @@ from amqpd.queues.arguments import (
     with_default_type,
 )
 from amqpd.queues.settings import type_of
-from amqpd.topology.records import Arguments, QueueRecord
-from amqpd.wire import declare_ok_frame, delete_ok_frame
+from amqpd.vocabulary.records import Arguments, QueueRecord
+from amqpd.wire.frames import declare_ok_frame, delete_ok_frame
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
-    from amqpd.node import Handlers
+    from amqpd.node.node import Handlers
     from amqpd.queues.queue import Queue
 
 

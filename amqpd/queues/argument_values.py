@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amqpd.exchanges.values import field_type
 from amqpd.queues.settings import CLASSIC, DROP_HEAD, PRIORITY_MAX, QUORUM, REJECT_PUBLISH, REJECT_PUBLISH_DLX
-from amqpd.topology.records import Arguments
+from amqpd.vocabulary.records import Arguments
+from amqpd.wire.values import field_type
 
 # Ten years, as RabbitMQ.
 EXPIRY_MS_MAX = 315_360_000_000

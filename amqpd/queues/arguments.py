@@ -20,7 +20,6 @@ from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.exchanges.values import field_type
 from amqpd.queues.argument_values import (
     CONSUME_CHECKS,
     DECLARE_CHECKS,
@@ -32,7 +31,8 @@ from amqpd.queues.argument_values import (
     type_name,
 )
 from amqpd.queues.settings import CLASSIC, QUORUM, type_of
-from amqpd.topology.records import Arguments, QueueRecord
+from amqpd.vocabulary.records import Arguments, QueueRecord
+from amqpd.wire.values import field_type
 
 # What each type knows, in the order in which a redeclaration is compared.
 DECLARE_ARGUMENTS: Mapping[str, tuple[str, ...]] = {

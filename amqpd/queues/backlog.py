@@ -8,7 +8,7 @@ smaller numbers than those at the cursor, so they go first: a requeue puts a mes
 `fifo_returns`, to the end of those that came back, as quorum queues do. 3. A message that is unacked when its time is
 over expires when it comes back.
 Not here: memory and disk (`segments.py`), what expires (`expiry.py`), who gets a message (`queue.py`), when to look
-at the time (`node.py`).
+at the time (`node/node.py`).
 """
 
 from __future__ import annotations

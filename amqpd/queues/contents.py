@@ -4,7 +4,7 @@ What comes in: raw properties, a run, conditions. What goes out: JSON values by 
 one of those that are meant.
 Rules: 1. Everything here is for people and pages of some hundred messages, but `Condition.holds`, which is asked once
 for each run of a whole queue. 2. What no UTF-8 is becomes text that says so, never an error.
-Not here: where messages stand (`browsing.py`), reading them from the disk (`amqpd/messages.py`).
+Not here: where messages stand (`browsing.py`), reading them from the disk (`amqpd/management/messages.py`).
 
 Source for names: https://www.rabbitmq.com/docs/http-api-reference, /api/queues/{vhost}/{name}/get.
 """
@@ -14,10 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from amqpd.definitions.values import to_json
-from amqpd.fieldtable import read_table
 from amqpd.kernel import Run
-from amqpd.propertylist import (
+from amqpd.message.propertylist import (
     APP_ID,
     CLUSTER_ID,
     CONTENT_ENCODING,
@@ -37,6 +35,8 @@ from amqpd.propertylist import (
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, runs_in
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
+from amqpd.wire.fieldtable import read_table
+from amqpd.wire.json_values import to_json
 
 NAMES = {
     CONTENT_TYPE: "content_type",

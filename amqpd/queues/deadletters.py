@@ -5,7 +5,7 @@ Rules: 1. One entry in `x-death` for each queue and reason, the newest first: th
 what it was the first time. 2. Deaths count only if a broker wrote them: what a client publishes under these names is
 replaced. RabbitMQ until 4.0 counted on from what a client published again, and so does a broker that says that it is
 such a one (the setting `server_version`). 3. The expiration goes into the entry, or the message would expire again.
-Not here: where it is routed to (`amqpd/dead_lettering.py`), when a message dies (`queue.py`).
+Not here: where it is routed to (`amqpd/publishing/dead_lettering.py`), when a message dies (`queue.py`).
 
 Source: https://www.rabbitmq.com/docs/dlx; RabbitMQ 4, deps/rabbit/src/mc_amqpl.erl and rabbit_dead_letter.erl.
 """
@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from amqpd.fieldwriter import Encoded
 from amqpd.kernel import Run
-from amqpd.properties import Properties
-from amqpd.propertylist import EXPIRATION, edited
+from amqpd.message.properties import Properties
+from amqpd.message.propertylist import EXPIRATION, edited
+from amqpd.message.rewriting import mark_of, readdressed, run_names
 from amqpd.queues.settings import QueueSettings
-from amqpd.rewriting import mark_of, readdressed, run_names
+from amqpd.wire.fieldwriter import Encoded
 
 REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
 

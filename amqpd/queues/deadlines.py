@@ -5,7 +5,7 @@ stretches that are due; all of them as bytes, for the journal.
 Rules: 1. 24 bytes for a stretch with a deadline of its own, nothing for messages without one. 2. Sorted only when
 somebody asks, and then walked: with one TTL for all, deadlines come in order and nothing is ever sorted. 3. Who is
 due is told once; what cannot go yet (it is delivered) is kept as `overdue` until it comes back.
-Not here: whether a message is still there, and whether it is ready (`backlog.py`), the clock (`node.py`).
+Not here: whether a message is still there, and whether it is ready (`backlog.py`), the clock (`node/node.py`).
 """
 
 from __future__ import annotations

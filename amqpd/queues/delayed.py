@@ -5,7 +5,7 @@ Rules: 1. Whatever their delivery mode, delayed messages are on disk before they
 nobody waits for them who could publish them again. 2. A message leaves the store in the tick in which it enters its
 queues: one transaction of the journal has both. 3. It never comes too early. 4. A damaged message holds back nothing
 else: delayed messages have no order.
-Not here: what delays a message (`amqpd/delays.py`), where it goes then (`amqpd/routing.py`).
+Not here: what delays a message (`amqpd/message/delays.py`), where it goes then (`amqpd/publishing/routing.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from amqpd.queues.backlog import Backlog
 from amqpd.queues.fences import look
 from amqpd.queues.host import QueueHost
 from amqpd.queues.queue import Queue
-from amqpd.topology.records import QueueRecord
-from amqpd.topology.records import delayed_id as delayed_id
+from amqpd.vocabulary.records import QueueRecord
+from amqpd.vocabulary.records import delayed_id as delayed_id
 
 # What it takes to publish a run again, in the unit of `limiting/turns.py`, without routing and copies.
 RELEASE_WORK = 10

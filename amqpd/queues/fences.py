@@ -6,8 +6,8 @@ Rules: 1. Nobody gets a damaged message, and nobody gets what stands behind it: 
 is *blocked*. 2. What needs no body goes on: publishes, acknowledgements, purge, expiry and the length limit without a
 dead letter exchange. 3. A damaged message that would have to be dead-lettered is back in line, where it blocks. 4.
 Damage is told once, and once that it is gone.
-Not here: how damage is found (`segments.py`), what clients are told (`amqpd/fence.py`), what an operator does about
-it (`amqpd/damaged_rows.py`).
+Not here: how damage is found (`segments.py`), what clients are told (`amqpd/node/fence.py`), what an operator does
+about it (`amqpd/management/damaged_rows.py`).
 """
 
 from __future__ import annotations

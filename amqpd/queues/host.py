@@ -2,7 +2,7 @@
 
 What comes in: nothing. What goes out: `QueueHost`.
 Rules: a queue never looks at other queues, exchanges or connections.
-Not here: what the node does then (`amqpd/node.py`).
+Not here: what the node does then (`amqpd/node/node.py`).
 """
 
 from __future__ import annotations

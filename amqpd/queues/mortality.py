@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from amqpd.audit import kinds
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.properties import Properties
+from amqpd.message.properties import Properties
+from amqpd.message.rewriting import with_headers
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from amqpd.queues.expiry import INSTANT, RETRY_MS, Bury
 from amqpd.queues.fences import blocked, drop_over_limits
 from amqpd.queues.moulds import Mould
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
-from amqpd.rewriting import with_headers
 
 if TYPE_CHECKING:
     from amqpd.queues.queue import Queue

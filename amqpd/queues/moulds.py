@@ -7,7 +7,7 @@ number. So the letter is the first one's, but for these digits and the body. 2. 
 stands in the letter, for one settings, and for one state of the topology. 3. Where the digits cannot be found in the
 letter beyond doubt, there is no mould. 4. Making one costs a second letter: where nothing is alike, one a second is
 made.
-Not here: what a letter says (`deadletters.py`), where it goes (`amqpd/dead_lettering.py`).
+Not here: what a letter says (`deadletters.py`), where it goes (`amqpd/publishing/dead_lettering.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from amqpd.kernel import Run
-from amqpd.properties import Properties
-from amqpd.propertylist import EXPIRATION, FLAGS, PropertyList
+from amqpd.message.properties import Properties
+from amqpd.message.propertylist import EXPIRATION, FLAGS, PropertyList
+from amqpd.message.rewriting import with_properties
 from amqpd.queues.settings import QueueSettings
-from amqpd.rewriting import with_properties
 
 if TYPE_CHECKING:
     from amqpd.queues.queue import Queue

@@ -23,7 +23,7 @@ from amqpd.audit.book import Book
 from amqpd.audit.kinds import ACKED, AUTO_ACKED
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.properties import Properties
+from amqpd.message.properties import Properties
 from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.consumer import Subscriber, cancelling
 from amqpd.queues.facts import Facts
@@ -34,7 +34,7 @@ from amqpd.queues.mortality import Mortality
 from amqpd.queues.settings import settings_of
 from amqpd.queues.timetable import Timetable
 from amqpd.queues.turns import Turns
-from amqpd.topology.records import QueueRecord
+from amqpd.vocabulary.records import QueueRecord
 
 # The portion of one turn grows to this: large enough for batches, small enough that a slow consumer next to a fast
 # one does not hold the others' share.
@@ -82,7 +82,7 @@ class Queue:
         self.deleted = False
         self.stopped = False
         """deleted or out of service: it is not dispatched any more, and takes and gives back nothing"""
-        self.quarantined: str | None = None  # why it is out of service (`amqpd/quarantine.py`)
+        self.quarantined: str | None = None  # why it is out of service (`amqpd/node/quarantine.py`)
         self.refuses = False
         """over a limit it does not take a publish, instead of letting older messages go"""
         self.mortality = Mortality(self)

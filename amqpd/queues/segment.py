@@ -31,7 +31,7 @@ COMPACT_SHARE, COMPACT_SHARE_IN_ORDER = 2, 4
 COMPACT_BYTES_MIN = 4096
 # What a run takes beside its bytes: the object, the head of its bytes and where it begins in the segment. For small
 # messages of which each is another it is more than the message, and memory is bounded by what is counted here. With
-# the plain kernel and CPython 3.11 it is 146 (`tests/core/test_memory_bounds.py`).
+# the plain kernel and CPython 3.11 it is 146 (`tests/node/test_memory_bounds.py`).
 RUN_BYTES = 144
 
 

@@ -8,7 +8,7 @@ its channel says so. 3. With a single active consumer the others wait until it i
 the highest priority, and of those the first that came. 4. An active consumer stays active when one of a higher
 priority comes; that of a quorum queue (`gives_way`) gets nothing more then, and hands over when it has settled what
 it has. 5. No step costs what grows with the number of consumers or of their priorities.
-Not here: credit, and who has it again (`amqpd/credit.py`), how much one turn is (`queue.py`).
+Not here: credit, and who has it again (`amqpd/session/credit.py`), how much one turn is (`queue.py`).
 
 Source: https://www.rabbitmq.com/docs/consumer-priority, https://www.rabbitmq.com/docs/consumers#single-active-consumer;
 rabbit_queue_consumers.erl has the same two places, active and blocked consumers.

@@ -4,7 +4,7 @@ What comes in: the node; which messages of which of the journal's queues, and wh
 fenced, in memory still, copies that the queue can do without, or not wanted any more.
 Rules: 1. Pure. 2. What is in memory can be delivered, and is not fenced. 3. What nobody waits for, because it is
 settled or its queue is gone, is no loss. 4. All finds of a step cost one walk over the queues.
-Not here: what a fence is (`queues/fences.py`), finding (`journal/scrubbing.py`).
+Not here: what a fence is (`queues/fences.py`), finding (`journal/sqlite/scrubbing.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from amqpd.queues.fences import look
 
 if TYPE_CHECKING:
-    from amqpd.node import Node
+    from amqpd.node.node import Node
     from amqpd.queues.backlog import Backlog
     from amqpd.queues.queue import Queue
 

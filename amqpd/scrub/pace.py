@@ -4,7 +4,7 @@ What comes in: bytes that were read, bytes that there are, the time. What goes o
 Rules: 1. Pure: the time is handed in. 2. A pass is done a little before its interval is over, if the greatest rate
 allows. 3. The average rate of a pass is never above the greatest one, beyond one step; time that was lost is not made
 up for by a burst.
-Not here: reading (`journal/scrubbing.py`), the task (`task.py`).
+Not here: reading (`journal/sqlite/scrubbing.py`), the task (`task.py`).
 """
 
 from __future__ import annotations

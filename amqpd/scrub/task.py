@@ -4,7 +4,7 @@ What comes in: the node, a scan of its journal, settings, the operator's wish fo
 queues, lines of the log, facts.
 Rules: 1. Steps are made in a thread, and when no consumer waits for a read; but one that waits for long goes on. 2.
 Damage is told once in the life of the node. 3. Nothing that is found ends anything.
-Not here: reading (`journal/scrubbing.py`), rates (`pace.py`), what a damaged row does (`found.py`).
+Not here: reading (`journal/sqlite/scrubbing.py`), rates (`pace.py`), what a damaged row does (`found.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import trio
 
 from amqpd.config import Settings
-from amqpd.control import ControlError
-from amqpd.journal.scrubbing import Found, Step
+from amqpd.journal.sqlite.scrubbing import Found, Step
 from amqpd.journal.writer import BacklogReader
-from amqpd.node import Node
+from amqpd.management.control import ControlError
+from amqpd.node.node import Node
 from amqpd.scrub.found import COPIES, FENCED, UNWANTED, DamagedRow, damage_found
 from amqpd.scrub.pace import Pace, expected_s, period_s
 

@@ -1,0 +1,7 @@
+"""Who someone is, and what they may do.
+
+The walk: `sasl.py` and `external.py` read what a client claims, `authentication/` checks it, `access.py` decides each
+operation; `rabbitmq_hashes.py` are passwords that came with definitions.
+May import: `amqpd.topology` and what is below it. Pure, but for `authentication/`.
+Not here: TLS (`amqpd.transport`).
+"""

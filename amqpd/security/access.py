@@ -24,8 +24,8 @@ from typing import Literal
 from pamqp.exceptions import AMQPAccessRefused
 
 from amqpd.topology.expressions import PatternError, compile_expression
-from amqpd.topology.records import PermissionRecord, TopicPermissionRecord
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import PermissionRecord, TopicPermissionRecord
 
 Permission = Literal["configure", "write", "read"]
 Kind = Literal["queue", "exchange"]

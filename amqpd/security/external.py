@@ -3,7 +3,7 @@
 What comes in: the certificate as `ssl.SSLSocket.getpeercert()` gives it, which is empty unless the
 certificate was verified. What goes out: a name, or None.
 Rules: 1. The same names as RabbitMQ's `ssl_cert_login_from`, so its users move over unchanged.
-Not here: verifying certificates (the TLS context), whether such a user exists (`logins.py`).
+Not here: verifying certificates (the TLS context), whether such a user exists (`authentication/logins.py`).
 
 Written after RFC 4514 (the text form of a distinguished name) and RabbitMQ's documentation of the setting;
 where RabbitMQ's text differs from the RFC (types beyond the RFC's table, escaped bytes), as RabbitMQ has

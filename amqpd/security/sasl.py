@@ -3,14 +3,14 @@
 What comes in: the mechanism's name and the response in `connection.start-ok`.
 What goes out: `Credentials`, `CertificateIdentity`, or `Malformed`.
 Rules: 1. Pure; any bytes give one of the three. 2. No text that goes out holds a password.
-Not here: whether the credentials are right (`logins.py`), whose certificate it is (`external.py`).
+Not here: whether the credentials are right (`authentication/logins.py`), whose certificate it is (`external.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from amqpd.fieldtable import read_entries
+from amqpd.wire.fieldtable import read_entries
 
 # A user name and a password have 255 bytes each in a URI that clients take.
 RESPONSE_BYTES_MAX = 8_192

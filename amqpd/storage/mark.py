@@ -6,7 +6,7 @@ process dies, and after a power cut it may be older. So it never says more than 
 than it says has lost something. 2. Two places are written in turn, each with a checksum: one that was half written
 leaves the other. 3. It is mapped into memory, so that writing it is no system call: each of these gives up the
 interpreter lock.
-Not here: what follows when the promise is broken (`amqpd.journal.trust`, `amqpd.topology`).
+Not here: what follows when the promise is broken (`amqpd.journal.sqlite.trust`, `amqpd.topology`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Rules: 1. SQLite says "malformed" for a page that the system could not read too 
 into SQLITE_CORRUPT), so the files are read once by the system's own calls. 2. Nothing is changed, and no more than
 `BYTES_MAX` is read: this is done on the way to an error, once. 3. A read that failed once and succeeds now is not
 noticed; SQLite's own check says that it could not get a page (`could_not_read`).
-Not here: what is wrong with what can be read (`journal/trust.py`, `topology/verification.py`).
+Not here: what is wrong with what can be read (`journal/sqlite/trust.py`, `topology/metadata/sqlite/verification.py`).
 """
 
 from __future__ import annotations

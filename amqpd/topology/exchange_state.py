@@ -8,7 +8,7 @@ Not here: which alternate exchange it has (`state.py`), matching (`amqpd/exchang
 from __future__ import annotations
 
 from amqpd.exchanges import Matcher
-from amqpd.topology.records import ExchangeRecord
+from amqpd.vocabulary.records import ExchangeRecord
 
 
 class ExchangeState:

@@ -10,7 +10,7 @@ answered. 3. When both wait, bindings and
 removals take turns, and in each turn all who wait have the same share: who has thousands of them waiting delays
 another's by two turns. 4. Of one connection they stay in their order. 5. Declarations need no order: what is not
 there yet has no bindings.
-Not here: what goes along with what (`plans.py`), the store (`sync.py`).
+Not here: what goes along with what (`plans.py`), the store (`metadata/sync.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pamqp.exceptions import AMQPError
 
 from amqpd.topology import plans
-from amqpd.topology.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection

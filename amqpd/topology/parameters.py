@@ -4,17 +4,17 @@ What comes in: parameter records. What goes out: nothing when they may be stored
 exchange is to do with a message that no queue takes.
 Rules: 1. A component that nobody looks at is refused, as in RabbitMQ. 2. What RabbitMQ's plugins keep in parameters
 (federation, shovels) is kept for definition files, and does nothing here. 3. Policies are no parameters.
-Not here: limits (`amqpd/limiting/keys.py`), policies (`policies.py`).
+Not here: limits (`amqpd/topology/limit_keys.py`), policies (`policies.py`).
 
 Source: rabbit_runtime_parameters.erl; https://www.rabbitmq.com/docs/parameters.
 """
 
 from __future__ import annotations
 
-from amqpd.limiting.keys import LIMITS, VHOST_LIMITS, LimitInvalid, check_limits
+from amqpd.topology.limit_keys import LIMITS, VHOST_LIMITS, LimitInvalid, check_limits
 from amqpd.topology.policy_keys import UNROUTABLE, erlang_term
-from amqpd.topology.records import ParameterRecord
 from amqpd.topology.state import VhostTopology
+from amqpd.vocabulary.records import ParameterRecord
 
 DEFAULT = "default"
 """the name of the parameter of the component `unroutable`"""

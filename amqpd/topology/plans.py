@@ -19,8 +19,8 @@ from typing import Any
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed
 
-from amqpd.exchanges.values import NestedTooDeep, arguments_key
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology, VhostTopology
+from amqpd.vocabulary.records import (
     Arguments,
     BindingRecord,
     Change,
@@ -32,7 +32,7 @@ from amqpd.topology.records import (
     QueueRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology, VhostTopology
+from amqpd.wire.values import NestedTooDeep, arguments_key
 
 # name, type, internal; all durable. The default exchange '' is implicit and no record.
 PREDECLARED_EXCHANGES = (

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from amqpd.topology.expressions import PatternError, compile_expression
 from amqpd.topology.policy_keys import PolicyInvalid, applies_to_type, check_definition, erlang_term, merge
-from amqpd.topology.records import Change, Key, PolicyRecord, Put
+from amqpd.vocabulary.records import Change, Key, PolicyRecord, Put
 
 Kind = Literal["queue", "exchange"]
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amqpd.audit.levels import WORDS, is_level
+from amqpd.vocabulary.audit_levels import WORDS, is_level
 
 Check = Callable[[Any], bool]
 Definition = Mapping[str, Any]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from sys import getsizeof
 from typing import Any
 
-from amqpd.topology.records import Arguments, BindingRecord, ExchangeRecord, QueueRecord
+from amqpd.vocabulary.records import Arguments, BindingRecord, ExchangeRecord, QueueRecord
 
 # A queue's machine with its place in every dictionary; each priority that it may have has a backlog of its own.
 QUEUE_BYTES, PRIORITY_BYTES = 7 * 1024, 4 * 1024

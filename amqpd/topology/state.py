@@ -7,7 +7,7 @@ binding whose ends are not there (yet, or any more) routes nowhere, and what bel
 a record waits out of sight; 2. `VhostTopology.version` never returns to an earlier value, not even for a
 virtual host that was deleted and made again, so a route cached under it is good as long as it is equal; 3. a
 change costs what is bound to the thing that it changes, never all bindings.
-Not here: which changes a wish amounts to (`plans.py`), asking the store (`store.py`), matching
+Not here: which changes a wish amounts to (`plans.py`), asking the store (`metadata/store.py`), matching
 (`amqpd/exchanges/`).
 """
 
@@ -17,12 +17,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from amqpd.cache_memory import CacheMemory
 from amqpd.exchanges import Message, Reads, check_types, new_matcher
+from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.topology.exchange_state import ExchangeState
 from amqpd.topology.policies import EffectivePolicy, Kind, VhostPolicies
 from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
-from amqpd.topology.records import (
+from amqpd.topology.routes import Walk, reached_reads, route, walk
+from amqpd.topology.sizes import record_bytes
+from amqpd.vocabulary.records import (
     BindingRecord,
     Change,
     Delete,
@@ -38,8 +40,6 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.routes import Walk, reached_reads, route, walk
-from amqpd.topology.sizes import record_bytes
 
 # What all exchanges together remember of the messages that they matched: some hundred thousand results. A single
 # topic exchange keeps 2 MiB, a hash exchange half of one.

@@ -2,7 +2,7 @@
 
 What comes in: nothing. What goes out: `EVENTS`, the names of events in groups.
 Rules: a column or an event is added here and in the document in one change; none changes its meaning.
-Not here: reading (`events.py`), the broker's side (`amqpd/audit/columns.py`; a test holds the two together).
+Not here: reading (`events.py`), the broker's side (`amqpd/audit/files/columns.py`; a test holds the two together).
 """
 
 from __future__ import annotations

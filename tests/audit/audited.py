@@ -1,4 +1,4 @@
-"""The random machine of `tests/core/model` with its log: each life's rows, and what really happened beside them.
+"""The random machine of `tests/model` with its log: each life's rows, and what really happened beside them.
 
 What comes in: commands. What goes out: for each life of the node, its rows and a `Truth`, to the ledger.
 Rules: 1. The truth is known by the numbers in the messages' bodies, and from the other side: what the model was told.
@@ -17,23 +17,23 @@ from pamqp import commands
 from amqpd.audit.anchors import anchor
 from amqpd.audit.epochs import Epochs, Eras
 from amqpd.audit.kinds import ANCHOR_RECOVERED, ANCHOR_STOPPED
-from amqpd.audit.levels import FULL, Level
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.rooms import Rooms
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
-from amqpd.limits import Limits
-from amqpd.properties import Properties
+from amqpd.message.properties import Properties
+from amqpd.message.rewriting import run_names
 from amqpd.queues.queue import Queue
-from amqpd.rewriting import run_names
-from amqpd.topology.records import QueueRecord
+from amqpd.vocabulary.audit_levels import FULL, Level
+from amqpd.vocabulary.limits import Limits
+from amqpd.vocabulary.records import QueueRecord
 from tests.audit.ledger import Ledger, Truth
 from tests.audit.reading import rows_in
-from tests.core.harness import Client
-from tests.core.model.broker import Model
-from tests.core.model.machine import PUBLISHING, Machine
-from tests.core.model.queues import ClientChannel
-from tests.core.model.watching import WatchedHarness, WatchedNode, WatchedQueue, numbers_of
+from tests.harness.harness import Client
+from tests.model.broker import Model
+from tests.model.machine import PUBLISHING, Machine
+from tests.model.queues import ClientChannel
+from tests.model.watching import WatchedHarness, WatchedNode, WatchedQueue, numbers_of
 
 FACTS = ("accepted", "acked", "expired", "dropped", "rejected", "delivery_limit", "purged", "dead_lettered")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.audit.disk import Disk
 from tests.audit.recorded import RecordedHarness
-from tests.core.harness import Client
+from tests.harness.harness import Client
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def harness() -> RecordedHarness:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
     for module in ("lives", "writer"):
-        monkeypatch.setattr(f"amqpd.audit.{module}.os", disk)
+        monkeypatch.setattr(f"amqpd.audit.files.{module}.os", disk)
     return disk
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amqpd.audit import book
-from amqpd.audit.levels import SHARE_FULL, Level
+from amqpd.vocabulary.audit_levels import SHARE_FULL, Level
 from tests.audit.reading import Row
 
 Key = tuple[int, int, int]

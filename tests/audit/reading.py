@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from amqpd.audit.parquet import convert
+from amqpd.audit.files.parquet import convert
 from amqpd.audit.recorder import Recorder
 
 Row = dict[str, Any]

@@ -1,4 +1,4 @@
-"""A node of `tests/core/harness.py` that records everything, over restarts.
+"""A node of `tests/harness/harness.py` that records everything, over restarts.
 
 What comes in: a level. What goes out: rows.
 Not here: real files, real brokers (`test_writer.py`, `test_live.py`).
@@ -9,12 +9,12 @@ from __future__ import annotations
 from amqpd.audit.anchors import anchor
 from amqpd.audit.epochs import Epochs, Eras
 from amqpd.audit.kinds import ANCHOR_RECOVERED
-from amqpd.audit.levels import FULL, Level
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.rooms import Rooms
-from amqpd.topology.records import Delete, PolicyRecord, Put
+from amqpd.vocabulary.audit_levels import FULL, Level
+from amqpd.vocabulary.records import Delete, PolicyRecord, Put
 from tests.audit.reading import Row, only, rows_of
-from tests.core.harness import Harness
+from tests.harness.harness import Harness
 
 MESSAGES = (
     *("published", "returned", "unroutable", "confirmed", "refused", "routed", "delivered", "requeued", "acked"),

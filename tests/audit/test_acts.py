@@ -9,10 +9,9 @@ import pytest
 from pamqp import commands
 
 from amqpd.audit.acts import address_of
-from amqpd.audit.levels import ADMIN, OFF
 from amqpd.connection import Connection
-from amqpd.states import Peer
-from amqpd.topology.records import (
+from amqpd.vocabulary.audit_levels import ADMIN, OFF
+from amqpd.vocabulary.records import (
     Change,
     Delete,
     ParameterRecord,
@@ -21,9 +20,10 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
+from amqpd.vocabulary.states import Peer
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
-from tests.core.harness import PROTOCOL_HEADER, Client
+from tests.harness.harness import PROTOCOL_HEADER, Client
 
 WHO = ("event", "user", "address", "vhost", "object")
 

@@ -14,7 +14,7 @@ import pytest
 
 from amqpd import KERNEL
 from tests.audit.audited import AuditedHarness, AuditedMachine, SampledHarness
-from tests.core.model.commands import THEMES, Theme, draw, run, shortest
+from tests.model.commands import THEMES, Theme, draw, run, shortest
 
 STEPS = int(os.environ.get("AMQPD_TEST_AUDIT_STEPS", 6000))
 SEED = os.environ.get("AMQPD_TEST_AUDIT_SEED", "1")

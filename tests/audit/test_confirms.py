@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pamqp import commands
 
-from amqpd.audit.levels import COUNTS, FULL
+from amqpd.vocabulary.audit_levels import COUNTS, FULL
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
-from tests.core.harness import Client, Harness
+from tests.harness.harness import Client, Harness
 
 
 def confirming(harness: Harness) -> Client:

@@ -8,9 +8,9 @@ import pytest
 from pamqp import commands
 
 from amqpd.audit.counts import Counts
-from amqpd.audit.levels import COUNTS, OFF
+from amqpd.vocabulary.audit_levels import COUNTS, OFF
 from tests.audit.recorded import RecordedHarness
-from tests.core.harness import Client
+from tests.harness.harness import Client
 
 Found = dict[tuple[str, str], int]
 

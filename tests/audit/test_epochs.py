@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from amqpd.audit.book import Book
 from amqpd.audit.epochs import Epochs
-from amqpd.audit.levels import SHARE_FULL
 from amqpd.audit.recorder import Recorder
+from amqpd.vocabulary.audit_levels import SHARE_FULL
 
 
 def book(life: int, epochs: Epochs, since: int) -> Book:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.repair import Mover, delete
+from amqpd.management.repair import Mover, delete
 from tests.audit.reading import Row, told
 from tests.audit.recorded import RecordedHarness
-from tests.core.harness import Client, publish_bytes
+from tests.harness.harness import Client, publish_bytes
 
 IN_QUEUE = ("event", "reason", "queue", "first", "count")
 

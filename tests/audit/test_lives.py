@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.audit import lives
-from amqpd.audit.lives import FILE, Life, next_life, write_life
+from amqpd.audit.files import lives
+from amqpd.audit.files.lives import FILE, Life, next_life, write_life
 from amqpd.errors import StartupError
 
 

@@ -11,15 +11,15 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.audit import lives
-from amqpd.audit.log import COUNTS_S, AuditLog
+from amqpd.audit.files import lives
+from amqpd.audit.files.log import COUNTS_S, AuditLog
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.rooms import Rooms
 from amqpd.config import AuditSettings
 from amqpd.errors import StartupError
 from tests.audit.disk import Disk
 from tests.audit.reading import only, rows_below, told
-from tests.core.harness import Harness
+from tests.harness.harness import Harness
 
 pytestmark = pytest.mark.trio
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from amqpd.audit.levels import COUNTS, FULL, OFF
 from amqpd.journal.records import Row
-from amqpd.orphan_operations import OrphanOperations
-from amqpd.orphans import Orphan
-from amqpd.topology.records import QueueRecord
+from amqpd.management.orphan_operations import OrphanOperations
+from amqpd.node.orphans import Orphan
+from amqpd.vocabulary.audit_levels import COUNTS, FULL, OFF
+from amqpd.vocabulary.records import QueueRecord
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
 

@@ -10,10 +10,11 @@ from zlib import crc32
 import pyarrow.parquet as pq
 import pytest
 
-from amqpd.audit import kinds, parquet
-from amqpd.audit.columns import SCHEMA
-from amqpd.audit.damage import Reached, SpoolDamaged
-from amqpd.audit.parquet import convert
+from amqpd.audit import kinds
+from amqpd.audit.files import parquet
+from amqpd.audit.files.columns import SCHEMA
+from amqpd.audit.files.damage import Reached, SpoolDamaged
+from amqpd.audit.files.parquet import convert
 from amqpd.audit.spool import BLOCK, BLOCK_MAGIC_1, RECORD, SpoolBuffer
 from tests.audit.reading import Row, only, rows_at, rows_in, told
 

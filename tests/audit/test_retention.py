@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.audit.retention import Retention
+from amqpd.audit.files.retention import Retention
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pamqp import commands
 
-from amqpd.audit.levels import COUNTS, FULL, SHARE_FULL
+from amqpd.vocabulary.audit_levels import COUNTS, FULL, SHARE_FULL
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
-from tests.core.harness import Client
+from tests.harness.harness import Client
 
 
 def test_a_start_with_policies_anchors_each_queue_once_with_the_lives_of_its_messages(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from amqpd.config import GIB, MIB, AuditSettings
-from amqpd.config_sources import load_settings, variable_names
 from amqpd.errors import SettingsError
+from amqpd.process.config_sources import load_settings, variable_names
 
 
 @pytest.fixture(autouse=True)

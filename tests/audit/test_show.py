@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from amqpd.audit.parquet import convert
+from amqpd.audit.files.parquet import convert
 from amqpd.audit.spool import SpoolBuffer
 from amqpd.commands.audit import audit
 

@@ -12,9 +12,9 @@ from pamqp import commands
 from amqpd.audit.kinds import ROUTED
 from amqpd.audit.spool import BLOCK, RECORD
 from tests.audit.recorded import RecordedHarness
-from tests.core.harness import Client
 from tests.cost.loads import BY_NAME, Load
 from tests.cost.rig import Rig, StillClock, serve
+from tests.harness.harness import Client
 
 PERSISTENT = {"delivery_mode": 2}
 

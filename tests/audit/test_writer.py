@@ -15,13 +15,13 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.audit.files.retention import Retention
+from amqpd.audit.files.writer import LOOK_S, SUFFIX, AuditWriter
 from amqpd.audit.kinds import NAMES
-from amqpd.audit.levels import FULL, OFF
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.retention import Retention
 from amqpd.audit.rooms import Rooms
-from amqpd.audit.writer import LOOK_S, SUFFIX, AuditWriter
 from amqpd.config import KIB, AuditSettings
+from amqpd.vocabulary.audit_levels import FULL, OFF
 from tests.audit.disk import Disk
 from tests.audit.reading import Row, only, rows_below, told
 
@@ -365,7 +365,7 @@ async def test_a_file_that_cannot_be_written_waits_in_the_spool(
     written = Written(tmp_path)
     written.act("a")
     with monkeypatch.context() as patch:
-        patch.setattr("amqpd.audit.parquet._settle", no_room)
+        patch.setattr("amqpd.audit.files.parquet._settle", no_room)
         assert await written.writer.flush() == 1
     assert written.spool() == ["n-1-1.spool", "n-1-2.spool"]
     assert await written.writer.flush() == 0
@@ -377,7 +377,7 @@ async def test_a_file_that_cannot_be_read_is_set_aside(tmp_path: Path, monkeypat
     written = Written(tmp_path)
     written.act("a")
     with monkeypatch.context() as patch:
-        patch.setattr("amqpd.audit.parquet.SCHEMA", None)
+        patch.setattr("amqpd.audit.files.parquet.SCHEMA", None)
         assert await written.writer.flush() == 0
     written.act("b")
     await written.writer.aclose()

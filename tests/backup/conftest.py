@@ -12,9 +12,9 @@ import trio
 from amqpd.backup.job import Job
 from amqpd.backup.manifest import Manifest
 from amqpd.backup.progress import Progress
-from amqpd.journal.sqlite import SqliteDisk
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import PutKey
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import PutKey
 
 from ..journal.disks import RESERVE_BYTES, row, transaction
 

@@ -13,7 +13,7 @@ from amqpd.__main__ import run
 from amqpd.backup.manifest import Manifest
 from amqpd.commands import backup as command_module
 from amqpd.commands.backup import shown
-from amqpd.datadir import open_data_directory
+from amqpd.datadir.lock import open_data_directory
 
 COPYING = {"phase": "copying journal.db", "done": 250_000_000, "total": 1_000_000_000, "held_log": 0}
 

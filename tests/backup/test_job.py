@@ -18,7 +18,7 @@ from amqpd.backup.folder import TargetFolder
 from amqpd.backup.job import Job
 from amqpd.backup.manifest import MANIFEST, BackupError, read_manifest
 from amqpd.backup.progress import Progress
-from amqpd.datadir import open_data_directory
+from amqpd.datadir.lock import open_data_directory
 
 from .conftest import ROWS, Node, Stepping
 

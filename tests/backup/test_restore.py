@@ -12,7 +12,7 @@ import pytest
 from amqpd.backup.manifest import MANIFEST, BackupError, Manifest, digest
 from amqpd.backup.progress import Progress
 from amqpd.backup.restore import RESTORING, data_in, refuse_unfinished, restore
-from amqpd.datadir import open_data_directory
+from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import StartupError
 
 from .conftest import ROWS, Node

@@ -17,9 +17,9 @@ from amqpd.backup import job as job_module
 from amqpd.backup.job import Job
 from amqpd.backup.manifest import MANIFEST
 from amqpd.backup.running import Backups
-from amqpd.control import ControlError
 from amqpd.errors import leaves
 from amqpd.journal.errors import DiskFailure
+from amqpd.management.control import ControlError
 
 from .conftest import ROWS, Node
 

@@ -15,7 +15,7 @@ from amqpd.backup.progress import Progress
 from amqpd.backup.restore import data_in, restore
 from amqpd.storage.files import mark_path
 from amqpd.storage.mark import Mark, read_mark
-from amqpd.topology.verification import read_journal, write_journal
+from amqpd.topology.metadata.sqlite.verification import read_journal, write_journal
 
 from .conftest import ROWS
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.database import JOURNAL
 from amqpd.journal.records import Range
+from amqpd.journal.sqlite.database import JOURNAL
 from tests.journal.disks import SqliteDrive, deadlines, row, transaction
 
 EXPIRING = deadlines(*((1_700_000_000_000 + seq, seq, seq) for seq in range(10, 20)))
@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dropped."""
     directory = tmp_path_factory.mktemp("journal")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("amqpd.journal.sqlite.RECOVERY_STEPS_MAX", 0)
+        patch.setattr("amqpd.journal.sqlite.disk.RECOVERY_STEPS_MAX", 0)
         disk = SqliteDrive(directory).open()
         disk.recover()
         disk.commit(transaction(1, row(1, 0, 9), TIMED, row(1, 20, 29), counts=[(1, 15, 3)]))

@@ -10,9 +10,9 @@ import pytest
 
 from amqpd.__main__ import run
 from amqpd.checking.check import check
-from amqpd.datadir import open_data_directory
-from amqpd.journal.database import JOURNAL
+from amqpd.datadir.lock import open_data_directory
 from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite.database import JOURNAL
 from tests.checking.conftest import contents, execute
 from tests.journal.disks import SqliteDrive, row, transaction
 

@@ -10,12 +10,12 @@ import pytest
 import trio
 
 from amqpd.checking.check import check
-from amqpd.topology.batch import LEASED_BITS
-from amqpd.topology.codec import encode_key, encode_record
-from amqpd.topology.records import QueueRecord, VhostRecord
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import PutKey
-from amqpd.topology.tables import entry_checksum, state_checksum
+from amqpd.topology.metadata.codec import encode_key, encode_record
+from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.sqlite.tables import entry_checksum, state_checksum
+from amqpd.topology.metadata.store import PutKey
+from amqpd.vocabulary.records import QueueRecord, VhostRecord
 from tests.checking.conftest import contents, execute
 
 METADATA = "metadata.db"

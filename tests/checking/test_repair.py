@@ -12,7 +12,7 @@ import pytest
 from amqpd.__main__ import run
 from amqpd.backup.progress import Progress
 from amqpd.checking.repair import BEFORE, Repaired, RepairError, repair
-from amqpd.journal.database import JOURNAL
+from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.storage.mark import read_mark
 from tests.checking.conftest import EXPIRING, contents, execute
 from tests.journal.disks import SqliteDrive, row, transaction

@@ -14,7 +14,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from amqpd.journal.database import JOURNAL
+from amqpd.journal.sqlite.database import JOURNAL
 
 from .broker_process import REPOSITORY, BrokerProcess
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.escapes import UNSAFE
+from amqpd.vocabulary.escapes import UNSAFE
 
 from .broker_process import REPOSITORY, BrokerProcess
 from .wire import CAPABILITIES, PROTOCOL_HEADER, Wire, frame_bytes, short_string

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amqpd.commands.messages import message
-from amqpd.control import ControlError
+from amqpd.management.control import ControlError
 
 from .address import HOST, address_text
 from .broker_process import BrokerProcess

@@ -1,4 +1,4 @@
-"""Arguments of queues, as any broker speaks of them: the cases of tests/core/argument_cases.py over a socket.
+"""Arguments of queues, as any broker speaks of them: the cases of tests/harness/argument_cases.py over a socket.
 
 RabbitMQ 3.10 proves all of them but those that it does not have (`SINCE_4`).
 """
@@ -13,7 +13,7 @@ import pika
 import pytest
 from pamqp import base, commands
 
-from tests.core import argument_cases as cases
+from tests.harness import argument_cases as cases
 
 from .wire import Wire, described
 

@@ -13,7 +13,7 @@ from typing import Any
 import pika
 import pytest
 
-from amqpd.journal.database import JOURNAL
+from amqpd.journal.sqlite.database import JOURNAL
 
 from .broker_process import REPOSITORY, BrokerProcess
 from .test_damaged_message import HIT, MESSAGES, body, consumed

@@ -104,7 +104,7 @@ def test_whoever_says_nothing_or_nonsense_in_a_handshake_is_cut_off_and_others_a
 
 def test_renegotiation_and_compression_are_off(broker: TlsBroker, authority: trustme.CA) -> None:
     from amqpd.config import TlsSettings
-    from amqpd.tls import server_context
+    from amqpd.transport.tls import server_context
 
     files = broker.data_dir.parent
     context = server_context(TlsSettings(certificate=files / "server.pem"))

@@ -12,14 +12,14 @@ import trio
 from click.testing import CliRunner, Result
 
 from amqpd.__main__ import cli
-from amqpd.topology.bootstrap import bootstrap
-from amqpd.topology.sqlite import SqliteStore
+from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.sqlite.store import SqliteStore
 
 
 @pytest.fixture
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stopped broker's. Hashing is cheap, but with real hashes."""
-    from amqpd.security import passwords
+    from amqpd.security.authentication import passwords
 
     monkeypatch.setattr(passwords, "_HASHER", passwords.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
 

@@ -11,9 +11,9 @@ import pytest
 import trio
 from click.testing import Result
 
-from amqpd.datadir import open_data_directory
+from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import StartupError
-from amqpd.topology.sqlite import SqliteStore
+from amqpd.topology.metadata.sqlite.store import SqliteStore
 
 
 @pytest.fixture

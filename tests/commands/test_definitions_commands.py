@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 
 from amqpd.commands import definitions, metadata
-from amqpd.security.passwords import verify_password
+from amqpd.security.authentication.passwords import verify_password
 from amqpd.topology.state import Topology
 
 RABBITMQ_FILE = Path(__file__).parents[1] / "definitions" / "rabbitmq-3.10.json"

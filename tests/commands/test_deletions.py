@@ -7,9 +7,9 @@ from pathlib import Path
 
 import trio
 
-from amqpd.topology.records import Change, Put, QueueRecord, delayed_id
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.sync import transaction_of
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.sync import transaction_of
+from amqpd.vocabulary.records import Change, Put, QueueRecord, delayed_id
 
 
 def dropped(data_dir: Path, changes: Sequence[Change] = ()) -> frozenset[int]:

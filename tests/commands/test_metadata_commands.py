@@ -12,11 +12,15 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from amqpd import control
 from amqpd.__main__ import COMMANDS, cli
 from amqpd.commands import metadata
-from amqpd.security.passwords import verify_password
-from amqpd.topology.records import (
+from amqpd.management import control
+from amqpd.security.authentication.passwords import verify_password
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import MetadataStore
+from amqpd.topology.metadata.sync import TopologySync, transaction_of
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
     BindingRecord,
     PermissionRecord,
     Put,
@@ -24,10 +28,6 @@ from amqpd.topology.records import (
     TopicPermissionRecord,
     UserRecord,
 )
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.state import Topology
-from amqpd.topology.store import MetadataStore
-from amqpd.topology.sync import TopologySync, transaction_of
 
 
 def stored(data_dir: Path) -> Topology:

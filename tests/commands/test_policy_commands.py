@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 
 from amqpd.commands import metadata
-from amqpd.limiting.keys import limit_of, limits_of
-from amqpd.topology.records import ParameterRecord, PolicyRecord
+from amqpd.topology.limit_keys import limit_of, limits_of
+from amqpd.vocabulary.records import ParameterRecord, PolicyRecord
 
 Ok = Callable[..., str]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from amqpd.commands.queue_picture import BAR_CHARACTERS, counted, histogram, picture
-from amqpd.queue_facts import queue_facts
-from tests.core.harness import Harness, publish_bytes
+from amqpd.management.queue_facts import queue_facts
+from tests.harness.harness import Harness, publish_bytes
 
 
 def test_a_histogram_begins_and_ends_where_something_is() -> None:

@@ -16,8 +16,8 @@ from pamqp import commands, frame
 from pamqp.base import Frame
 
 from bench.encode import encode_ack
-from tests.core.harness import PROTOCOL_HEADER
 from tests.cost.rig import SOCKET_BYTES, Rig
+from tests.harness.harness import PROTOCOL_HEADER
 
 READ_BYTES = 1 << 20
 

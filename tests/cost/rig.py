@@ -20,12 +20,12 @@ from typing import Any
 
 import trio
 
-from amqpd.audit.levels import FULL
 from amqpd.audit.rooms import Rooms
-from amqpd.journal.sqlite import SqliteDisk
-from amqpd.limits import Limits
+from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.pump import Pump
-from tests.core.harness import Harness
+from amqpd.vocabulary.audit_levels import FULL
+from amqpd.vocabulary.limits import Limits
+from tests.harness.harness import Harness
 
 # Nothing is to be paged out while it is counted.
 ROOMY = Limits(queue_memory_bytes=1 << 30, backlog_memory_bytes=1 << 30)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.core.output import Output
 from tests.cost.clients import Client
 from tests.cost.loads import BY_NAME, KINDS, Load
 from tests.cost.rig import Rig, StillClock, serve
+from tests.harness.output import Output
 
 FRAME_MAX = 131_072
 FIRST, MORE = 130, 270

@@ -10,9 +10,9 @@ from typing import Any
 from amqpd.definitions.description import SHOWN_MAX, describe, describe_conflicts, summary
 from amqpd.definitions.difference import Difference, difference
 from amqpd.definitions.document import read_definitions
-from amqpd.exchanges.values import arguments_key
 from amqpd.topology.plans import create_vhost
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
     BindingRecord,
     Delete,
     ExchangeRecord,
@@ -23,7 +23,7 @@ from amqpd.topology.records import (
     Record,
     UserRecord,
 )
-from amqpd.topology.state import Topology
+from amqpd.wire.values import arguments_key
 
 
 def topology_of(*records: Record) -> Topology:

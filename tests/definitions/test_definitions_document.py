@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
-from amqpd.definitions.values import from_json, to_json
-from amqpd.security.passwords import verify_password
-from amqpd.topology.records import (
+from amqpd.security.authentication.passwords import verify_password
+from amqpd.vocabulary.records import (
     BindingRecord,
     ExchangeRecord,
     ParameterRecord,
@@ -21,6 +20,7 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
+from amqpd.wire.json_values import from_json, to_json
 
 # In the format that RabbitMQ 3.10.8 writes, with all its spellings.
 RABBITMQ_FILE = Path(__file__).with_name("rabbitmq-3.10.json")

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from amqpd.definitions.difference import difference
 from amqpd.definitions.document import read_definitions
 from amqpd.definitions.export import export_text
-from amqpd.definitions.values import BadValue, from_json, json_text, to_json
-from amqpd.escapes import UNSAFE
-from amqpd.exchanges.values import arguments_key
 from amqpd.security.rabbitmq_hashes import ALGORITHMS, stored_hash
 from amqpd.topology.plans import create_vhost
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.escapes import UNSAFE
+from amqpd.vocabulary.records import (
     BindingRecord,
     Change,
     ExchangeRecord,
@@ -34,7 +33,8 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology
+from amqpd.wire.json_values import BadValue, from_json, json_text, to_json
+from amqpd.wire.values import arguments_key
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VHOSTS = st.sampled_from(["/", "v", "ü/%"])

@@ -14,9 +14,9 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges import Matcher, new_matcher
 from amqpd.exchanges.headers import _Want
-from amqpd.exchanges.values import arguments_key
-from amqpd.fieldtypes import SignedInt
-from amqpd.topology.records import BindingRecord, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
+from amqpd.wire.fieldtypes import SignedInt
+from amqpd.wire.values import arguments_key
 
 
 def binding(name: str, arguments: Mapping[str, Any]) -> BindingRecord:

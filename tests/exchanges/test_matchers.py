@@ -6,7 +6,7 @@ import pytest
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges import EXCHANGE_TYPES, Matcher, Message, Reads, new_matcher
-from amqpd.topology.records import BindingRecord, DestinationType, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, DestinationType, ExchangeRecord
 
 
 def matcher(type_name: str) -> Matcher:

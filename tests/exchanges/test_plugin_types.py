@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges import EXCHANGE_TYPES, Matcher, Message, Reads, check_exchange, new_matcher
-from amqpd.fieldtypes import Byte, SignedInt, UnsignedInt
-from amqpd.propertylist import APP_ID, MESSAGE_ID, TIMESTAMP, PropertyList
-from amqpd.topology.records import BindingRecord, DestinationType, ExchangeRecord
+from amqpd.message.propertylist import APP_ID, MESSAGE_ID, TIMESTAMP, PropertyList
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import BindingRecord, DestinationType, ExchangeRecord
+from amqpd.wire.fieldtypes import Byte, SignedInt, UnsignedInt
 from tests.topology.test_state import exchange, queue, to_exchange, to_queue, topology_of
 
 

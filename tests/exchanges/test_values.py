@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amqpd.exchanges.values import NESTING_MAX, NestedTooDeep, arguments_key, canonical
+from amqpd.wire.values import NESTING_MAX, NestedTooDeep, arguments_key, canonical
 
 DIFFERENT: list[dict[str, Any]] = [
     {},

@@ -5,7 +5,7 @@ What comes in: a `Wire` that has been connected and has said nothing. What goes 
 name that says which they are; the wire in a state, and the channel on which the payload is to be sent.
 Rules: 1. Everything is enumerated, nothing is drawn: a name is enough to repeat a case. 2. What a state needs on the
 broker (`QUEUE`, `FULL`) is declared by the test.
-Not here: what the broker is to answer (`test_every_method.py`), garbage (`tests/core/test_fuzz.py`).
+Not here: what the broker is to answer (`test_every_method.py`), garbage (`tests/connection/test_fuzz.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What comes in: a few lines of Python that run in the broker before it starts, and replace something of the shell with
 what fails. What goes out: nothing; the tenant's messages are confirmed and come, the fault is counted, and the broker
 ends with 0 when it is told to.
-Not here: queues and connections (`tests/core/test_containment.py`).
+Not here: queues and connections (`tests/node/test_containment.py`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Tenant:
     ("breaking", "name"),
     [
         (
-            "import amqpd.sampling as s\n"
+            "import amqpd.management.sampling as s\n"
             "true = s.trio\n"
             "class Once:\n"
             "    def __getattr__(self, name):\n"
@@ -92,7 +92,7 @@ class Tenant:
             "",
         ),
         (
-            "import amqpd.alarms as a\n"
+            "import amqpd.process.alarms as a\n"
             "look, calls = a.Alarms.look, []\n"
             "def broken(self):\n"
             "    calls.append(1)\n"
@@ -103,7 +103,7 @@ class Tenant:
             "alarms",
         ),
         (
-            "import amqpd.garbage as g\n"
+            "import amqpd.process.garbage as g\n"
             "class GC:\n"
             "    def __getattr__(self, name):\n"
             "        raise OverflowError(name)\n"
@@ -111,7 +111,7 @@ class Tenant:
             "garbage",
         ),
         (
-            "import amqpd.audit.writer as w\n"
+            "import amqpd.audit.files.writer as w\n"
             "w.LOOK_S = 0.1\n"
             "anchor, calls = w.AuditWriter._convert_all, []\n"
             "async def broken(self):\n"
@@ -141,7 +141,8 @@ def test_a_task_that_fails_begins_again_and_nobody_notices(broker: BrokenBroker,
 @pytest.mark.parametrize("error", ["MemoryError()", "OverflowError()", "OSError(28, 'full')", "struct.error('bad')"])
 def test_a_converter_of_the_audit_log_that_fails_ends_nothing(broker: BrokenBroker, error: str) -> None:
     broker.breaking = (
-        f"import struct\nimport amqpd.audit.parquet as p\ndef broken(*_):\n    raise {error}\np.convert = broken\n"
+        "import struct\nimport amqpd.audit.files.parquet as p\n"
+        f"def broken(*_):\n    raise {error}\np.convert = broken\n"
     )
     broker.start()
     tenant = Tenant(broker)
@@ -155,7 +156,7 @@ def test_a_converter_of_the_audit_log_that_fails_ends_nothing(broker: BrokenBrok
 
 def test_a_log_in_whose_check_fails_is_that_connections(broker: BrokenBroker) -> None:
     broker.breaking = (
-        "import amqpd.security.logins as l\n"
+        "import amqpd.security.authentication.logins as l\n"
         "verify = l.Logins.verify\n"
         "async def broken(self, user, *rest):\n"
         "    if user == 'mallory':\n"
@@ -190,7 +191,7 @@ TLS_BREAKS = {
 @pytest.mark.parametrize("where", TLS_BREAKS)
 @pytest.mark.skipif(address.TLS, reason="the tenant speaks without TLS")
 def test_what_fails_in_tls_is_that_connections(broker: BrokenBroker, where: str, tmp_path: Path) -> None:
-    broker.breaking = f"import amqpd.tls_stream as t\n{TLS_BREAKS[where]}"
+    broker.breaking = f"import amqpd.transport.tls_stream as t\n{TLS_BREAKS[where]}"
     authority = trustme.CA()
     address.issue(authority).private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
     port = free_port()
@@ -216,11 +217,11 @@ def ended(port: int, context: ssl.SSLContext) -> None:
 
 def test_a_command_that_fails_is_answered(broker: BrokenBroker) -> None:
     broker.breaking = (
-        "import amqpd.inventory as i\n"
+        "import amqpd.management.inventory as i\n"
         "def broken(*_):\n"
         "    raise RuntimeError('queues')\n"
         "i.LISTINGS['queue list'] = broken\n"
-        "import amqpd.control as c\n"
+        "import amqpd.management.control as c\n"
         "c._uid = lambda stream: 1 // 0\n"
     )
     broker.start()

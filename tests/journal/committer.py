@@ -13,7 +13,7 @@ from pathlib import Path
 
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged, Range, Recovered, Transaction
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import RESERVE_BYTES, deadlines, row, transaction
 
 

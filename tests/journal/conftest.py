@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import Drive, MemoryDrive, SqliteDrive
 
 

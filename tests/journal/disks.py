@@ -7,7 +7,7 @@ from struct import pack
 from typing import Protocol
 
 from amqpd.journal.records import Disk, Range, Row, Transaction
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.memory_disk import MemoryDisk, Platter
 
 RESERVE_BYTES = 1 << 16

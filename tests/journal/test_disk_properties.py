@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqpd.journal import discards
 from amqpd.journal.records import Range, Recovered, Row, Transaction
+from amqpd.journal.sqlite import discards
 from tests.journal.disks import MemoryDrive, SqliteDrive, deadlines, row
 
 
@@ -116,9 +116,9 @@ def test_recovery_equals_the_model(kind, data):
         patch.setattr(discards, "PIECE_ROWS_MAX", 2)
         patch.setattr(discards, "PIECE_SETTLED_MAX", 2)
         patch.setattr(discards, "PIECE_DISCARDS_MAX", 2)
-        patch.setattr("amqpd.journal.intake.INLINE_RANGES_MAX", data.draw(st.integers(0, 3)))
-        patch.setattr("amqpd.journal.intake.INLINE_RANGES_PER_ROW", data.draw(st.integers(0, 1)))
-        patch.setattr("amqpd.journal.sqlite.RECOVERY_STEPS_MAX", data.draw(st.integers(0, 2)))
+        patch.setattr("amqpd.journal.sqlite.intake.INLINE_RANGES_MAX", data.draw(st.integers(0, 3)))
+        patch.setattr("amqpd.journal.sqlite.intake.INLINE_RANGES_PER_ROW", data.draw(st.integers(0, 1)))
+        patch.setattr("amqpd.journal.sqlite.disk.RECOVERY_STEPS_MAX", data.draw(st.integers(0, 2)))
         drive = SqliteDrive(Path(directory)) if kind == "sqlite" else MemoryDrive()
         model = Model()
         disk = drive.open()

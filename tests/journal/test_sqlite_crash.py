@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.database import JOURNAL
+from amqpd.journal.sqlite.database import JOURNAL
 from tests.journal.committer import check, nth
 from tests.journal.disks import SqliteDrive
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.database import JOURNAL, is_damage
 from amqpd.journal.records import JournalDamaged, Range
+from amqpd.journal.sqlite.database import JOURNAL, is_damage
 from tests.journal.disks import SqliteDrive, deadlines, row, transaction
 
 EXPIRING = deadlines(*((1_700_000_000_000 + seq, seq, seq) for seq in range(10, 20)))
@@ -113,7 +113,7 @@ def test_a_flipped_byte_of_a_body_is_the_rows_damage(data, at):
 )
 def test_a_record_that_says_something_else_than_was_written_is_refused(data, monkeypatch, change, sentence):
     # One record of each kind.
-    monkeypatch.setattr("amqpd.journal.sqlite.RECOVERY_STEPS_MAX", 0)
+    monkeypatch.setattr("amqpd.journal.sqlite.disk.RECOVERY_STEPS_MAX", 0)
     disk = SqliteDrive(data).open()
     disk.recover()
     disk.commit(transaction(2, row(9, 0, 0), Range(1, 3, 4), delivered={1: 5}))
@@ -224,7 +224,7 @@ def test_a_page_that_deletions_meet_ends_deletions_and_nothing_else(data):
 @pytest.mark.parametrize(("room_bytes", "damage"), [(0, True), (1 << 60, False)])
 def test_a_full_disk_that_has_room_is_damage_of_what_is_deleted(tmp_path, monkeypatch, room_bytes, damage):
     """SQLite says "full" when it deletes a row whose length is damaged: tried again, that would never end."""
-    monkeypatch.setattr("amqpd.journal.database.ROOM_BYTES", room_bytes)
+    monkeypatch.setattr("amqpd.journal.sqlite.database.ROOM_BYTES", room_bytes)
     connection = sqlite3.connect(":memory:")
     connection.execute("PRAGMA max_page_count = 2")
     with pytest.raises(sqlite3.OperationalError, match="full") as full:

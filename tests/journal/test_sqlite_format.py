@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from amqpd.journal import database, schema
-from amqpd.journal.database import JOURNAL
 from amqpd.journal.errors import JournalInUse, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite.database import JOURNAL
 from tests.journal.disks import SqliteDrive, row, transaction
 
 
@@ -119,7 +119,8 @@ def test_a_creation_that_was_interrupted_is_begun_again(tmp_path):
 def test_a_second_process_is_refused(data):
     disk = SqliteDrive(data).open()
     other = subprocess.run(
-        [sys.executable, "-c", "import sys; from pathlib import Path; from amqpd.journal.sqlite import SqliteDisk\n"
+        [sys.executable, "-c", "import sys; from pathlib import Path\n"
+         "from amqpd.journal.sqlite.disk import SqliteDisk\n"
          "try: SqliteDisk(Path(sys.argv[1]))\nexcept Exception as e: print(type(e).__name__, e)", str(data)],
         capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
     )  # fmt: skip

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal import checkpoints, sqlite
-from amqpd.journal.database import JOURNAL
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.records import Range, Recovered
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite import checkpoints
+from amqpd.journal.sqlite import disk as sqlite
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import row, transaction
 
 MEGABYTE = 1 << 20

@@ -13,11 +13,11 @@ from zlib import crc32
 
 import pytest
 
-from amqpd.journal import schema
-from amqpd.journal.database import JOURNAL
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite import schema
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import SqliteDrive, row, transaction
 
 # What the first format's migration and `intake.checksum` did, as they were.

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal import checkpoints, discards, intake, queries, sqlite
-from amqpd.journal.database import JOURNAL
 from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite import checkpoints, discards, intake, queries
+from amqpd.journal.sqlite import disk as sqlite
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import SqliteDrive, deadlines, row, transaction
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.database import JOURNAL
 from amqpd.journal.records import JournalDamaged
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.storage.mark import read_mark
 from tests.journal.disks import RESERVE_BYTES, SqliteDrive, row, transaction
 

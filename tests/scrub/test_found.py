@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pamqp import commands
 
-from amqpd.node import Node
-from amqpd.overview import overview
+from amqpd.management.overview import overview
+from amqpd.node.node import Node
 from amqpd.scrub.found import FENCED, IN_MEMORY, UNWANTED, DamagedRow, Outcome, damage_found
-from tests.core.invariants import check_node
-from tests.core.test_fences import WHY, Scene
+from tests.harness.invariants import check_node
+from tests.queues.test_fences import WHY, Scene
 
 Basic = commands.Basic
 

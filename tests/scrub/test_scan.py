@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from amqpd.journal.records import Range
-from amqpd.journal.schema import PAGE_BYTES
-from amqpd.journal.scrubbing import STEP_BYTES_MAX, STEP_ROWS_MAX, Found, Scan, Step
-from amqpd.journal.sqlite import SqliteDisk
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.schema import PAGE_BYTES
+from amqpd.journal.sqlite.scrubbing import STEP_BYTES_MAX, STEP_ROWS_MAX, Found, Scan, Step
 from amqpd.storage.page_cache import PageCache
 
 from ..journal.disks import SqliteDrive, deadlines, row, transaction

@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.journal.scrubbing import Found, Step
+from amqpd.journal.sqlite.scrubbing import Found, Step
 from amqpd.scrub.pace import RATE_MIN
 from amqpd.scrub.task import YIELD_S, YIELDS_MAX, Scrub
-from tests.core.test_fences import WHY, Scene
+from tests.queues.test_fences import WHY, Scene
 
 pytestmark = pytest.mark.trio
 STEP, STEPS = 1 << 18, 40

@@ -10,7 +10,8 @@ from pamqp.exceptions import AMQPAccessRefused
 from amqpd.security import access as access_module
 from amqpd.security.access import Access, compile_pattern
 from amqpd.topology.expressions import PatternError
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
     Delete,
     PermissionRecord,
     Put,
@@ -18,7 +19,6 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology
 
 
 def topology_of(*permissions: PermissionRecord | TopicPermissionRecord) -> Topology:

@@ -16,14 +16,14 @@ import trio.testing
 from pamqp import commands
 
 from amqpd.connection import Connection
-from amqpd.security import attempts as attempts_module
-from amqpd.security import logins as logins_module
-from amqpd.security.attempts import ABANDONED_AN_ADDRESS_MAX
-from amqpd.security.logins import VERIFICATIONS_AT_ONCE, WAIT_MAX_S, WAITING_AN_ADDRESS_MAX, Logins
-from amqpd.services import BrokerServices
-from amqpd.states import Peer, State
-from amqpd.topology.records import Put, UserRecord
-from tests.core.harness import PROTOCOL_HEADER, Client, Harness
+from amqpd.process.services import BrokerServices
+from amqpd.security.authentication import attempts as attempts_module
+from amqpd.security.authentication import logins as logins_module
+from amqpd.security.authentication.attempts import ABANDONED_AN_ADDRESS_MAX
+from amqpd.security.authentication.logins import VERIFICATIONS_AT_ONCE, WAIT_MAX_S, WAITING_AN_ADDRESS_MAX, Logins
+from amqpd.vocabulary.records import Put, UserRecord
+from amqpd.vocabulary.states import Peer, State
+from tests.harness.harness import PROTOCOL_HEADER, Client, Harness
 
 pytestmark = pytest.mark.trio
 

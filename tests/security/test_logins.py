@@ -9,14 +9,14 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.security import logins as logins_module
-from amqpd.security.logins import PASSWORD_BYTES_MAX, Accepted, Logins, Refused
-from amqpd.security.passwords import hash_password, verify_password
+from amqpd.process.services import address_of
+from amqpd.security.authentication import logins as logins_module
+from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX, Accepted, Logins, Refused
+from amqpd.security.authentication.passwords import hash_password, verify_password
+from amqpd.security.authentication.turns import TooManyWaiting, Turns
 from amqpd.security.rabbitmq_hashes import stored_hash
-from amqpd.security.turns import TooManyWaiting, Turns
-from amqpd.services import address_of
-from amqpd.topology.records import Delete, Put, UserRecord
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Delete, Put, UserRecord
 
 pytestmark = pytest.mark.trio
 

@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 
-from amqpd.security.passwords import hash_password, verify_password
+from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.security.rabbitmq_hashes import (
     ALGORITHMS,
     ARGON2_ALGORITHM,

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from amqpd.topology.records import Delete, Put, QueueRecord, VhostRecord
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import Entry, StoreDamaged
-from amqpd.topology.sync import transaction_of
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import Entry, StoreDamaged
+from amqpd.topology.metadata.sync import transaction_of
+from amqpd.vocabulary.records import Delete, Put, QueueRecord, VhostRecord
 
 QUEUES = 12
 FIRST_ID = 1_000_000_000_000_001

@@ -16,7 +16,7 @@ def make_old(path: Path, revision: str, entries: Mapping[str, str]) -> None:
     engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.pool.NullPool)
     with engine.connect() as connection:
         config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", "amqpd.topology:migrations")
+        config.set_main_option("script_location", "amqpd.topology.metadata.sqlite:migrations")
         command.upgrade(config, revision)
         connection.commit()
     with sqlite3.connect(path) as database:

@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amqpd.topology.records import BindingRecord, ExchangeRecord, PolicyRecord, Put, QueueRecord, Record, VhostRecord
 from amqpd.topology.state import Topology, VhostTopology
+from amqpd.vocabulary.records import (
+    BindingRecord,
+    ExchangeRecord,
+    PolicyRecord,
+    Put,
+    QueueRecord,
+    Record,
+    VhostRecord,
+)
 
 
 def exchange(name: str, type_name: str = "direct", alternate: Any = None, **more: Any) -> ExchangeRecord:

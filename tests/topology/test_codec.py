@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.fieldtypes import NUMBERS, NumberType, number_type
-from amqpd.topology.codec import (
+from amqpd.topology.metadata.codec import (
     TABLE_DEPTH_MAX,
     decode_key,
     decode_record,
     encode_key,
     encode_record,
 )
-from amqpd.topology.records import (
+from amqpd.topology.metadata.store import StoreDamaged
+from amqpd.vocabulary.records import (
     BindingRecord,
     ExchangeRecord,
     ParameterRecord,
@@ -33,7 +33,7 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.store import StoreDamaged
+from amqpd.wire.fieldtypes import NUMBERS, NumberType, number_type
 
 # Surrogates too: names that were decoded with "surrogateescape".
 NAMES = st.text(st.characters(), max_size=12) | st.sampled_from(["", "/", "%", "%2F", "a/b", "$table", "é", "😀"])

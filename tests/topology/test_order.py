@@ -7,8 +7,8 @@ from typing import Any
 
 from amqpd.topology import plans
 from amqpd.topology.order import BINDINGS_MAX, CHANGES_MAX, ChangeOrder, Resume, Wish
-from amqpd.topology.records import BindingRecord, Change, Delete, ExchangeRecord, Key, Put, QueueRecord
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import BindingRecord, Change, Delete, ExchangeRecord, Key, Put, QueueRecord
 
 
 class World:

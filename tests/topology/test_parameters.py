@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from amqpd.topology.parameters import unroutable
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
     BindingRecord,
     Delete,
     ExchangeRecord,
@@ -13,7 +14,6 @@ from amqpd.topology.records import (
     QueueRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology
 
 DEFAULT = ParameterRecord("/", "unroutable", "default", "nack")
 POLICY = PolicyRecord("/", "p", "^orders", "exchanges", {"unroutable": "lost"})

@@ -17,7 +17,8 @@ from amqpd.topology.plans import (
     new_binding,
     remove,
 )
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
     BindingRecord,
     Change,
     Delete,
@@ -33,7 +34,6 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology
 from tests.topology.samples import topology_of
 
 

@@ -16,8 +16,8 @@ from amqpd.topology.policies import (
     policies_changed,
 )
 from amqpd.topology.policy_keys import PolicyInvalid, check_definition, erlang_term, merge_value
-from amqpd.topology.records import Delete, ExchangeRecord, PolicyRecord, Put, QueueRecord, VhostRecord
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Delete, ExchangeRecord, PolicyRecord, Put, QueueRecord, VhostRecord
 
 
 def policy(name: str = "p", pattern: str = "", apply_to: str = "all", **more: Any) -> PolicyRecord:

@@ -11,20 +11,22 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.exchanges.values import ARGUMENTS_KEY_CHARS_MAX, arguments_key, canonical
 from amqpd.limiting.census import ARGUMENTS_BYTES_MAX
-from amqpd.limits import Limits
-from amqpd.topology import events, plans, sqlite_file
-from amqpd.topology.batch import LEASED_BITS
-from amqpd.topology.codec import PREFIX, decode_record, encode_key, encode_record
-from amqpd.topology.records import BindingRecord, Change, Delete, ExchangeRecord, Put, QueueRecord
+from amqpd.topology import plans
+from amqpd.topology.metadata import events
+from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
+from amqpd.topology.metadata.sqlite import sqlite_file
+from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import DeleteKey, PutKey
+from amqpd.topology.metadata.sync import TopologySync, records_of
 from amqpd.topology.sizes import arguments_bytes, record_bytes
-from amqpd.topology.sqlite import SqliteStore
 from amqpd.topology.state import Topology
-from amqpd.topology.store import DeleteKey, PutKey
-from amqpd.topology.sync import TopologySync, records_of
-from tests.core.harness import Client, Harness
-from tests.core.resident import KIB, MIB, traced
+from amqpd.vocabulary.limits import Limits
+from amqpd.vocabulary.records import BindingRecord, Change, Delete, ExchangeRecord, Put, QueueRecord
+from amqpd.wire.values import ARGUMENTS_KEY_CHARS_MAX, arguments_key, canonical
+from tests.harness.harness import Client, Harness
+from tests.harness.resident import KIB, MIB, traced
 from tests.topology.old_formats import make_old
 
 # As the attack sends them: octets that are no text are escaped in every text form.

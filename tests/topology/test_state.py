@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.topology.records import (
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
     Change,
     Delete,
     ParameterRecord,
@@ -19,7 +20,6 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.state import Topology
 from tests.topology.samples import alternate_policy, exchange, queue, to_exchange, to_queue, topology_of
 
 # -- routes

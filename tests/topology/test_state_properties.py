@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from amqpd.exchanges import Message
-from amqpd.topology.records import (
+from amqpd.topology.routes import match_alone
+from amqpd.vocabulary.records import (
     BindingRecord,
     Delete,
     DestinationType,
@@ -19,7 +20,6 @@ from amqpd.topology.records import (
     QueueRecord,
     Record,
 )
-from amqpd.topology.routes import match_alone
 from tests.topology.samples import alternate_policy, exchange, queue, to_exchange, to_queue, topology_of
 
 EXCHANGES = ("a", "b", "c", "d")

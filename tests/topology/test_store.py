@@ -12,11 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.topology.codec import encode_key, encode_record
-from amqpd.topology.memory import MemorySpace, MemoryStore
-from amqpd.topology.records import QueueRecord, VhostRecord, delayed_id
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import (
+from amqpd.topology.metadata.codec import encode_key, encode_record
+from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import (
     Committed,
     Compare,
     Conflict,
@@ -29,7 +28,8 @@ from amqpd.topology.store import (
     StoreClosed,
     Transaction,
 )
-from amqpd.topology.tombstones import covers
+from amqpd.topology.metadata.tombstones import covers
+from amqpd.vocabulary.records import QueueRecord, VhostRecord, delayed_id
 
 Stores = Callable[[], Awaitable[MetadataStore]]
 pytestmark = pytest.mark.trio

@@ -10,11 +10,11 @@ import pytest
 import trio
 
 from amqpd.topology import plans
-from amqpd.topology.records import Change, Put, QueueRecord
-from amqpd.topology.sqlite import SqliteStore
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import StoreBusy
+from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.state import Topology
-from amqpd.topology.store import StoreBusy
-from amqpd.topology.sync import TopologySync
+from amqpd.vocabulary.records import Change, Put, QueueRecord
 
 
 async def opened(path: Path) -> SqliteStore:
@@ -30,7 +30,7 @@ def test_a_declaration_waits_while_another_process_holds_the_store(
 
 
 async def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amqpd.topology.sync.FULL_RETRY_S", 0.01)
+    monkeypatch.setattr("amqpd.topology.metadata.sync.FULL_RETRY_S", 0.01)
     path = tmp_path / "metadata.db"
     store = await opened(path)
     topology, busy = Topology(), trio.Event()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.topology import copies
-from amqpd.topology.copies import good_copies, restore
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import PutKey, StoreDamaged
+from amqpd.topology.metadata.sqlite import copies
+from amqpd.topology.metadata.sqlite.copies import good_copies, restore
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import PutKey, StoreDamaged
 from tests.topology.damage import NAME, contents, files_of, made, opened, put, refusal
 
 pytestmark = pytest.mark.trio

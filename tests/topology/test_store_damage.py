@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from amqpd.storage.wal import read_end
-from amqpd.topology import sqlite_file
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import Compacted, DeleteKey, PutKey, StoreDamaged, StoreIncomplete
+from amqpd.topology.metadata.sqlite import sqlite_file
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import Compacted, DeleteKey, PutKey, StoreDamaged, StoreIncomplete
 from tests.topology.damage import FIRST_ID, NAME, contents, files_of, made, opened, put, refusal, run
 
 pytestmark = pytest.mark.trio

@@ -11,9 +11,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqpd.topology.memory import MemorySpace, MemoryStore
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import (
+from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import (
     Committed,
     Compare,
     DeleteKey,

@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from amqpd.topology import sqlite_file
-from amqpd.topology.batch import LEASED_BITS
-from amqpd.topology.codec import decode_record
-from amqpd.topology.records import UserRecord
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import (
+from amqpd.topology.metadata.codec import decode_record
+from amqpd.topology.metadata.sqlite import sqlite_file
+from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import (
     Committed,
     Compacted,
     Compare,
@@ -34,6 +33,7 @@ from amqpd.topology.store import (
     StoreFull,
     Transaction,
 )
+from amqpd.vocabulary.records import UserRecord
 from tests.topology.old_formats import make_old
 
 pytestmark = pytest.mark.trio
@@ -317,8 +317,8 @@ async def test_after_an_error_nothing_is_tried_again(path: Path, monkeypatch: py
 CREATOR = """
 import sys, trio
 from pathlib import Path
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import Committed, Compare, PutKey
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import Committed, Compare, PutKey
 
 async def main():
     sys.stdin.readline()
@@ -356,8 +356,8 @@ async def test_processes_that_open_and_write_one_new_file_at_once(path: Path) ->
 KILLED = """
 import os, signal, sys, trio
 from pathlib import Path
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.store import PutKey
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import PutKey
 
 async def main():
     store = await SqliteStore.open(Path(sys.argv[1]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from amqpd.topology.store import Compare, DeleteKey, PutKey, Transaction, prefix_end
+from amqpd.topology.metadata.store import Compare, DeleteKey, PutKey, Transaction, prefix_end
 
 
 def test_a_transaction_is_checked() -> None:

@@ -11,11 +11,25 @@ import trio
 import trio.testing
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.security.passwords import verify_password
-from amqpd.topology import sync as sync_module
-from amqpd.topology.bootstrap import bootstrap
-from amqpd.topology.memory import MemorySpace, MemoryStore
-from amqpd.topology.records import (
+from amqpd.security.authentication.passwords import verify_password
+from amqpd.topology.metadata import sync as sync_module
+from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import (
+    Committed,
+    DeleteKey,
+    MetadataStore,
+    MetadataStoreError,
+    Outcome,
+    PutKey,
+    StoreDamaged,
+    StoreFull,
+    Transaction,
+)
+from amqpd.topology.metadata.sync import CHANGES_AT_ONCE, TopologySync, transaction_of
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
     BindingRecord,
     Change,
     Delete,
@@ -28,20 +42,6 @@ from amqpd.topology.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.topology.sqlite import SqliteStore
-from amqpd.topology.state import Topology
-from amqpd.topology.store import (
-    Committed,
-    DeleteKey,
-    MetadataStore,
-    MetadataStoreError,
-    Outcome,
-    PutKey,
-    StoreDamaged,
-    StoreFull,
-    Transaction,
-)
-from amqpd.topology.sync import CHANGES_AT_ONCE, TopologySync, transaction_of
 
 pytestmark = pytest.mark.trio
 

@@ -20,8 +20,8 @@ from pamqp import commands
 
 from amqpd.checking.check import check
 from amqpd.checking.report import DAMAGE, NOTE
-from amqpd.control import ControlError
-from amqpd.control import rows as control_rows
+from amqpd.management.control import ControlError
+from amqpd.management.control import rows as control_rows
 from tests.clients.broker_process import BrokerFailed
 from tests.clients.wire import METHOD, Wire, decode_method, publish_bytes
 

@@ -1,0 +1,155 @@
+"""Opens what a broker has on its disk: the journal and the metadata store, as a pair.
+
+What comes in: the data directory, locked; whether the operator accepts losses. What goes out: both, open and whole,
+or StartupError with one sentence and no file changed.
+Rules: 1. Nothing is written to either before both were looked at. 2. What was accepted as lost is in the log.
+3. A full disk does not keep them from being opened: a reserve is given up for it.
+Not here: what a loss is (`journal/sqlite/trust.py`, `topology/metadata/sqlite/promises.py`, `pairing.py`), recovery
+(`broker.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.datadir.pairing import METADATA, METADATA_REVISION, WAY_OUT, JournalFacts, MetadataFacts, misfits
+from amqpd.datadir.reserves import hold_for_metadata, hold_for_next_start, index_is_safe, release_for_metadata
+from amqpd.errors import StartupError
+from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NotAJournal
+from amqpd.journal.errors import NewerFormat as NewerJournal
+from amqpd.journal.records import JournalDamaged, Transaction
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.storage.probe import disk_error
+from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
+from amqpd.topology.metadata.sqlite.glance import glance
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import MetadataStoreError, StoreBusy, StoreDamaged, StoreFull
+
+METADATA_DB = "metadata.db"
+LOOK_S = 1.0
+"""How soon the journal knows of a change of the metadata."""
+NOTE_LOOKS = 5
+"""After so many looks the metadata know how far the journal is: two small commits, while there is traffic. An
+older copy that lacks less than that may go unnoticed."""
+
+log = structlog.get_logger(room="opening")
+
+
+class Pair:
+    """Both files, open. Made by `open_pair`."""
+
+    def __init__(self, disk: SqliteDisk, store: SqliteStore) -> None:
+        self.disk = disk
+        self.store = store
+        self.full = False
+        """the disk is, and the journal's reserve was given up"""
+        self.suspect = False
+        """metadata may be missing: an older copy or none was accepted"""
+        self._behind = False
+        """the last note could not be written"""
+        self._noted: tuple[str, int] | None = None
+        """what the metadata store says of the journal, when that is known"""
+
+    async def begin(self) -> int:
+        """The journal is recovered, and a life begins: with a transaction of nothing, so that a copy of the journal
+        from before it is older than what `note` says. The index of the last one; a full disk takes none."""
+        with suppress(DiskFull):
+            await trio.to_thread.run_sync(self.disk.commit, Transaction(self.disk.index + 1))
+        return self.disk.index
+
+    async def run(self, threads: trio.CapacityLimiter) -> None:
+        """Keep the notes, until cancelled: an older copy of one of the files is told by the other one's note."""
+        for look in itertools.count(1):
+            await trio.sleep(LOOK_S)
+            await self.note(threads, both=look % NOTE_LOOKS == 0)
+
+    async def note(self, threads: trio.CapacityLimiter | None = None, *, both: bool = True) -> None:
+        """Each says in writing which the other one is, and how far (the metadata only if `both`); nothing is written
+        when nothing has changed. On a full disk, or while another process holds the metadata, the notes stay as they
+        were. `threads`: of whoever else writes the journal."""
+        try:
+            revision = await self.store.refresh() >> LEASED_BITS
+            names = {METADATA: await self.store.identity(), METADATA_REVISION: str(revision)}
+            if any(self.disk.names.get(name) != value for name, value in names.items()):
+                await trio.to_thread.run_sync(partial(self.disk.set_names, **names), limiter=threads)
+            journal = self.disk.names["identity"], self.disk.index
+            if both and self._noted is None:
+                self._noted = await self.store.journal()
+            if both and self._noted != journal:
+                await self.store.set_journal(*journal)
+                self._noted = journal
+        except (DiskFull, StoreFull, StoreBusy) as error:
+            if not self._behind:
+                log.warning("the journal and the metadata could not note each other yet", reason=str(error))
+            self._behind = True
+        else:
+            self._behind = False
+
+
+async def open_pair(directory: Path, *, accept_loss: bool) -> Pair:
+    """Raises StartupError."""
+    disk = await opened(trio.to_thread.run_sync(partial(SqliteDisk, directory, accept_loss=accept_loss)), directory)
+    try:
+        lost = await trio.to_thread.run_sync(_misfits, disk, directory / METADATA_DB)
+        await opened(trio.to_thread.run_sync(disk.examine), directory)
+        if lost and not accept_loss:
+            raise StartupError(f"{lost[0]}; {WAY_OUT}")
+        for sentence in (*disk.accepted, *lost):
+            log.warning("the loss of messages is accepted", what=sentence)
+        store, full = await opened(_open_store(directory / METADATA_DB, disk, accept_loss=accept_loss), directory)
+    except BaseException:
+        disk.forsake()
+        raise
+    pair = Pair(disk, store)
+    pair.full = full
+    pair.suspect = bool(lost or store.accepted)
+    return pair
+
+
+def _misfits(disk: SqliteDisk, metadata: Path) -> list[str]:
+    seen = glance(metadata)
+    if seen is None:
+        return []  # opening it says what is wrong
+    journal = JournalFacts(str(disk.path), disk.names["identity"], disk.index, disk.names)
+    return misfits(journal, MetadataFacts(str(metadata), *seen))
+
+
+async def _open_store(path: Path, disk: SqliteDisk, *, accept_loss: bool) -> tuple[SqliteStore, bool]:
+    """The store, and whether the disk is so full that a reserve had to be given up for it."""
+    directory = path.parent
+    with suppress(StoreFull):
+        store = await _open_safely(path, accept_loss)
+        hold_for_metadata(directory)
+        return store, False
+    if release_for_metadata(directory):
+        with suppress(StoreFull):
+            store = await _open_safely(path, accept_loss)
+            hold_for_next_start(directory)
+            return store, True
+    await trio.to_thread.run_sync(disk.release_reserve)
+    return await _open_safely(path, accept_loss), True
+
+
+async def _open_safely(path: Path, accept_loss: bool) -> SqliteStore:
+    if not index_is_safe(path.parent):
+        raise StoreFull(f"there is no room on the disk for {path}")
+    return await SqliteStore.open(path, accept_loss=accept_loss)
+
+
+async def opened(opening: Awaitable[Any], directory: Path) -> Any:
+    """What stands in the way of opening the data is one sentence. Raises StartupError."""
+    try:
+        return await opening
+    except (JournalDamaged, StoreDamaged) as error:
+        unreadable = await trio.to_thread.run_sync(disk_error, directory)
+        raise StartupError(unreadable or str(error)) from error
+    except (NewerJournal, NotAJournal, JournalInUse, DiskFailure, MetadataStoreError) as error:
+        raise StartupError(str(error)) from error

@@ -1,1 +1,0 @@
-"""The revisions, oldest first; alembic.ini is not needed: `amqpd.journal.database.migrate` runs them."""

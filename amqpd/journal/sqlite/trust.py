@@ -1,0 +1,154 @@
+"""Whether a journal has everything that it once said was durable, asked before anything is written to it.
+
+What comes in: the journal's file, its log's end, its mark, what it says of itself. What goes out: nothing, or
+JournalDamaged with one sentence; or, when the operator accepts the loss, the same sentences for the log.
+Rules: 1. Nothing is changed here but by `accept`, which copies the log aside first. 2. A mark that says more than the
+journal has, and a log that is damaged in the middle, are losses. A mark that is missing or damaged promises nothing,
+and is none.
+Not here: checksums of records (`recovery.py`), the metadata store's word (`amqpd.datadir.pairing`).
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple
+
+from amqpd.journal.errors import DiskFailure
+from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite import checksums, queries
+from amqpd.journal.sqlite.schema import PAGE_BYTES
+from amqpd.storage.files import keep_log, mark_path, wal_path
+from amqpd.storage.mark import Mark, MarkDamaged, Promise, read_mark
+from amqpd.storage.wal import WalEnd, read_end
+
+AUTO_VACUUM_INCREMENTAL = 2
+
+REMEDY = "restore a backup (amqpd restore), or start once with --accept-loss to go on with what is there"
+REMEDY_OF_RECORDS = "'amqpd check' lists the damage; restore a backup (amqpd restore), or try 'amqpd check --repair'"
+
+
+class Source(NamedTuple):
+    """The row of `source`; how many rows and settled records there must be."""
+
+    epoch: int
+    idx: int
+    rows: int
+    settled: int
+
+
+def log_end(journal: Path) -> WalEnd:
+    """Raises DiskFailure."""
+    try:
+        return read_end(wal_path(journal))
+    except OSError as error:
+        raise DiskFailure(f"{wal_path(journal)} cannot be read: {error.strerror or error}") from error
+
+
+def read_names(journal: Path, connection: sqlite3.Connection) -> dict[str, str]:
+    """Raises JournalDamaged."""
+    names = {}
+    for name, value, crc in connection.execute(queries.NAMES):
+        if crc != checksums.of_name(name, value):
+            raise JournalDamaged(f"{journal} is damaged: its record of its own {name} is; {REMEDY_OF_RECORDS}")
+        names[name] = value
+    if "identity" not in names:
+        raise JournalDamaged(f"{journal} is damaged: it has no identity; {REMEDY_OF_RECORDS}")
+    return names
+
+
+def read_source(journal: Path, connection: sqlite3.Connection, identity: str | None = None) -> Source | None:
+    """None: nothing was ever committed. `identity`: the journal's, if it is not to be read from there. Raises
+    JournalDamaged."""
+    found = connection.execute(queries.SOURCE).fetchall()
+    if not found:
+        (used,) = connection.execute(queries.USED).fetchone()
+        if used:
+            raise JournalDamaged(
+                f"{journal} is damaged: the record of its last transaction is missing; {REMEDY_OF_RECORDS}"
+            )
+        return None
+    if identity is None:
+        identity = next((value for name, value, _ in connection.execute(queries.NAMES) if name == "identity"), "")
+    number, epoch, idx, crc, rows, rows_check, settled, settled_check = found[0]
+    # SQLite returns what type a damaged record says.
+    numbers = all(type(value) is int for value in found[0])
+    if not numbers or (
+        *(len(found), number, crc, rows, settled),
+        rows >= 0,
+        settled >= 0,
+    ) != (1, 0, checksums.of_source(number, epoch, idx, str(identity)), -rows_check, -settled_check, True, True):
+        raise JournalDamaged(f"{journal} is damaged: the record of its last transaction is; {REMEDY_OF_RECORDS}")
+    return Source(epoch, idx, rows, settled)
+
+
+def promise_of(journal: Path) -> tuple[Promise | None, str]:
+    """(what was promised, why that is not known). Raises DiskFailure."""
+    try:
+        return read_mark(mark_path(journal)), ""
+    except MarkDamaged as error:
+        return None, str(error)
+    except OSError as error:
+        raise DiskFailure(f"{mark_path(journal)} cannot be read: {error.strerror or error}") from error
+
+
+def make_mark(journal: Path, identity: str, index: int) -> Mark | None:
+    """None on a full disk. Raises DiskFailure."""
+    try:
+        return Mark(mark_path(journal), identity, index)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None
+        raise DiskFailure(f"{mark_path(journal)} cannot be written: {error.strerror or error}") from error
+
+
+def losses(journal: Path, identity: str, index: int, end: WalEnd, promise: Promise | None) -> list[str]:
+    """What was confirmed and is not there: a sentence each."""
+    if promise is not None and promise.identity != identity:
+        return [f"{journal} is not the journal that {mark_path(journal).name} beside it belongs to: one was replaced"]
+    if promise is not None and promise.number > index:
+        reason = f"the log {wal_path(journal).name} is damaged: {end.damage}" if end.damage else ""
+        if not reason and end.torn:
+            reason = f"the end of {wal_path(journal).name} is damaged"
+        return [
+            f"{journal} ends at transaction {index}, and {promise.number} was confirmed: "
+            + (reason or "it is an older copy, or its log was removed or cut short")
+        ]
+    if end.damage and not (promise is not None and promise.number == index):
+        return [f"{wal_path(journal)}: {end.damage}; what it had behind transaction {index} is lost"]
+    return []
+
+
+def not_as_written(error: Exception) -> str:
+    return f"a record is not of the types that were written ({error})"
+
+
+def missing(journal: Path) -> str:
+    return f"{journal} is missing, and {mark_path(journal).name} beside it says that messages were confirmed"
+
+
+def check_shape(journal: Path, connection: sqlite3.Connection, end: WalEnd) -> None:
+    """Facts of the file's header that SQLite goes by when it writes: what is wrong there makes it write over pages
+    that are in use. Raises JournalDamaged."""
+    (vacuum,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    size = journal.stat().st_size
+    # With a log the file has its size only after the next checkpoint.
+    if not end.frames and size != pages * page_bytes:
+        raise JournalDamaged(
+            f"{journal} is damaged: it has {size} bytes, and its header says {pages} pages of {page_bytes}; "
+            + REMEDY_OF_RECORDS
+        )
+    if vacuum != AUTO_VACUUM_INCREMENTAL or page_bytes != PAGE_BYTES or not 0 <= free < pages:
+        raise JournalDamaged(f"{journal} is damaged: its header is; {REMEDY_OF_RECORDS}")
+
+
+def accept(journal: Path) -> list[str]:
+    """Copy the log aside, because going on writes over it: where it is, a sentence. Raises DiskFailure."""
+    try:
+        return keep_log(journal)
+    except OSError as error:
+        raise DiskFailure(f"{wal_path(journal)} cannot be copied: {error.strerror or error}") from error

@@ -1,0 +1,42 @@
+"""Who has the messages of a queue that are delivered and not settled.
+
+What comes in: the node, a queue. What goes out: for an id, the connection, the channel and the consumer.
+Rules: 1. Made for one look: what is delivered later is not in it. 2. Messages that wait to be dead-lettered, or whose
+acknowledgement waits for tx.commit, belong to nobody here.
+Not here: the ledger of a channel (`session/unacked.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from amqpd.node.node import Node
+    from amqpd.queues.queue import Queue
+
+NOBODY: dict[str, Any] = {"connection": None, "channel": None, "consumer_tag": None}
+
+
+class Holders:
+    def __init__(self, node: Node, queue: Queue) -> None:
+        """Walks over what is unacked in the queue's virtual host."""
+        self._found: list[tuple[int, int, dict[str, Any]]] = []
+        """(first id, last id, who), ascending"""
+        for connection in node.connections.values():
+            if connection.vhost != queue.record.vhost:
+                continue
+            for channel in connection.channels.values():
+                for entry in channel.unacked:
+                    if entry.queue is queue:
+                        tag = None if entry.consumer is None else entry.consumer.tag
+                        who = {"connection": connection.name, "channel": channel.id, "consumer_tag": tag}
+                        self._found.append((entry.seq, entry.seq + entry.size - 1, who))
+        self._found.sort(key=lambda each: each[0])
+
+    def of(self, message_id: int) -> dict[str, Any]:
+        """`connection`, `channel`, `consumer_tag` (None for basic.get): all None when nobody has it."""
+        index = bisect_right(self._found, message_id, key=lambda each: each[0]) - 1
+        if index >= 0 and self._found[index][1] >= message_id:
+            return self._found[index][2]
+        return NOBODY

@@ -1,0 +1,81 @@
+"""Adopting an orphan: its messages move to the end of a queue, row by row.
+
+What comes in: the orphan's rows, in order. What goes out: the same messages in the other queue; an account of it.
+Rules: 1. A message leaves the orphan in the transaction of the journal in which it enters the other queue
+(`repair.py`): a crash neither loses nor doubles it. 2. The other queue's limits hold; what it does not take stays,
+and adopting can be repeated. 3. At a damaged row it ends: what stands behind must not overtake it unnoticed.
+4. However it ends, it is said how much was moved, and that is on disk.
+Not here: reading the rows (`orphan_operations.py`), what becomes of an orphan that is empty (there too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import trio
+
+from amqpd.journal.records import Row
+from amqpd.management.messages import LIFE_SIGN_S, MOVED_BYTES_MAX, SHORTAGES
+from amqpd.management.repair import Mover
+from amqpd.node.node import Node
+from amqpd.node.orphans import Orphan, bodies_of
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.queue import Queue
+
+
+class Adoption:
+    def __init__(self, node: Node, orphan: Orphan, target: Queue) -> None:
+        self._node = node
+        self._orphan = orphan
+        self._target = target
+        self._mover = Mover(node, orphan, target)
+        self._count = 0
+        self._stopped: str | None = None
+
+    async def steps(
+        self,
+        rows: AsyncGenerator[tuple[Backlog, Row], None],
+        settle: Callable[[], None],
+        durable: Callable[[], Awaitable[None]],
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Until nothing is left, or something stands in the way; what was moved is on disk then.
+        From time to time it says how far it is. `settle` has the node act on what was done, `durable` waits until
+        that is on disk."""
+        nbytes, told_at = 0, trio.current_time()
+        async with aclosing(rows) as found:
+            async for lane, row in found:
+                bodies = bodies_of(row)
+                self._stopped = self._reason(row)
+                if self._stopped is not None:
+                    break
+                lane.cut_at(row.first_seq, row.last_seq)
+                self._count += self._mover.move(lane, bodies, row.first_seq, row.last_seq)
+                settle()
+                if self._mover.full:
+                    name = self._target.record.name
+                    self._stopped = f"the queue '{name}' takes no more: make room in it, and adopt the rest"
+                    break
+                nbytes += len(row.data)
+                if nbytes > MOVED_BYTES_MAX:
+                    await durable()
+                    nbytes = 0
+                if trio.current_time() - told_at > LIFE_SIGN_S:
+                    told_at = trio.current_time()
+                    yield [self.account()]
+        await durable()
+
+    def account(self) -> dict[str, Any]:
+        """`stopped`: why there is something left, in a sentence; None while there is no reason."""
+        return {"count": self._count, "left": self._orphan.backlog.ready, "stopped": self._stopped}
+
+    def _reason(self, row: Row) -> str | None:
+        """Not to go on with this row."""
+        if row.damage:
+            return f"{row.damage}: the rest stays parked, and `amqpd orphans export` writes what of it can be read"
+        if short := sorted(SHORTAGES & self._node.alarms):
+            return f"the {short[0]} alarm is on: nothing is adopted until it is off"
+        if self._target.stopped:
+            return f"the queue '{self._target.record.name}' was deleted meanwhile, or is out of service now"
+        return None

@@ -1,0 +1,236 @@
+"""What an operator does with messages whose queue is unknown: lists them, adopts, exports and deletes them.
+
+What comes in: commands of the control socket. What goes out: rows; messages in the queue that adopts them; lines of
+an export; the log and the audit log of who did it.
+Rules: 1. One thing at a time is done with an orphan. 2. Everything goes in small steps, the broker going on in
+between. 3. Adopting goes row by row, in the order of the queue that it was: a message leaves the orphan in the
+transaction of the journal in which it enters the other queue. 4. A damaged row stops adopting, and is a line of its
+own in an export.
+Not here: what an orphan is (`node/orphans.py`), the steps of an adoption (`orphan_adoption.py`), the lines of an
+export (`orphan_export.py`), reading the disk (`journal/writer.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.journal.records import Row
+from amqpd.management.bodies import Reader
+from amqpd.management.control import ControlError, Stream, caller_uid
+from amqpd.management.orphan_adoption import Adoption
+from amqpd.management.orphan_export import lines, moment
+from amqpd.node.node import Node
+from amqpd.node.orphans import Orphan, bodies_of, live
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.contents import names
+from amqpd.queues.delayed import delayed_id
+from amqpd.queues.queue import Queue
+
+# A line of an export goes over the control socket in pieces of so many characters: a message may be larger than what
+# one row of an answer may be.
+PIECE_CHARACTERS = 96 << 10
+
+Arguments = dict[str, Any]
+Rows = list[dict[str, Any]]
+log = structlog.get_logger(room="orphans")
+
+
+class OrphanOperations:
+    """`streams` are for the control server."""
+
+    def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
+        """`settle` is called after anything that acted on the node."""
+        self._node = node
+        self._reader = reader
+        self._settle = settle
+
+    @property
+    def streams(self) -> Mapping[str, Stream]:
+        return {
+            "orphans list": self.listed,
+            "orphans adopt": self.adopt,
+            "orphans export": self.export,
+            "orphans delete": self.delete,
+        }
+
+    async def listed(self, _: Arguments) -> AsyncGenerator[Rows, None]:
+        """A row for each orphan, with the exchange and the routing key of its first message: with the default
+        exchange, that is the name of the queue that it was in."""
+        for orphan in list(self._node.orphans):
+            facts = orphan.facts_of()
+            oldest, newest = facts.pop("oldest_ms"), facts.pop("newest_ms")
+            first = {"exchange": None, "routing_key": None, "damage": None}
+            if not orphan.busy:
+                first |= await self._first(orphan)
+            yield [{**facts, "oldest": moment(oldest), "newest": moment(newest), **first}]
+
+    async def adopt(self, arguments: Arguments) -> AsyncGenerator[Rows, None]:
+        """Its messages go to the end of a queue; or, with `delayed`, they go on waiting for their times. What was
+        done so far, from time to time, and at the end: `count`, `left`, `stopped` (why something is left)."""
+        orphan = self._orphan(arguments)
+        if arguments.get("delayed") is True:
+            yield [self._give_back(orphan, _vhost(arguments))]
+            return
+        target = self._target(arguments)
+        with self._busy(orphan, "adopted"):
+            act = Adoption(self._node, orphan, target)
+            try:
+                async with aclosing(act.steps(self.rows(orphan), self._settle, self._durable)) as pages:
+                    async for page in pages:
+                        yield page
+                if not orphan.backlog.ready:
+                    await self._end(orphan)
+                yield [act.account()]
+            finally:
+                record = target.record
+                about = {"to_queue": record.name, "to_vhost": record.vhost, **act.account()}
+                self._record("adopted", orphan, record.vhost, about)
+
+    def _give_back(self, orphan: Orphan, vhost: str) -> dict[str, Any]:
+        if vhost not in self._node.topology.vhosts:
+            raise ControlError(f"there is no virtual host '{vhost}': `amqpd vhost list` says which there are")
+        if orphan.id != delayed_id(vhost):
+            raise ControlError(
+                f"the orphan {orphan.id} is not what is left of the delayed messages of virtual host '{vhost}': "
+                "name another virtual host, or a queue with --queue"
+            )
+        if not self._node.registry.delays(vhost):
+            raise ControlError(
+                f"virtual host '{vhost}' has no exchange of the type x-delayed-message, and what falls due would be "
+                "dropped: declare the exchange, its queues and bindings first"
+            )
+        count = orphan.backlog.ready
+        with self._busy(orphan, "adopted"):
+            self._node.registry.give_back(vhost, orphan)
+        self._settle()
+        self._record("adopted", orphan, vhost, {"to_vhost": vhost, "delayed": True, "count": count})
+        return {"count": count, "left": 0, "stopped": None}
+
+    async def export(self, arguments: Arguments) -> AsyncGenerator[Rows, None]:
+        """Rows whose `text`, end to end, is a JSON object in a line for each message and each damaged row; the last
+        row has `count` (messages), `damaged` (rows) and `missing` (messages in them)."""
+        orphan = self._orphan(arguments)
+        count = damaged = missing = 0
+        with self._busy(orphan, "exported"):
+            async with aclosing(self.rows(orphan)) as found:
+                async for lane, row in found:
+                    for text in lines(orphan, lane, row):
+                        count += not row.damage
+                        pieces = range(0, len(text), PIECE_CHARACTERS)
+                        yield [{"text": text[at : at + PIECE_CHARACTERS]} for at in pieces]
+                    if row.damage:
+                        damaged += 1
+                        missing += sum(last - first + 1 for first, last in live(lane, row))
+        done = {"count": count, "damaged": damaged, "missing": missing}
+        self._record("exported", orphan, None, done)
+        yield [done]
+
+    async def delete(self, arguments: Arguments) -> AsyncGenerator[Rows, None]:
+        """Without `yes`, only how many messages it would be."""
+        orphan = self._orphan(arguments)
+        count = orphan.backlog.ready
+        if arguments.get("yes") is True:
+            with self._busy(orphan, "deleted"):
+                await self._end(orphan)
+            self._record("deleted", orphan, None, {"count": count})
+        yield [{"count": count}]
+
+    # What these have in common
+
+    def _orphan(self, arguments: Arguments) -> Orphan:
+        text = str(arguments.get("id", ""))
+        orphan = self._node.orphans.get(int(text)) if text.isascii() and text.isdecimal() else None
+        if orphan is None:
+            raise ControlError(f"there is no orphan {text}: `amqpd orphans list` says which there are")
+        return orphan
+
+    def _target(self, arguments: Arguments) -> Queue:
+        vhost, name = _vhost(arguments), arguments.get("queue")
+        if not isinstance(name, str):
+            raise ControlError("say which queue adopts the messages")
+        queue = self._node.queues.get((vhost, name))
+        if queue is None:
+            raise ControlError(f"there is no queue '{name}' in virtual host '{vhost}': declare it first")
+        if queue.stopped:
+            raise ControlError(f"the queue '{name}' is out of service: `amqpd status` says why")
+        return queue
+
+    @contextmanager
+    def _busy(self, orphan: Orphan, what: str) -> Iterator[None]:
+        if orphan.busy:
+            raise ControlError(f"the orphan {orphan.id} is just being {orphan.busy}: try again when that is over")
+        orphan.busy = what
+        try:
+            yield
+        finally:
+            orphan.busy = ""
+
+    async def rows(self, orphan: Orphan) -> AsyncGenerator[tuple[Backlog, Row], None]:
+        """The orphan's rows of which something is left, in order."""
+        for lane in orphan.lanes_in_order():
+            seq = 0
+            while (index := lane.index_of(seq)) < len(lane.segments):
+                seq = max(seq, lane.segments[index].first)
+                found = await self._read(lane, seq, lane.next_seq - 1)
+                if not found or found[0].first_seq > seq:
+                    last = found[0].first_seq - 1 if found else lane.next_seq - 1
+                    reason = f"the row with message {seq} of queue {lane.queue_id} is missing in the journal"
+                    found.insert(0, Row(lane.queue_id, seq, last, damage=reason))
+                for row in found:
+                    if live(lane, row):
+                        yield lane, row
+                    seq = row.last_seq + 1
+
+    async def _read(self, lane: Backlog, first: int, last: int) -> list[Row]:
+        answered = trio.Event()
+        found: list[Row] = []
+
+        def answer(rows: list[Row]) -> None:
+            found.extend(rows)
+            answered.set()
+
+        self._reader.read(lane.queue_id, first, last, answer)
+        await answered.wait()
+        return found
+
+    async def _first(self, orphan: Orphan) -> dict[str, Any]:
+        """What the first message says of where it was published."""
+        for lane in orphan.lanes_in_order():
+            if lane.segments:
+                seq = lane.segments[0].first + lane.segments[0].head
+                for row in await self._read(lane, seq, seq):
+                    bodies = bodies_of(row)
+                    if row.damage:
+                        return {"damage": row.damage}
+                    return names(bodies.piece(seq - row.first_seq, seq - row.first_seq + 1)[0])
+        return {}
+
+    async def _end(self, orphan: Orphan) -> None:
+        """Nothing of it is on the disk any more when this returns."""
+        self._node.orphans.drop(orphan)
+        await self._durable()
+        self._node.orphans.forget(orphan)
+        self._settle()
+
+    async def _durable(self) -> None:
+        """All that was done is on disk."""
+        done = trio.Event()
+        self._node.when_durable(done.set)
+        self._settle()
+        await done.wait()
+
+    def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any]) -> None:
+        log.warning(f"orphan {what} by an operator", orphan=orphan.id, uid=caller_uid(), **about)
+        self._node.acts.of_orphan(f"orphan_{what}", orphan.id, vhost, about)
+
+
+def _vhost(arguments: Arguments) -> str:
+    vhost = arguments.get("vhost", "/")
+    if not isinstance(vhost, str):
+        raise ControlError("vhost must be a text")
+    return vhost

@@ -1,0 +1,91 @@
+"""Everything that is known of one queue, as plain values: what the command line shows, and an HTTP API would.
+
+What comes in: a queue, the time, the policy that applies to it. What goes out: a dictionary that JSON can hold.
+Rules: 1. Pure; nothing is walked that grows with the messages. 2. Names are those of RabbitMQ's HTTP API where it has
+one for the same thing; its `..._details.rate` are messages a second over the last 5 to 10 seconds. 3. `deliver` and
+`deliver_get` are one number here, of all deliveries and basic.get together; `ack` has what was taken without
+acknowledgement too.
+Not here: counting (`queues/facts.py`), who consumes (`inventory.py`), messages (`queues/contents.py`).
+
+Source for names: https://www.rabbitmq.com/docs/http-api-reference, /api/queues/{vhost}/{name}.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from amqpd.node.fence import fence_facts
+from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
+from amqpd.queues.queue import Queue
+from amqpd.queues.settings import QueueSettings
+from amqpd.session.consumers import Consumer
+from amqpd.topology.policies import NO_POLICY, EffectivePolicy
+from amqpd.wire.json_values import to_json
+
+TOTALS = ("accepted", "recovered", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
+STATS = (
+    ("publish", "accepted"),
+    ("deliver", "delivered"),
+    ("deliver_get", "delivered"),
+    ("redeliver", "redelivered"),
+    ("ack", "acked"),
+)
+
+
+def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) -> dict[str, Any]:
+    """Times in the unit of their name, sizes in bytes; None where there is nothing to say."""
+    record, backlog, facts = queue.record, queue.backlog, queue.facts
+    oldest_ms = backlog.oldest_ms()
+    ready_bytes, unacked_bytes = backlog.ready_bytes, backlog.unacked_bytes
+    utilisation = round(facts.utilisation(now_ms), 3) if queue.consumers else 0.0
+    active, fence = queue.consumers.active, fence_facts(queue)
+    return {
+        "vhost": record.vhost,
+        "name": record.name,
+        "type": queue.settings.type,
+        # RabbitMQ's words, but for `fenced` (`amqpd/node/fence.py`). Why it crashed: `amqpd/node/quarantine.py`.
+        "state": "crashed" if queue.quarantined else "fenced" if fence and fence["blocked"] else "running",
+        "out_of_service": queue.quarantined,
+        "fenced": fence,
+        "durable": record.durable,
+        "auto_delete": record.auto_delete,
+        "exclusive": record.exclusive,
+        "arguments": to_json(record.arguments),
+        "policy": policy.name,
+        "operator_policy": policy.operator_name,
+        "effective_policy_definition": to_json(policy.definition),
+        "settings": _settings(queue.settings),
+        "messages": backlog.ready + backlog.unacked,
+        "messages_ready": backlog.ready,
+        "messages_unacknowledged": backlog.unacked,
+        "message_bytes": ready_bytes + unacked_bytes,
+        "message_bytes_ready": ready_bytes,
+        "message_bytes_unacknowledged": unacked_bytes,
+        "memory": backlog.memory_bytes,
+        "oldest_message_age_s": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
+        "consumers": len(queue.consumers),
+        "consumer_capacity": utilisation,
+        "consumer_utilisation": utilisation,
+        "single_active_consumer_tag": active.tag if isinstance(active, Consumer) else None,
+        "message_stats": _stats(queue, now_ms),
+        "totals": {name: getattr(facts, name) for name in TOTALS},
+        "time_in_queue_ms": dict(zip([*map(str, TIME_IN_QUEUE_MS), "more"], facts.time_in_queue, strict=True)),
+    }
+
+
+def _settings(settings: QueueSettings) -> dict[str, Any]:
+    """Those in force: what the arguments and both policies together ask for."""
+    given = ((each.name, getattr(settings, each.name)) for each in fields(settings))
+    return {name: value for name, value in given if value not in (None, False)}
+
+
+def _stats(queue: Queue, now_ms: int) -> dict[str, Any]:
+    facts, rates = queue.facts, queue.facts.rates(now_ms)
+    found: dict[str, Any] = {}
+    for name, counted in STATS:
+        total = getattr(facts, counted)
+        # What was there at the start was published before.
+        found[name] = total - facts.recovered if counted == "accepted" else total
+        found[name + "_details"] = {"rate": round(rates[counted], 1)}
+    return found

@@ -1,0 +1,77 @@
+"""The board of alarms: who says that something is short, and what is short because of it.
+
+What comes in: a kind of alarm, a source, on or off. What goes out: for each change of a kind, on or off.
+Rules: 1. A kind is on while any source says so: a watch of free space, a commit that found none, and an operator may
+all speak of the disk, and none of them clears what another said. 2. What operators invent is bounded, because the
+names of all alarms stand together in connection.blocked's short string.
+Not here: when the watches speak (`process/alarms.py`, `journal/writer.py`), who is blocked (`session/intake.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+OPERATOR = "operator"
+# "low on " and, joined by " & ": memory, disk and these, is less than 255 bytes.
+NAME_BYTES_MAX = 32
+OPERATOR_ALARMS_MAX = 4
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class RefusedAlarm(ValueError):
+    """One sentence for the operator."""
+
+
+class Alarm(NamedTuple):
+    kind: str
+    source: str
+    since: float
+    """POSIX time"""
+
+
+class AlarmBoard:
+    def __init__(self, on_change: Callable[[str, bool], None]) -> None:
+        self._on_change = on_change
+        self._since: dict[tuple[str, str], float] = {}
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """Sorted by kind and source."""
+        return [Alarm(kind, source, since) for (kind, source), since in sorted(self._since.items())]
+
+    def put(self, kind: str, source: str, on: bool, now: float) -> None:
+        """The source says that the kind is short, or that it is no longer. `now` is POSIX time."""
+        before = self._is_on(kind)
+        if on:
+            self._since.setdefault((kind, source), now)
+        else:
+            self._since.pop((kind, source), None)
+        after = self._is_on(kind)
+        if before != after:
+            self._on_change(kind, after)
+
+    def set_by_operator(self, kind: str, now: float) -> bool:
+        """Whether it is new. Raises RefusedAlarm."""
+        if (kind, OPERATOR) in self._since:
+            return False
+        if len(kind) > NAME_BYTES_MAX or not _NAME.fullmatch(kind):
+            raise RefusedAlarm(
+                f"an alarm's name is at most {NAME_BYTES_MAX} letters, digits, dots, dashes and underscores: "
+                f"memory, disk, or one of your own such as maintenance"
+            )
+        if sum(source == OPERATOR for _, source in self._since) >= OPERATOR_ALARMS_MAX:
+            raise RefusedAlarm(f"there are {OPERATOR_ALARMS_MAX} alarms of operators already: clear one")
+        self.put(kind, OPERATOR, True, now)
+        return True
+
+    def clear_by_operator(self, kind: str) -> bool:
+        """Whether an operator had set it; clearing it twice is no error."""
+        was_set = (kind, OPERATOR) in self._since
+        self.put(kind, OPERATOR, False, 0)
+        return was_set
+
+    def _is_on(self, kind: str) -> bool:
+        return any(known == kind for known, _ in self._since)

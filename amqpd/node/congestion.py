@@ -1,0 +1,78 @@
+"""Queues that hold more in memory than they may: whether their publishers wait, or their backlog goes to disk.
+
+What comes in: how much a queue holds, and its limit; a call each tenth of a second. What goes out: whether to let
+messages leave memory now, and whether who publishes to the queue should wait.
+Rules: 1. A queue that drains fast enough to be rid of its surplus soon slows its publishers down: writing messages to
+the disk and reading them back at once would cost both sides many times more. 2. A queue that does not, because it has
+no consumers or slow ones, takes everything, and its backlog goes to disk. 3. Nobody waits longer than one measurement
+without the queue having drained meanwhile, so a client that publishes and consumes on one connection cannot lock
+itself up.
+Not here: what leaves memory, and how (`queues/backlog.py`); waiting itself (`session/intake.py`).
+
+Source for the idea: RabbitMQ's credit flow, https://www.rabbitmq.com/docs/flow-control.
+"""
+
+from __future__ import annotations
+
+from amqpd.queues.queue import Queue
+
+# How often `measure` is called: long against a tick and a client's round trip, short for a person.
+MEASURE_S = 0.1
+# A queue drains when it would be rid of its limit in so many measurements, two seconds.
+MEASUREMENTS_TO_DRAIN = 20
+# What was measured is remembered for so long after a queue was last over its limit: one with slow consumers, which
+# goes over it again and again, must not stop its publishers anew each time.
+CALM_MEASUREMENTS = 20
+# A queue that drains may hold this many times its limit, for what is on the way when its publishers are stopped.
+HARD_LIMIT = 2
+
+
+class _Crowd:
+    __slots__ = ("calm", "drains", "limit", "released")
+
+    def __init__(self, queue: Queue, limit: int) -> None:
+        self.limit = limit
+        self.released = queue.backlog.released_bytes
+        self.drains = bool(queue.consumers)
+        """at first, who has consumers is given one measurement to show how fast they are"""
+        self.calm = 0
+        """measurements since the queue was last over its limit"""
+
+
+class Congestion:
+    def __init__(self) -> None:
+        self.queues: dict[Queue, _Crowd] = {}
+
+    def update(self, queue: Queue, limit: int) -> bool:
+        """Look at the queue, at the end of a tick that concerned it: True when messages should leave memory."""
+        held = queue.backlog.memory_bytes
+        crowd = self.queues.get(queue)
+        if held <= limit:
+            if crowd is not None:
+                crowd.calm = max(1, crowd.calm)
+            return False
+        if crowd is None:
+            crowd = self.queues[queue] = _Crowd(queue, limit)
+        crowd.limit = limit
+        crowd.calm = 0
+        return not crowd.drains or held > HARD_LIMIT * limit
+
+    def slows(self, queue: Queue) -> bool:
+        """Whether who publishes to the queue should wait."""
+        crowd = self.queues.get(queue)
+        return crowd is not None and crowd.drains and not crowd.calm
+
+    def measure(self) -> list[Queue]:
+        """A tenth of a second is over: the queues that must be looked at again."""
+        for queue, crowd in list(self.queues.items()):
+            released = queue.backlog.released_bytes
+            crowd.drains = (released - crowd.released) * MEASUREMENTS_TO_DRAIN > crowd.limit
+            crowd.released = released
+            if crowd.calm:
+                crowd.calm += 1
+                if crowd.calm > CALM_MEASUREMENTS:
+                    del self.queues[queue]
+        return list(self.queues)
+
+    def forget(self, queue: Queue) -> None:
+        self.queues.pop(queue, None)

@@ -1,0 +1,203 @@
+"""Dispatch: every queue that something happened to is looked at, within the budget of a tick.
+
+What comes in: the node's `dirty` queues; consumers that may have credit again (`session/credit.py`). What goes out:
+deliveries and deaths, by each queue's own `dispatch`; wishes to read; queues that leave memory, or slow their
+publishers down.
+Rules: 1. A tick does as much as its budget has room for (`QueueHost.work_left`); what is left stays in order, and the
+pump serves connections before the next tick goes on with it. 2. A queue that becomes dirty while it waits is looked
+at twice: a look costs little when there is nothing to do. 3. A bug that a queue meets takes that queue out of
+service (`quarantine.py`), and the next one is looked at.
+Not here: what a queue does (`queues/queue.py`), when ticks are (`pump.py`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from amqpd.faults import TASK
+from amqpd.node.world import Read
+
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+    from amqpd.node.node import Node
+    from amqpd.queues.queue import Queue
+
+# What queues do in one tick, in the unit of `limiting/turns.py`, which says why it is so much.
+QUEUES_WORK_MAX = 4_000
+# What has begun and takes longer leaves so much of it to the queues: their consumers are not to wait for its end.
+QUEUES_SHARE_MIN = 1_000
+# A look at a queue that has nothing to do; a priority queue has a backlog for each level.
+LOOK_WORK: Final = 1
+LEVELS_LOOK_WORK: Final = 8
+# To tell somebody that a queue is gone, or an alarm over; so many at once, and so many in each tick from then on.
+STEP_WORK, STEPS_AT_ONCE, STEPS_IN_A_TICK = 10, 50, 250
+# Of what has begun, so much of one queue's, then comes another's.
+LETTERS_WORK: Final = 1_000
+
+
+class Dispatching:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._left: Iterator[Queue] | None = None
+        """at what was dirty and the last tick had no room for"""
+        self._steps: deque[Iterator[None]] = deque()
+        """of what ended or changed for many at once"""
+        self._unfinished: OrderedDict[Queue | None, deque[Iterator[None]]] = OrderedDict()
+        """of what queues have begun, while the journal is held; whose turn it is first"""
+        self._going_on = False
+        self._put_off: dict[Queue, None] = {}
+        """dirty ones that would begin more of it"""
+        self.source: Queue | None = None
+        """while something is published for it, in whose name that begins what takes long"""
+        self.publisher: Connection | None = None
+        """while what it publishes is turned away: that is its own work"""
+
+    @property
+    def behind(self) -> bool:
+        """There is more to do than the last tick had room for."""
+        return self._left is not None or len(self._steps) > 0 or len(self._unfinished) > 0
+
+    def later(self, steps: Iterator[None]) -> None:
+        """See `QueueHost.later`."""
+        self._steps.append(steps)
+        if len(self._steps) == 1:
+            self._do_steps(STEPS_AT_ONCE)
+
+    def _do_steps(self, count: int) -> None:
+        while self._steps:
+            try:
+                for _ in self._steps[0]:
+                    self._node.work_left -= STEP_WORK
+                    count -= 1
+                    if count <= 0:
+                        return
+            except Exception as error:  # noqa: BLE001 - what comes behind goes on; reported, or raised on
+                self._node.faults.contain(TASK, "later", error)
+            self._steps.popleft()
+
+    def carry_out(self, steps: Iterator[None], queue: Queue | None) -> None:
+        """What the queue has begun and may take longer than the tick has room for: the rest goes on in the next
+        ticks, in turn with what other queues have begun. Until then this queue is not dispatched, so each has begun
+        no more than one dispatch of it can; others do not wait for it. The journal commits nothing meanwhile, so one
+        transaction has all of it: up to a bound (`holds.py`). What a publisher has begun it does in its own turns."""
+        if self.publisher is not None:
+            self.publisher.intake.begin(self._charged(self.publisher, steps))
+            return
+        if self.source is not None:
+            queue = self.source
+        self._node.holds.letters_begin()
+        begun = self._unfinished.get(queue)
+        if begun is None:
+            self._unfinished[queue] = deque((steps,))
+        else:
+            begun.append(steps)
+        if queue is not None:
+            queue.letters += 1
+        self._go_on()
+
+    def _charged(self, connection: Connection, steps: Iterator[None]) -> Iterator[None]:
+        """As steps for `Intake.begin`."""
+        node = self._node
+        before = node.work_left
+        try:
+            for _ in steps:
+                node.turns.charge(connection, before - node.work_left)
+                node.work_left = before
+                yield
+                before = node.work_left
+        except Exception as error:  # noqa: BLE001 - of no connection, and of no queue; reported, or raised on
+            node.faults.contain(TASK, "carry_out", error)
+        node.turns.charge(connection, before - node.work_left)
+        node.work_left = before
+
+    def _go_on(self) -> None:
+        node, unfinished, holds = self._node, self._unfinished, self._node.holds
+        # A step may begin more itself, which comes behind it.
+        if self._going_on:
+            return
+        self._going_on = True
+        try:
+            while unfinished and node.work_left > QUEUES_SHARE_MIN:
+                before, queue = node.work_left, next(iter(unfinished))
+                over = self._carry_on(queue, unfinished[queue][0], max(QUEUES_SHARE_MIN, before - LETTERS_WORK))
+                holds.letters_did(before - node.work_left)
+                unfinished.move_to_end(queue)
+                if over:
+                    self._ended(queue)
+        finally:
+            self._going_on = False
+            if not unfinished:
+                holds.letters_end()
+
+    def _carry_on(self, queue: Queue | None, steps: Iterator[None], until: int) -> bool:
+        """Down to so much of the budget; whether that was all."""
+        node, source, self.source = self._node, self.source, queue
+        try:
+            for _ in steps:
+                if node.work_left <= until:
+                    return False
+        except Exception as error:  # noqa: BLE001 - what comes behind goes on; reported, or raised on
+            node.faults.contain(TASK, "carry_out", error)
+        finally:
+            self.source = source
+        return True
+
+    def _ended(self, queue: Queue | None) -> None:
+        """What the queue began first is done."""
+        begun = self._unfinished[queue]
+        begun.popleft()
+        if not begun:
+            del self._unfinished[queue]
+        if queue is not None:
+            queue.letters -= 1
+            if not queue.letters and queue in self._put_off:
+                del self._put_off[queue]
+                self._node.dirty[queue] = None
+
+    def run(self, reads: list[Read]) -> None:
+        """Look at what is dirty, and at what becomes so meanwhile, until nothing is or the budget is used up. What
+        must be read from disk is added to `reads`."""
+        node = self._node
+        if self._steps:
+            self._do_steps(STEPS_IN_A_TICK)
+        if self._unfinished:
+            self._go_on()
+        while node.work_left > 0:
+            left = self._left
+            if left is None:
+                if not node.dirty:
+                    if not (node.waking and node.waking.next()):
+                        return
+                    node.work_left -= LOOK_WORK
+                left = self._left = iter(node.dirty)
+                node.dirty = {}
+            for queue in left:
+                if queue.letters:
+                    self._put_off[queue] = None
+                elif not queue.stopped:
+                    try:
+                        self._look_at(queue, reads)
+                    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+                        node.quarantine(queue, error)
+                    if node.work_left <= 0:
+                        return
+            self._left = None
+
+    def _look_at(self, queue: Queue, reads: list[Read]) -> None:
+        node = self._node
+        node.work_left -= LOOK_WORK if queue.settings.max_priority is None else LEVELS_LOOK_WORK
+        queue.dispatch()
+        backlog = queue.backlog
+        if not (backlog.memory_bytes or backlog.ready or backlog.unacked or node.congestion.queues):
+            return
+        limit = node.shares.of(queue)
+        wanted = queue.next_read(backlog.memory_bytes < limit // 2)
+        if wanted is not None:
+            queue.reading = True
+            reads.append(Read(queue, *wanted))
+        if node.congestion.update(queue, limit):
+            node.work_left -= backlog.shrink(limit // 2)
+            if backlog.shrinking:
+                node.again(queue)

@@ -1,0 +1,106 @@
+"""Holds: the journal commits nothing while what must be in one of its transactions is carried out step by step.
+
+What comes in: a commit of a transaction, as steps; what queues do with letters. What goes out: `JournalBuffer.hold`
+and `release`, always in pairs; the connection whose commit holds the journal, for `Turns`, which serves it first.
+Rules: 1. While the journal is held nobody's durable message is confirmed. So what commits do under it between two
+transactions of the journal has a bound, and what letters do has one of its own: HOLD_WORK_MAX each. 2. One commit
+holds at a time. The next ones are parked, in order, without a turn of their own, until there is room for them in the
+transaction that gathers, or the journal has taken that one. 3. A commit that is larger than the bound does not hold,
+so its parts may be in several transactions; commit-ok follows the last of them. 4. Letters cannot wait, what died has
+left its queue: those that would go beyond the bound go on without a hold. 5. A hold ends with its steps, whatever
+ends them.
+Not here: what is committed (`methods/modes.py`), letters (`publishing/dead_lettering.py`, `dispatching.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+    from amqpd.journal.buffer import JournalBuffer
+    from amqpd.limiting.turns import Turns
+
+# In the unit of `limiting/turns.py`, a microsecond: commits and letters together make a hold of about 100 ms. It is a
+# commit of some 8,000 messages to a queue each, or of 25,000 copies of few messages.
+HOLD_WORK_MAX = 50_000
+
+
+class Holds:
+    def __init__(self, journal: JournalBuffer, turns: Turns) -> None:
+        self._journal = journal
+        self._turns = turns
+        self.waiting: deque[tuple[Connection, int]] = deque()
+        """parked, with what their commits will take"""
+        self._index = journal.index
+        """of the transaction that the work belongs to"""
+        self._commits_work = self._letters_work = 0
+        """under a hold, for the transaction that gathers"""
+        self._letters = False
+        """they hold the journal"""
+
+    def commit(self, connection: Connection, work: int, steps: Iterator[None]) -> Iterator[None]:
+        """The steps of a commit, which take so much work, under a hold if they fit into one. For `Intake.begin`."""
+        if work > HOLD_WORK_MAX:
+            yield from steps
+            return
+        turns = self._turns
+        if turns.holder is not None or self.waiting or not self._fits(work):
+            self.waiting.append((connection, work))
+            connection.intake.parked = True
+            self.look()
+            yield
+        turns.holder = connection
+        self._new_transaction()
+        self._commits_work += work
+        self._journal.hold()
+        try:
+            yield from steps
+        finally:
+            self._journal.release()
+            turns.holder = None
+            self.look()
+
+    def look(self) -> None:
+        """A hold is over, or the journal may have taken a transaction: the next one goes on if it can, with a turn in
+        the next tick."""
+        if self.waiting and self._turns.holder is None and self._fits(self.waiting[0][1]):
+            connection = self.waiting.popleft()[0]
+            self._turns.holder = connection
+            connection.intake.parked = False
+            self._turns.end(connection)
+
+    def letters_begin(self) -> None:
+        """What died leaves its queue, and its letter follows in steps."""
+        self._new_transaction()
+        if not self._letters and self._letters_work < HOLD_WORK_MAX:
+            self._letters = True
+            self._journal.hold()
+
+    def letters_did(self, work: int) -> None:
+        """A step took so much."""
+        self._letters_work += work
+        if self._letters_work >= HOLD_WORK_MAX:
+            self.letters_end()
+
+    def letters_end(self) -> None:
+        """All letters are where they go, or hold the journal no longer."""
+        if self._letters:
+            self._letters = False
+            self._journal.release()
+            # If nothing gathered under it, no transaction follows after which somebody would look.
+            self.look()
+
+    def _fits(self, work: int) -> bool:
+        self._new_transaction()
+        return not self._commits_work or self._commits_work + work <= HOLD_WORK_MAX
+
+    def _new_transaction(self) -> None:
+        """What was done is counted from the last take on. Without anything that waits for the journal there is no
+        take, and nobody who waits."""
+        journal = self._journal
+        if journal.index != self._index or not (journal.held or journal.gathered):
+            self._index = journal.index
+            self._commits_work = self._letters_work = 0

@@ -1,0 +1,396 @@
+"""The node: everything that connections share, and what happens at the end of a tick.
+
+What comes in: applied changes of the topology, durable numbers of the journal, rows that were read back, alarms.
+What goes out: deliveries and confirms (into connections), changes to make and rows to read (to the shell).
+Rules: 1. Pure: what needs a clock, a disk or chance is asked of `Services`. 2. `tick` runs after each batch of
+input, and does once what the batch made necessary: dispatch, confirms. 3. A queue's machine exists exactly while its
+record is in the topology.
+Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from mypy_extensions import mypyc_attr
+
+from amqpd.audit.acts import Acts
+from amqpd.audit.recorder import Recorder
+from amqpd.audit.rooms import Rooms
+from amqpd.faults import TASK, Faults
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import Recovered, Row
+from amqpd.kernel import Run
+from amqpd.limiting.census import Census
+from amqpd.limiting.quotas import Quotas
+from amqpd.limiting.turns import Turns
+from amqpd.message.properties import Properties, PropertiesReader
+from amqpd.node.congestion import Congestion
+from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
+from amqpd.node.holds import Holds
+from amqpd.node.memory_shares import MemoryShares
+from amqpd.node.orphans import Orphans
+from amqpd.node.quarantine import quarantine
+from amqpd.node.queue_registry import QueueRegistry
+from amqpd.node.wakes import Wakes
+from amqpd.node.world import Read, Resume, Services
+from amqpd.publishing import dead_lettering, releasing, routing
+from amqpd.publishing.disk_space import DiskSpace
+from amqpd.publishing.firehose import Firehose
+from amqpd.publishing.histories import Histories
+from amqpd.publishing.replies import Replies
+from amqpd.publishing.unroutable import Unroutable
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.fences import look
+from amqpd.queues.queue import Queue
+from amqpd.queues.timetable import Timetable
+from amqpd.security.access import Access
+from amqpd.session.credit import Waking
+from amqpd.session.intake import unblocking
+from amqpd.session.outboxes import Outboxes
+from amqpd.topology.order import ChangeOrder, Removable, Wish
+from amqpd.topology.policies import policies_changed
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.audit_levels import OFF
+from amqpd.vocabulary.limits import Limits
+from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.connection import Connection
+
+# While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
+JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
+# Of the queues that fall due at one instant, so many are looked at in one tick.
+DUE_QUEUES_MAX: Final = 1_000
+
+
+Handlers = Mapping[type, Callable[["Channel", Any], None]]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it from below
+class Node:
+    def __init__(
+        self,
+        services: Services,
+        topology: Topology,
+        access: Access,
+        journal: JournalBuffer,
+        limits: Limits,
+        methods: Handlers,
+        server_properties: Mapping[str, Any],
+        audit: Recorder | None = None,
+        books: Rooms | None = None,
+    ) -> None:
+        self.services = services
+        self.topology = topology
+        self.access = access
+        self.journal = journal
+        self.audit = Recorder(lambda: self.now_ms * 1000) if audit is None else audit
+        self.books = Rooms(self.audit, OFF) if books is None else books
+        self.acts = Acts(self.audit)
+        self.acting: Connection | None = None  # whose method is being carried out
+        self.connection_left: Callable[[Connection], None] = self.acts.closed
+        self.limits = limits
+        self.methods = methods
+        self.server_properties = server_properties
+        self.greetings: dict[str, bytes] = {}  # the frames of connection.start, by the mechanisms that they offer
+        self.properties = PropertiesReader()
+        self.token = services.token
+        self.new_queue_id = services.queue_id
+        self.chance = services.chance
+        self.queues: dict[tuple[str, str], Queue] = {}
+        self.connections: dict[str, Connection] = {}
+        self.broken: dict[Connection, None] = {}  # see `Connection.contain_later`
+        self.alarms: set[str] = set()
+        self.draining = False
+        self.ended = 0  # connections that are no more, since the start
+        self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
+        self.work_left = QUEUES_WORK_MAX  # see `QueueHost`
+        # Sets that keep their order: equal input gives equal output.
+        self.dirty: dict[Queue, None] = {}
+        self.dispatching = Dispatching(self)
+        self.waking = Waking()
+        self.touched: dict[Connection, None] = {}
+        self.confirms_due: dict[Channel, None] = {}
+        self.confirm_waiters: dict[Channel, None] = {}
+        self._durable_waiters: deque[tuple[int, Callable[[], None]]] = deque()
+        self.faults = Faults(services.bug, self.log)
+        self.registry = QueueRegistry(self)
+        self.orphans = Orphans(self)
+        self.disk_space = DiskSpace()
+        self.congestion = Congestion()
+        self.census = Census(self)
+        self.quotas = Quotas(topology)
+        self.shares = MemoryShares(limits, self.queues)
+        self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
+        self.turns = Turns()
+        self.holds = Holds(journal, self.turns)
+        self.wakes = Wakes()
+        self.delayed: dict[str, DelayedMessages] = {}  # by virtual host; made when it is needed
+        self.routes = routing.Routes()
+        self.outboxes = Outboxes(limits)
+        self.replies = Replies()
+        self.unroutable = Unroutable()
+        self.histories = Histories(self)
+        self.firehose = Firehose(self)
+        self.name = "amqpd"  # as traces name it
+
+    # Start
+
+    def recover(self, recovered: Recovered) -> None:
+        """Queues that appear from now on take over what the journal has of them, until `recovery_ended`."""
+        self.registry.recover(recovered)
+        self.books.recovering = True
+
+    def recovery_ended(self, dropped: Collection[int] = (), suspect: bool = False) -> None:
+        """What is in the journal and in no queue is parked (`orphans.py`), or dropped when `dropped` has the queue's
+        id: its deletion is recorded. `suspect`: the metadata are older than the journal, so exchanges may be missing,
+        and delayed messages are parked too."""
+        self.registry.recovery_ended(dropped, suspect)
+        self.books.recovered(self.audited())
+
+    def audited(self) -> list[Queue]:
+        """All that messages stand in."""
+        return [*self.queues.values(), *self.delayed.values(), *self.orphans]
+
+    # The topology
+
+    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
+        """See `Services.submit`. What is put into a virtual host requires that it still exists."""
+        self._submit(changes, resume, requires, {self.acting: changes})
+
+    def bind(self, binding: BindingRecord, resume: Resume) -> None:
+        """See `ChangeOrder.bind`."""
+        self._order.bind(binding, resume, self.acting)
+
+    def remove(self, record: Removable, resume: Resume, condition: Callable[[], bool] = lambda: True) -> None:
+        """See `ChangeOrder.remove`."""
+        self._order.remove(record, resume, condition, self.acting)
+
+    def _submit_wishes(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key], wishes: Sequence[Wish]
+    ) -> None:
+        """What goes along with one of several wishes is nobody's."""
+        asked: dict[Connection | None, list[Change]] = {}
+        for wish in wishes:
+            asked.setdefault(wish.owner, []).append(Delete(wish.record.key))
+        only = next(iter(asked)) if len(asked) == 1 else None
+        self._submit(changes, resume, requires, {only: changes} if len(asked) == 1 else asked)
+
+    def _submit(
+        self,
+        changes: Sequence[Change],
+        resume: Resume,
+        requires: Iterable[Key],
+        asked: Mapping[Connection | None, Sequence[Change]],
+    ) -> None:
+        vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
+        owner = ""
+        for connection, theirs in asked.items():
+            if connection is not None:
+                owner = connection.id
+                resume = self.acts.expect(theirs, connection, resume)
+        self.census.submit(changes, resume, [*requires, *(("vhost", name) for name in vhosts)], owner)
+
+    def applied(self, changes: Sequence[Change]) -> None:
+        """The topology has just changed so: make and end the machines of queues, tell connections."""
+        self.quotas.applied(changes, self.now_ms)
+        if not self.registry.recovering:
+            self.acts.of_changes(changes)
+        for change in changes:
+            # First of all: nothing that waits in a connection may go on in a virtual host that is gone.
+            if isinstance(change, Delete) and change.key[0] in ("vhost", "user"):
+                for connection in list(self.connections.values()):
+                    connection.guard(partial(connection.removed, change.key[0], change.key[1]))
+        for change in changes:
+            if isinstance(change, Put):
+                if isinstance(change.record, QueueRecord):
+                    self.registry.put(change.record)
+            elif change.key[0] == "queue":
+                self.registry.remove(change.key)
+            elif change.key[0] == "vhost":
+                self._empty_vhost(change.key[1])
+        self.histories.applied(changes)
+        self.unroutable.applied(changes)
+        self.firehose.applied(changes)
+        for vhost in policies_changed(changes):
+            for (of, _), queue in list(self.queues.items()):
+                if of == vhost:
+                    self.registry.apply(queue, queue.record)
+
+    def make_queue(self, record: QueueRecord) -> Queue:
+        return Queue(record, self, self.registry.policy_of(record))
+
+    def owned_queues(self, connection_id: str) -> list[Queue]:
+        return self.registry.owned(connection_id)
+
+    def quarantine(self, queue: Queue, error: Exception) -> None:
+        """See `quarantine.py`: the error was raised by the queue's own work."""
+        quarantine(self, queue, error)
+
+    def _empty_vhost(self, name: str) -> None:
+        """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
+        if (store := self.delayed.pop(name, None)) is not None:
+            self.registry.end(store)
+        left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name)]
+        if left:
+            self.submit(left, lambda _: None)
+
+    def delete_queue(self, queue: Queue, resume: Resume) -> None:
+        """Remove the queue, if it is not gone yet; see `ChangeOrder.remove`."""
+        self.remove(queue.record, resume)
+
+    def end_queue(self, queue: Queue) -> None:
+        """The queue's time is over by its own rules (auto-delete, exclusive): for clients it is gone at once, and its
+        record follows. Whoever declares the name anew comes behind that in the store."""
+        if not queue.deleted:
+            self.delete_queue(queue, lambda _: None)
+            self.registry.remove(queue.record.key)
+            self.topology.forget_routes()
+
+    def consumer_gone(self, queue: Queue) -> None:
+        """A consumer left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
+        self.dirty[queue] = None
+        if queue.record.auto_delete and not queue.consumers:
+            self.end_queue(queue)
+
+    # Messages
+
+    def when_durable(self, done: Callable[[], None]) -> None:
+        """Call `done` when all that was handed to the journal until now is on disk."""
+        self.journal.force()
+        self._durable_waiters.append((self.journal.index, done))
+
+    def durable(self, index: int) -> None:
+        """The journal's transactions up to `index` are on disk."""
+        self.dirty.update(dict.fromkeys(self.congestion.queues))
+        waiters, self.confirm_waiters = self.confirm_waiters, {}
+        for channel in waiters:
+            if channel.confirms is not None:
+                self.confirms_due[channel] = None
+                if not channel.confirms.durable(index):
+                    self.confirm_waiters[channel] = None
+        while self._durable_waiters and self._durable_waiters[0][0] <= index:
+            done = self._durable_waiters.popleft()[1]
+            try:
+                done()
+            except Exception as error:  # noqa: BLE001 - whoever waited; faults reports it, or raises it on
+                self.faults.contain(TASK, "durable", error)
+
+    def loaded(
+        self, queue: Queue, lane: Backlog | Timetable, first: int, rows: list[Row], last: int | None = None
+    ) -> None:
+        """Rows that were read for the queue, which had asked for first..last of `lane`."""
+        queue.reading = False
+        if queue.stopped:
+            return
+        try:
+            lane.loaded(first, rows, last)
+            if lane.damaged:
+                look(queue)
+            self.dirty[queue] = None
+        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+            self.quarantine(queue, error)
+
+    def flush_confirms(self, channel: Channel) -> None:
+        self.confirms_due.pop(channel, None)
+        channel.flush_confirms()
+
+    def tick(self, fresh: bool = True) -> list[Read]:
+        """What the input and the time since the last tick made necessary, as far as the budget reaches: a `fresh`
+        one, or the rest of the last one's. Call it again soon while `behind`. What must be read from disk now."""
+        reads: list[Read] = []
+        self.acting = None
+        if self.audit.active:
+            self.audit.later()
+        if len(self.queues) <= self.shares.queues_each_tick_max:
+            self.shares.share = None
+        if fresh:
+            self.work_left = QUEUES_WORK_MAX
+        if self.wakes.heap:
+            self.dirty.update(dict.fromkeys(islice(self.wakes.due(self.now_ms), DUE_QUEUES_MAX)))
+        if self.quotas.waiting:
+            self.quotas.look(self.now_ms)
+        if self.holds.waiting:
+            self.holds.look()
+        self.dispatching.run(reads)
+        if self.confirms_due:
+            due, self.confirms_due = self.confirms_due, {}
+            for channel in due:
+                try:
+                    channel.flush_confirms()
+                except Exception as error:  # noqa: BLE001 - the connection's; reported, or raised on
+                    channel.connection.contain_later(error)
+        while self.broken:
+            self.broken.popitem()[0].end_broken()
+        return reads
+
+    @property
+    def behind(self) -> bool:
+        """There is more to do than the budget had room for."""
+        return self.dispatching.behind or len(self.dirty) > 0 or bool(self.waking)
+
+    def dispatch(self, queue: Queue) -> None:
+        """At once: somebody is about to look at it."""
+        if not queue.stopped:
+            try:
+                queue.dispatch()
+            except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+                self.quarantine(queue, error)
+
+    # Delays
+
+    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool | None:
+        """Publish the run when so much time is over; True: its confirm must wait for the journal; None: it cannot be
+        kept: what keeps delayed messages is out of service or parked, or the virtual host has gone meanwhile."""
+        return self.registry.delay(vhost, run, delay_ms)
+
+    def _release(self, vhost: str, run: Run) -> None:
+        releasing.release(self, vhost, run)
+
+    # What queues ask of their host
+
+    def again(self, queue: Queue) -> None:
+        """See `QueueHost.again`."""
+        self.dirty[queue] = None
+
+    def later(self, steps: Iterator[None]) -> None:
+        """See `QueueHost.later`."""
+        self.dispatching.later(steps)
+
+    def wake(self, queue: Queue, at_ms: int) -> None:
+        """See `QueueHost.wake`."""
+        self.wakes.ask(queue, at_ms)
+
+    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+        """See `QueueHost.bury`."""
+        return dead_lettering.bury(self, queue, run, low, high, reason)
+
+    # Memory and alarms
+
+    def measure(self) -> None:
+        """Called every `congestion.MEASURE_S`."""
+        self.shares.share = None
+        self.dirty.update(dict.fromkeys(self.congestion.measure()))
+
+    @property
+    def journal_full(self) -> bool:
+        return self.journal.gathered_bytes > JOURNAL_BYTES_MAX
+
+    def set_alarm(self, kind: str, on: bool) -> None:
+        """Memory or disk is short, or no longer (https://www.rabbitmq.com/docs/alarms)."""
+        if on:
+            self.alarms.add(kind)
+        else:
+            self.alarms.discard(kind)
+            if not self.alarms:
+                self.later(unblocking(list(self.connections.values())))
+
+    def log(self, event: str, **fields: Any) -> None:
+        self.services.log(event, fields)

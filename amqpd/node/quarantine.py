@@ -1,0 +1,67 @@
+"""A queue out of service: a bug was met in its own work, and what it has in memory may not be true any more.
+
+What comes in: a queue, and the exception that its dispatch, a deadline, a dead letter, a policy, a publish or a
+settling raised. What goes out: its consumers' cancellation; a line of the log; the error for whoever asks for it by
+name.
+Rules: 1. It is not dispatched and takes no message; a publish that is routed to it is refused (basic.nack), and so is
+a letter, which does not take the source out of service. 2. Whoever names it gets RabbitMQ's 404 of a crashed queue.
+3. What is on disk stays there and is served again after a restart; acknowledgements that come meanwhile are not
+taken, so those messages are delivered again. 4. Deleting it works.
+Not here: how it is found out (`faults.py`), what a queue does (`queues/queue.py`).
+
+There is no way back into service without a restart: what is in memory cannot be trusted, and a new machine for it can
+only be made from the journal, by recovery. Source: rabbit_amqqueue.erl, priv_absent (crashed).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pamqp.exceptions import AMQPNotFound
+
+from amqpd.faults import QUEUE
+from amqpd.queues.consumer import cancelling
+from amqpd.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from amqpd.node.node import Node
+    from amqpd.vocabulary.records import QueueRecord
+
+
+def quarantine(node: Node, queue: Queue, error: Exception) -> None:
+    """Take the queue out of service. Raises the error if it is one of the node."""
+    record = queue.record
+    node.faults.contain(QUEUE, record.name, error, vhost=record.vhost)
+    if not queue.stopped:
+        node.log(
+            "queue_quarantined",
+            queue=record.name,
+            vhost=record.vhost,
+            remedy="restart the broker, or delete the queue",
+        )
+        node.dirty.pop(queue, None)
+        node.congestion.forget(queue)
+        # First of all: nothing that follows may come back into it.
+        queue.stopped = queue.refuses = True
+        queue.quarantined = f"{type(error).__name__}: {error}"
+    # Also of one whose deletion failed half way: nobody is to wait for it.
+    node.later(cancelling(queue.consumers.clear()))
+    while queue.getters:
+        try:
+            queue.getters.popleft()[1](None)
+        except Exception as failure:  # noqa: BLE001 - a consumer's; faults reports it
+            node.faults.contain(QUEUE, record.name, failure, vhost=record.vhost)
+
+
+def crashed(record: QueueRecord) -> AMQPNotFound:
+    """For whoever names the queue."""
+    return AMQPNotFound(f"queue '{record.name}' in vhost '{record.vhost}' has crashed and failed to restart")
+
+
+def quarantined(node: Node) -> list[dict[str, Any]]:
+    """The queues that are out of service, and why."""
+    return [
+        {"vhost": queue.record.vhost, "name": queue.record.name, "reason": queue.quarantined}
+        for queue in node.audited()
+        if queue.quarantined
+    ]

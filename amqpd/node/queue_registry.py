@@ -1,0 +1,214 @@
+"""The machines of queues: made, recovered and ended as their records come and go.
+
+What comes in: records of queues from the topology; at the start, what the journal has of them. What goes out: entries
+of `Node.queues` and `Node.delayed`.
+Rules: 1. A queue's machine exists exactly while its record is in the topology. 2. One whose making, recovery or new
+policy fails is there all the same, out of service, and what the journal has of it is kept. 3. A removal always
+succeeds. 4. What the journal has of a queue that is not in the topology is dropped only when the deletion of that
+queue is recorded, or when there is no message in it; else it is parked (`orphans.py`).
+Not here: what a queue does (`queues/queue.py`), what out of service means (`quarantine.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
+from amqpd.journal.records import Recovered
+from amqpd.kernel import Run
+from amqpd.node.orphans import REMEDY, Orphan, parted
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.delayed import DelayedMessages, delayed_id
+from amqpd.queues.queue import Queue
+from amqpd.queues.settings import PRIORITY_MAX, type_of
+from amqpd.vocabulary.records import Key, QueueRecord
+from amqpd.vocabulary.states import State
+
+if TYPE_CHECKING:
+    from amqpd.node.node import Node
+
+
+class QueueRegistry:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._owned: dict[str, dict[Queue, None]] = {}
+        """exclusive queues by the connection that owns them"""
+        self._recovered: Recovered | None = None
+
+    @property
+    def recovering(self) -> bool:
+        return self._recovered is not None
+
+    def recover(self, recovered: Recovered) -> None:
+        """Queues that appear from now on take over what the journal has of them."""
+        self._recovered = recovered
+
+    def recovery_ended(self, dropped: Collection[int], suspect: bool) -> None:
+        """See `Node.recovery_ended`."""
+        node, recovered = self._node, self._recovered
+        assert recovered is not None
+        known: set[int] = set()
+        for queue in node.queues.values():
+            known.update(queue.record.id + level for level in range(_levels(queue)))
+        stores = {delayed_id(vhost): vhost for vhost in node.topology.vhosts}
+        unknown = [each for each in recovered.queues if each not in known and each not in stores]
+        gone, parked = parted(recovered.queues, unknown, dropped)
+        for queue_id, vhost in stores.items():
+            found = recovered.queues.get(queue_id)
+            if found is None:
+                continue
+            if found.rows and (suspect or (parked and not self.delays(vhost))):
+                # What falls due would find no exchange, and be gone.
+                parked[queue_id] = found
+                continue
+            store = self.delayed(vhost)
+            try:
+                store.recover(0, found)
+            except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
+                node.quarantine(store, error)
+        for queue_id in gone:
+            node.journal.drop(queue_id)
+        node.orphans.park(parked)
+        self._recovered = None
+        if node.orphans:
+            nbytes = sum(orphan.backlog.ready_bytes for orphan in node.orphans)
+            node.log(
+                "orphans_parked",
+                orphans=len(node.orphans),
+                messages=node.orphans.messages,
+                bytes=nbytes,
+                reason="the journal has messages of queues that the metadata store does not know",
+                remedy=REMEDY,
+            )
+
+    def delays(self, vhost: str) -> bool:
+        """There is an exchange that may have delayed messages."""
+        exchanges = self._node.topology.vhosts[vhost].exchanges
+        return any(exchange.record.type == DELAYED_MESSAGE for exchange in exchanges.values())
+
+    def put(self, record: QueueRecord) -> None:
+        """The record is new, or another one now."""
+        node, key = self._node, (record.vhost, record.name)
+        queue = node.queues.get(key)
+        if queue is not None and queue.record.id == record.id:
+            self.apply(queue, record)
+            return
+        if queue is not None:
+            # Another process made a durable queue of this name, which did not know of a transient one here.
+            self.remove(record.key)
+        queue = node.queues[key] = self._made(record)
+        node.books.look_at(queue)
+        if record.owner is not None:
+            self._owned.setdefault(record.owner, {})[queue] = None
+            owner = node.connections.get(record.owner)
+            if owner is None or owner.state is not State.RUNNING:
+                # The connection went while its declaration was on the way.
+                node.end_queue(queue)
+
+    def apply(self, queue: Queue, record: QueueRecord) -> None:
+        """Its record or its policy is another one now."""
+        if queue.stopped:
+            queue.record = record
+            return
+        try:
+            queue.apply(record, self.policy_of(record))
+            self._node.books.look_at(queue)
+            self._node.dirty[queue] = None
+        except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
+            self._node.quarantine(queue, error)
+
+    def _made(self, record: QueueRecord) -> Queue:
+        node = self._node
+        try:
+            queue = node.make_queue(record)
+        except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
+            # There must be something that has the name, keeps others from it, and can be deleted.
+            queue = Queue(replace(record, arguments={}), node, {})
+            queue.record = record
+            node.quarantine(queue, error)
+            return queue
+        if self._recovered is not None:
+            try:
+                self._recover(queue, self._recovered)
+            except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
+                node.quarantine(queue, error)
+        return queue
+
+    def _recover(self, queue: Queue, recovered: Recovered) -> None:
+        for level in range(_levels(queue)):
+            found = recovered.queues.get(queue.record.id + level)
+            if found is not None:
+                queue.recover(level, found)
+        self._node.dirty[queue] = None
+
+    def policy_of(self, record: QueueRecord) -> Mapping[str, Any]:
+        topology = self._node.topology
+        if record.vhost not in topology.vhosts:
+            return {}
+        return topology.policy_of("queue", record.vhost, record.name, type_of(record.arguments)).definition
+
+    def delay(self, vhost: str, run: Run, delay_ms: int) -> bool | None:
+        """See `Node.delay`. While those of an earlier run are parked no other is taken: they have the store's place
+        in the journal."""
+        node = self._node
+        if vhost not in node.topology.vhosts or (node.orphans and node.orphans.get(delayed_id(vhost)) is not None):
+            return None
+        store = self.delayed(vhost)
+        try:
+            return None if store.stopped else store.delay(run, delay_ms)
+        except Exception as error:  # noqa: BLE001 - the store's; quarantine reports it, or raises it on
+            node.quarantine(store, error)
+            return None
+
+    def delayed(self, vhost: str) -> DelayedMessages:
+        """The store of the virtual host's delayed messages, made if it is not there."""
+        node = self._node
+        store = node.delayed.get(vhost)
+        if store is None:
+            store = node.delayed[vhost] = DelayedMessages(vhost, node, node._release)
+            node.books.look_at(store)
+        node.dirty[store] = None
+        return store
+
+    def give_back(self, vhost: str, orphan: Orphan) -> None:
+        """The orphan is what is left of the virtual host's delayed messages: they go on being delayed."""
+        store = self.delayed(vhost)
+        assert isinstance(orphan.backlog, Backlog)
+        store.take_over(orphan.backlog)
+        self._node.orphans.forget(orphan)
+        self._node.books.look_at(store)
+
+    def owned(self, connection_id: str) -> list[Queue]:
+        return list(self._owned.get(connection_id, ()))
+
+    def remove(self, key: Key) -> None:
+        node = self._node
+        queue = node.queues.pop((key[1], key[2]), None)
+        if queue is not None:
+            owned = self._owned.get(queue.record.owner or "")
+            if owned is not None:
+                owned.pop(queue, None)
+                if not owned:
+                    del self._owned[queue.record.owner or ""]
+            node.congestion.forget(queue)
+            self.end(queue)
+
+    def end(self, queue: Queue) -> None:
+        """It is no queue of the node's any more: its consumers are told, its messages are gone."""
+        node = self._node
+        node.dirty.pop(queue, None)
+        try:
+            queue.delete()
+        except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
+            node.quarantine(queue, error)
+            queue.deleted = True
+            for level in range(_levels(queue)):
+                node.journal.drop(queue.record.id + level)
+        node.books.gone(queue)
+
+
+def _levels(queue: Queue) -> int:
+    """A priority queue's levels have the numbers behind its own. One that is out of service may be such a one."""
+    return PRIORITY_MAX + 1 if queue.settings.max_priority is not None or queue.quarantined else 1

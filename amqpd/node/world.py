@@ -1,0 +1,67 @@
+"""What the pure rooms ask of the world: the metadata store, log-ins, chance, the log, reads.
+
+What comes in: nothing. What goes out: `Services`, `Read`.
+Rules: none of it blocks; time is not asked for, it is told (`Node.now_ms`).
+Not here: the answers (`process/services.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from amqpd.vocabulary.records import Change, Key
+
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+    from amqpd.queues.backlog import Backlog
+    from amqpd.queues.queue import Queue
+    from amqpd.queues.timetable import Timetable
+
+Resume = Callable[[bool], None]
+
+
+class Read(NamedTuple):
+    """A wish to read the journal's rows first..last of one of the queue's backlogs."""
+
+    queue: Queue
+    lane: Backlog | Timetable
+    first: int
+    last: int
+
+
+class Services(Protocol):
+    """What the shell does for the pure rooms. None of it blocks; only log-ins may be answered before it returns."""
+
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
+    ) -> None:
+        """Make the changes; resume(True) when they are applied, resume(False) when a record to create exists, or one
+        of the keys in `requires` does not. `owner`: the id of the connection that asks; they take turns."""
+        ...
+
+    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        """Ends in `connection.authenticated` or `connection.refused`, maybe before it returns."""
+        ...
+
+    def left_unauthenticated(self, connection: Connection) -> None:
+        """The connection has ended without a user. A log-in that is under way need not come to its end."""
+        ...
+
+    def token(self) -> str:
+        """22 random characters of A-Z a-z 0-9 - _."""
+        ...
+
+    def queue_id(self) -> int:
+        """A random number of 63 bits."""
+        ...
+
+    def chance(self) -> float:
+        """A random number from 0.0 to below 1.0."""
+        ...
+
+    def log(self, event: str, fields: Mapping[str, Any]) -> None: ...
+
+    def bug(self, error: Exception) -> None:
+        """An exception that should not have been: logged with its traceback; tests fail on it."""
+        ...

@@ -1,0 +1,150 @@
+"""What the pure rooms ask of the world, answered: the shell's half of `node.Services`.
+
+What comes in: wishes of the node and its connections. What goes out: calls back into them, each followed by a flush.
+Rules: 1. Nothing here blocks; what takes time runs as a task, in a thread where it must. 2. A log-in is logged with
+its reason; the client never learns it.
+Not here: how passwords are checked (`security/authentication/logins.py`), how changes are stored
+(`topology/metadata/sync.py`).
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.connection import Connection
+from amqpd.faults import ENDS_NODE
+from amqpd.node.world import Resume
+from amqpd.security.authentication.attempts import Attempts
+from amqpd.security.authentication.logins import Accepted, Logins, Refused
+from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
+from amqpd.topology.metadata.sync import TopologySync
+from amqpd.vocabulary.records import Change, Key
+
+# RabbitMQ's tag of users who may publish under other users' names (https://www.rabbitmq.com/docs/validated-user-id).
+IMPERSONATOR = "impersonator"
+# What an operator should see without asking for it; the rest is for debugging.
+_LEVELS = {
+    "connection_error": "warning",
+    "channel_error": "warning",
+    "login_refused": "warning",
+    "heartbeat_missed": "warning",
+    "send_timeout": "warning",
+    "connection_timeout": "warning",
+    "bad_protocol_header": "warning",
+    "orphans_parked": "warning",
+    "journal_damaged": "error",
+}
+
+
+class BrokerServices:
+    """Made before the node; `start` gives it what is made after it."""
+
+    def __init__(self, logins: Logins) -> None:
+        self._logins = logins
+        self._attempts = Attempts()
+        # Bound once: what `get_logger` returns is bound for each line anew.
+        self._log = structlog.get_logger().bind(room="node")
+        self._sync: TopologySync | None = None
+        self._nursery: trio.Nursery | None = None
+        self._settle: Callable[[], None] | None = None
+
+    def start(self, sync: TopologySync, nursery: trio.Nursery, settle: Callable[[], None]) -> None:
+        """`settle` is called after each call back into the node."""
+        self._sync, self._nursery, self._settle = sync, nursery, settle
+
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
+    ) -> None:
+        assert self._sync is not None
+        self._sync.submit_nowait(changes, lambda done: self._answer(resume, done), requires, owner)
+
+    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+        """What needs no hash is answered at once."""
+        assert self._nursery is not None
+        parsed = parse_response(mechanism, response)
+        if isinstance(parsed, Credentials):
+            connection.claimed_user = parsed.user
+        known = self._known(connection, parsed)
+        if isinstance(known, Credentials):
+            self._attempts.begin(connection, address_of(connection.peer.name))
+            self._nursery.start_soon(self._verify, connection, mechanism, known)
+        else:
+            _conclude(connection, mechanism, known)
+
+    def left_unauthenticated(self, connection: Connection) -> None:
+        self._attempts.abandon(connection)
+
+    def token(self) -> str:
+        return secrets.token_urlsafe(16)
+
+    def queue_id(self) -> int:
+        return secrets.randbits(63)
+
+    def chance(self) -> float:
+        return random.random()
+
+    def log(self, event: str, fields: Mapping[str, Any]) -> None:
+        getattr(self._log, _LEVELS.get(event, "info"))(event, **fields)
+
+    def bug(self, error: Exception) -> None:
+        self._log.error("bug", exc_info=error)
+
+    def _answer(self, resume: Callable[..., None], *results: Any) -> None:
+        assert self._settle is not None
+        try:
+            resume(*results)
+        except ENDS_NODE:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever waited for the answer; the log has it
+            self.bug(error)
+        self._settle()
+
+    async def _verify(self, connection: Connection, mechanism: str, given: Credentials) -> None:
+        loopback = connection.peer.loopback
+        with self._attempts.under_way(connection) as address:
+            try:
+                verdict = await self._logins.verify(given.user, given.password, loopback, address)
+            except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
+                self._answer(connection.contain, error)
+            else:
+                self._answer(_conclude, connection, mechanism, verdict)
+
+    def _known(self, connection: Connection, parsed: Response | None) -> Accepted | Refused | Credentials:
+        """The verdict; or the credentials, when they have to be verified."""
+        peer = connection.peer
+        if isinstance(parsed, Credentials):
+            return self._logins.known(parsed.user, parsed.password, peer.loopback) or parsed
+        if isinstance(parsed, CertificateIdentity) and peer.certificate_user is not None:
+            if parsed.authzid not in ("", peer.certificate_user):
+                return Refused(f"the certificate is not that of '{parsed.authzid}'")
+            return self._logins.verify_certificate(peer.certificate_user, peer.loopback)
+        if isinstance(parsed, Malformed):
+            return Refused(parsed.reason)
+        return Refused("no verified client certificate")
+
+
+def address_of(name: str) -> str:
+    """Of a peer's name: the address without the port; of IPv6 the first 64 bits, of which one client has all the
+    rest (RFC 4291 section 2.5.4)."""
+    host = name.partition(" -> ")[0].rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        parsed = ip_address(host)
+    except ValueError:
+        return host
+    if parsed.version == 6 and parsed.ipv4_mapped is None:
+        return str(ip_network((parsed, 64), strict=False))
+    return host
+
+
+def _conclude(connection: Connection, mechanism: str, verdict: Accepted | Refused) -> None:
+    if isinstance(verdict, Accepted):
+        connection.authenticated(verdict.user, IMPERSONATOR in verdict.tags)
+    else:
+        connection.refused(mechanism, verdict.reason)

@@ -1,0 +1,205 @@
+"""What becomes of a publish that is checked and routed: into its queues, returned, refused; its confirm.
+
+What comes in: a run, its channel, the queues that it reaches. What goes out: the run, to queues; basic.return; what
+the channel's confirms must know.
+Rules: 1. A run that goes to few queues goes into all of them at once; one that goes to many in steps, with others'
+turns between them, and is confirmed when the last one has it. 2. Whatever happens meanwhile, a publish that has begun
+goes to all of its queues.
+Not here: checks and routes (`publish.py`), what a queue does with it (`queues/`).
+
+Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/docs/publishers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from pamqp.exceptions import AMQPPreconditionFailed
+
+from amqpd.kernel import Run, encode_content
+from amqpd.limiting.turns import COPY_WORK
+from amqpd.message.properties import Properties
+from amqpd.publishing.disk_space import LARGE_BYTES_MIN, fits
+from amqpd.publishing.replies import ReplyConsumer
+from amqpd.publishing.routing import Route, count_unroutable
+from amqpd.publishing.unroutable import NACK, Outcome
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.connection import Connection
+    from amqpd.node.node import Node
+    from amqpd.queues.queue import Queue
+
+# A run goes into so many queues in one step, about a millisecond.
+COPIES_AT_ONCE = 500
+
+
+def accept(
+    channel: Channel,
+    run: Run,
+    queues: tuple[Queue, ...],
+    properties: Properties,
+    route: Route,
+    replies: tuple[ReplyConsumer, ...] = (),
+    delay_ms: int = 0,
+) -> bool:
+    """The run goes to its queues, or waits for `delay_ms`; what becomes of it when there are none is decided; its
+    confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
+    publisher though others took it. Whether all of it was taken."""
+    node = channel.node
+    if node.audit.active:
+        node.audit.begin(channel, run.count, route, properties)
+    if len(queues) > 1:
+        node.turns.charge(channel.connection, COPY_WORK * len(queues))
+    fitting = run.nbytes * len(queues) < LARGE_BYTES_MIN or len(queues) == 1 or fits(node, run, queues, properties)
+    waits, taken = _copy(channel, run, queues, properties) if fitting else (False, 0)
+    if replies:
+        for reply in replies:
+            node.replies.deliver(reply, run)
+    elif not queues:
+        if delay_ms:
+            kept = node.delay(channel.connection.vhost, run, properties, delay_ms)
+            waits, taken = bool(kept), taken if kept is not None else 0
+        else:
+            taken = _unroutable(channel, run, route)
+    if node.audit.active:
+        node.audit.end(run.count, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
+    _accepted(channel, run.count, taken, waits)
+    if not fitting:
+        _refuse_unconfirmed(channel, run, queues)
+    return taken == run.count
+
+
+def accept_slowly(
+    channel: Channel,
+    run: Run,
+    queues: tuple[Queue, ...],
+    properties: Properties,
+    route: Route,
+    replies: tuple[ReplyConsumer, ...] = (),
+    delay_ms: int = 0,
+) -> Generator[None, None, bool]:
+    """As `accept`, step by step, also when the channel is closed meanwhile."""
+    if len(queues) <= COPIES_AT_ONCE:
+        return accept(channel, run, queues, properties, route, replies, delay_ms)
+    node, audit = channel.node, channel.node.audit
+    if audit.active:
+        audit.begin(channel, run.count, route, properties)
+    fitting = fits(node, run, queues, properties)
+    waits, taken = False, run.count if fitting else 0
+    for at in range(0, len(queues) if fitting else 0, COPIES_AT_ONCE):
+        if at:
+            saved = audit.save()
+            yield
+            audit.restore(saved)
+        part = tuple(queue for queue in queues[at : at + COPIES_AT_ONCE] if not queue.deleted)
+        node.turns.charge(channel.connection, COPY_WORK * len(part))
+        part_waits, part_taken = _copy(channel, run, part, properties)
+        waits, taken = waits or part_waits, min(taken, part_taken)
+    for reply in replies:
+        node.replies.deliver(reply, run)
+    if audit.active:
+        audit.end(run.count, run.body_size, True, route.mandatory)
+    if not channel.closed:
+        if waits:
+            # The copies that wait may be in an earlier transaction of the journal than the one that gathers now.
+            node.journal.force()
+        _accepted(channel, run.count, taken, waits)
+        if not fitting:
+            _refuse_unconfirmed(channel, run, queues)
+    return taken == run.count
+
+
+def _refuse_unconfirmed(channel: Channel, run: Run, queues: tuple[Queue, ...]) -> None:
+    """It does not fit on the disk. With confirms that is a basic.nack, in a transaction the commit says so; others
+    would never learn of it. Raises AMQPPreconditionFailed."""
+    if channel.confirms is None and channel.tx is None:
+        raise AMQPPreconditionFailed(
+            f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk"
+        )
+
+
+def _copy(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Properties) -> tuple[bool, int]:
+    """Into the queues. Whether its confirm must wait for the journal, and how many of its messages all took."""
+    node, waits, taken = channel.node, False, run.count
+    for queue in queues:
+        part = run
+        try:
+            if queue.refuses:
+                room = _room(node, channel.connection, queue, run)
+                taken = min(taken, room)
+                if room < run.count:
+                    if not room:
+                        continue
+                    part = run.part(0, room)
+            if queue.publish(part, properties):
+                waits = True
+        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+            node.quarantine(queue, error)
+            taken = 0
+        node.dirty[queue] = None
+        if node.congestion.queues and node.congestion.slows(queue):
+            channel.connection.intake.congested[queue] = None
+    return waits, taken
+
+
+def _room(node: Node, connection: Connection, queue: Queue, run: Run) -> int:
+    """How many of the run's messages the queue takes; the others are turned away."""
+    saved = node.audit.save()
+    try:
+        room = queue.room(run)
+        if room < run.count:
+            _turn_away(node, connection, queue, run.part(room, run.count))
+            node.dirty[queue] = None
+    finally:
+        node.audit.restore(saved)
+    return room
+
+
+def _turn_away(node: Node, connection: Connection, queue: Queue, run: Run) -> None:
+    """What becomes of it then, dead letters of a full queue, is the publisher's work and not the queue's: who goes on
+    publishing would have more of it done in each tick than there is room for."""
+    before, node.dispatching.publisher = node.work_left, connection
+    try:
+        queue.turn_away(run)
+    finally:
+        node.dispatching.publisher = None
+        node.turns.charge(connection, before - node.work_left)
+        node.work_left = before
+
+
+def _accepted(channel: Channel, count: int, taken: int, waits: bool) -> None:
+    """Of the channel's next publishes so many were taken; they are confirmed when they are safe."""
+    node, confirms = channel.node, channel.confirms
+    if confirms is not None:
+        if confirms.accept(taken, node.journal.index if waits else None):
+            node.confirms_due[channel] = None
+        elif waits:
+            node.confirm_waiters[channel] = None
+        if taken < count:
+            confirms.refuse(count - taken)
+            node.confirms_due[channel] = None
+
+
+def _unroutable(channel: Channel, run: Run, route: Route) -> int:
+    """Nobody takes the run: returned, refused or dropped. How many of its messages are to be confirmed."""
+    node, connection = channel.node, channel.connection
+    told = route.mandatory
+    if route.mandatory:
+        for i in range(run.count):
+            connection.write(_return(channel, run, i))
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.RETURNED, run.count)
+    taken = run.count
+    if route.unroutable == NACK and channel.confirms is not None:
+        told, taken = True, 0
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.NACKED, run.count)
+    if not told:
+        count_unroutable(node, connection.vhost, route.exchange, Outcome.DROPPED, run.count)
+    return taken
+
+
+def _return(channel: Channel, run: Run, i: int) -> bytes:
+    payload = b"\x00\x3c\x00\x32\x01\x38\x08NO_ROUTE" + run.names
+    head = b"\x01" + channel.id.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
+    return head + payload + b"\xce" + encode_content(run, i, channel.id, channel.connection.frame_max)

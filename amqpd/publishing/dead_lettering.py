@@ -1,0 +1,185 @@
+"""Where dead letters go: routed by their exchange, published to the queues that it reaches.
+
+What comes in: messages that die in a queue. What goes out: the same in other queues, their deaths in the headers.
+Rules: 1. The letter enters its queues in the tick in which the message leaves its own: one transaction of the journal
+has both or neither. 2. A missing exchange, no route, or a queue that refuses (or is out of service) loses the letter;
+at-least-once keeps the message where it was instead. 3. A letter does not go back into a queue when nobody rejected
+it since it died there.
+Not here: what is written into the headers (`queues/deadletters.py`), when a message dies (`queues/queue.py`).
+
+Source: https://www.rabbitmq.com/docs/dlx, https://www.rabbitmq.com/docs/quorum-queues#dead-lettering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from amqpd.audit.recorder import Saved
+from amqpd.kernel import Run
+from amqpd.limiting.turns import COPY_WORK
+from amqpd.message.properties import Properties
+from amqpd.message.rewriting import run_names
+from amqpd.publishing.acceptance import COPIES_AT_ONCE
+from amqpd.publishing.disk_space import fits
+from amqpd.publishing.routing import Route, in_steps, queue_steps, route_again
+from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter
+from amqpd.queues.moulds import State, mould_of
+
+if TYPE_CHECKING:
+    from amqpd.node.node import Node
+    from amqpd.queues.queue import Queue
+
+# What a letter takes, in the unit of `limiting/turns.py`, beside what its size and its copies take; and one that is
+# made from the last one's template.
+LETTER_WORK, COPIED_LETTER_WORK = 20, 4
+# Its headers are read, written and read again.
+HEADER_BYTES_A_WORK = 16
+# Routing keys with which a letter is routed in one step.
+KEYS_AT_ONCE = 16
+
+
+def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+    """Take care of messages low..high-1 of the run. How many of them may leave their queue, from the first on."""
+    settings = queue.settings
+    count = high - low
+    if settings.dead_letter_exchange is None:
+        return count
+    moulds = queue.mortality.moulds
+    state = State(node.now_ms // 1000, node.topology.version, settings)
+    mould = moulds.get(reason) if count == 1 else None
+    if mould is not None:
+        copied = mould.copy(run, low, state)
+        if copied is not None:
+            node.work_left -= COPIED_LETTER_WORK
+            return _post(node, queue, copied, mould.properties, True, mould.targets)
+    part = run if count == run.count else run.part(low, high)
+    properties = node.properties.read(part.properties, True)
+    published_deaths = node.limits.published_deaths
+    letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms, published_deaths)
+    node.work_left -= LETTER_WORK + part.header_size // HEADER_BYTES_A_WORK
+    if letter is None:
+        if queue.mortality.told_lost_s != state.second:
+            # Not a line for each: it may happen thousands of times a second.
+            queue.mortality.told_lost_s = state.second
+            node.log("dead_letter_lost", queue=queue.record.name, vhost=queue.record.vhost, reason="died too often")
+        return count
+    node.work_left -= letter.run.header_size // HEADER_BYTES_A_WORK
+    new_properties = node.properties.read(letter.run.properties, True)
+    if _takes_long(node, queue, letter):
+        _begin_own(node, queue, letter.run, count, new_properties)
+        exchange, routing_key = run_names(letter.run)
+        route = Route(node.routes.entrance(node, queue.record.vhost, exchange), routing_key, False)
+        steps = _post_slowly(node, queue, letter, route, new_properties, node.audit.save())
+        node.dispatching.carry_out(steps, queue)
+        return count
+    found = route_again(node, queue.record.vhost, letter.run, letter.routing_keys, new_properties)
+    cycle = cycle_of(letter.deaths)
+    targets = [target for target in found if target.record.name not in cycle]
+    wanted = mould is None or mould.used or not mould.good_for(state)
+    # With a route there is a virtual host too: a queue outlives its own for a moment, while that is being deleted.
+    if wanted and count == 1 and properties.expiration is not None and found:
+        route = node.routes.find(node, queue.record.vhost, *run_names(letter.run))
+        if len(letter.routing_keys) == 1 and found is route.queues:
+
+            def letter_of(like: Run) -> Run:
+                read = node.properties.read(like.properties, True)
+                name = queue.record.name
+                made = dead_letter(like, read, name, reason, settings, node.now_ms, published_deaths)
+                return like if made is None else made.run
+
+            new_mould = mould_of(state, part, new_properties, targets, letter_of)
+            if new_mould is not None:
+                moulds[reason] = new_mould
+    return _post(node, queue, letter.run, new_properties, bool(found), targets)
+
+
+def _post(
+    node: Node, queue: Queue, letter: Run, properties: Properties, routed: bool, targets: Sequence[Queue]
+) -> int:
+    """Into those of the queues that it may go back into; `routed`: there are others, or were."""
+    taken, audit = letter.count, node.audit
+    if queue.settings.at_least_once:
+        taken = min((_capacity(node, target, letter) for target in targets), default=taken)
+        if not routed or taken <= 0:
+            return 0
+    publication = _begin_own(node, queue, letter, taken, properties)
+    node.work_left -= COPY_WORK * len(targets)
+    entered = _copy(node, targets, letter, taken, properties)
+    if audit.active:
+        audit.end(taken, letter.body_size, bool(targets))
+    audit.letter = publication
+    # At least once: who has it already may get it twice.
+    return taken if entered or not queue.settings.at_least_once else 0
+
+
+def _begin_own(node: Node, queue: Queue, letter: Run, taken: int, properties: Properties) -> int:
+    """In the audit log, so many of the letter's messages are published: the publication, which the end of those that
+    died will name."""
+    if not node.audit.active:
+        return 0
+    exchange, routing_key = run_names(letter)
+    vhost = queue.record.vhost
+    node.audit.letter = node.audit.begin_own(vhost, exchange, routing_key, "dead_letter", taken, properties)
+    return node.audit.letter
+
+
+def _copy(node: Node, targets: Sequence[Queue], letter: Run, taken: int, properties: Properties) -> bool:
+    """Into the targets; False when there was a fault in one of them, or the disk has no space for all."""
+    if len(targets) > 1 and not fits(node, letter, targets, properties):
+        return False
+    entered = True
+    for target in targets:
+        room = taken
+        if target.refuses:
+            room = min(taken, _capacity(node, target, letter))
+        if room > 0:
+            try:
+                target.publish(letter if room == letter.count else letter.part(0, room), properties)
+            except Exception as error:  # noqa: BLE001 - the target's; quarantine reports it, or raises it on
+                node.quarantine(target, error)
+                entered = False
+            node.dirty[target] = None
+    return entered
+
+
+def _capacity(node: Node, target: Queue, letter: Run) -> int:
+    try:
+        return target.capacity(letter)
+    except Exception as error:  # noqa: BLE001 - the target's; quarantine reports it, or raises it on
+        node.quarantine(target, error)
+        return 0
+
+
+def _takes_long(node: Node, queue: Queue, letter: DeadLetter) -> bool:
+    """To find out where it goes, and to bring it there. At-least-once has to know at once who takes it."""
+    if queue.settings.at_least_once or queue.record.vhost not in node.topology.vhosts:
+        return False
+    exchange = queue.settings.dead_letter_exchange or ""
+    entrance = node.routes.entrance(node, queue.record.vhost, exchange)
+    return not entrance.light or len(letter.routing_keys) > KEYS_AT_ONCE
+
+
+def _post_slowly(
+    node: Node, queue: Queue, letter: DeadLetter, route: Route, properties: Properties, saved: Saved
+) -> Iterator[None]:
+    """One transaction of the journal has the letter and the end of what died (`Dispatching.carry_out`). It may
+    begin in a later tick, when the virtual host is gone."""
+    vhost, audit, run = queue.record.vhost, node.audit, letter.run
+    steps = queue_steps(node, vhost, route, tuple(letter.routing_keys), run, properties, False)
+    found = yield from in_steps(node, steps)
+    cycle = cycle_of(letter.deaths)
+    for at in range(0, len(found), COPIES_AT_ONCE):
+        yield
+        targets = [
+            target
+            for target in found[at : at + COPIES_AT_ONCE]
+            if not target.deleted and target.record.name not in cycle
+        ]
+        node.work_left -= COPY_WORK * len(targets)
+        audit.restore(saved)
+        _copy(node, targets, run, run.count, properties)
+        saved = audit.save()
+    audit.restore(saved)
+    if audit.active and saved[7] is not None:
+        audit.end(run.count, run.body_size, bool(found))

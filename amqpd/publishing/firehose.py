@@ -1,0 +1,258 @@
+"""The firehose: copies of what clients publish and get in a virtual host, for whoever binds to `amq.rabbitmq.trace`.
+
+What comes in: an operator's word that a virtual host is traced; its publishes and deliveries. What goes out: messages
+to that exchange, `publish.<exchange>` and `deliver.<queue>`, with the same body and headers that say whose it is.
+Rules: 1. Off, it costs nothing but a flag of the channel, which only what is not plain looks at, and a delivery. 2.
+What is traced is not traced again. 3. Copies are made in the ticks, within the budget of queues; what comes faster is
+dropped and counted, since a trace must not slow down what it looks at. 4. It ends with the broker, or the vhost.
+Not here: the operator's command (`management/operations.py`), how a message is routed (`routing.py`).
+
+Source: https://www.rabbitmq.com/docs/firehose; RabbitMQ 4, deps/rabbit/src/rabbit_trace.erl.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amqpd.kernel import Run
+from amqpd.limiting.turns import COPY_WORK
+from amqpd.message.properties import Properties
+from amqpd.message.propertylist import FLAGS, HEADERS, PropertyList
+from amqpd.message.rewriting import readdressed, run_names
+from amqpd.publishing.routing import COPIES_A_STEP, Route, in_steps, put, queue_steps
+from amqpd.queues.queue import Queue
+from amqpd.vocabulary.records import Change, Delete, QueueRecord
+from amqpd.wire.fieldtypes import SignedInt
+from amqpd.wire.fieldwriter import Encoded, join_table, write_table
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.node.node import Node
+
+EXCHANGE = "amq.rabbitmq.trace"
+# What waits to be copied: some hundred ticks' worth of it.
+PENDING_BYTES_MAX = 16 * 1024 * 1024
+# What one of them takes beside its messages.
+PENDING_EXTRA_BYTES = 1024
+# To write a message's headers anew, and to copy its body, in the unit of `limiting/turns.py`.
+TRACE_WORK, BYTES_A_WORK = 20, 1000
+# A routing key is a short string; the names in it may be as long as that alone.
+KEY_BYTES_MAX = 255
+
+# All headers have to fit into one frame, of 128 KiB mostly: names of queues, and routing keys, beyond so many bytes
+# are left out, and so are the message's own headers that are larger.
+NAMES_BYTES_MAX = 16 * 1024
+OWN_HEADERS_BYTES_MAX = 48 * 1024
+
+_TEXT, _NUMBER = range(2)
+_NAMES = (
+    *("content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to"),
+    *("expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id"),
+)
+_KINDS = dict.fromkeys(("delivery_mode", "priority", "timestamp"), _NUMBER)
+
+
+class Traced(NamedTuple):
+    """A publish, or a delivery, of all messages of the run."""
+
+    run: Run
+    key: str
+    about: dict[str, Any]
+    """headers beside those that say what the message was"""
+
+
+class Tap(Queue):
+    """Of one virtual host. A queue for the node, which looks at it when there is something to copy; but nothing is
+    in it, and no client can name it."""
+
+    def __init__(self, vhost: str, node: Node) -> None:
+        super().__init__(QueueRecord(vhost, "firehose", 0), node, {})
+        self._node = node
+        self._pending: deque[Traced] = deque()
+        self._pending_bytes = 0
+        self._steps: Iterator[None] | None = None
+        self.traced = 0
+        """messages, since it was turned on"""
+        self.dropped = 0
+
+    def add(self, traced: Traced) -> None:
+        nbytes = traced.run.nbytes + PENDING_EXTRA_BYTES
+        if self.stopped or self._pending_bytes + nbytes > PENDING_BYTES_MAX:
+            if not self.dropped:
+                self._node.log("firehose_dropped", vhost=self.record.vhost)
+            self.dropped += traced.run.count
+            return
+        self._pending.append(traced)
+        self._pending_bytes += nbytes
+        self._node.dirty[self] = None
+
+    def dispatch(self) -> None:
+        node, pending = self._node, self._pending
+        while node.work_left > 0:
+            if self._steps is None:
+                if not pending:
+                    return
+                traced = pending.popleft()
+                self._pending_bytes -= traced.run.nbytes + PENDING_EXTRA_BYTES
+                self.traced += traced.run.count
+                self._steps = self._publish(traced)
+            node.dispatching.source = self
+            try:
+                for _ in self._steps:
+                    if node.work_left <= 0:
+                        break
+                else:
+                    self._steps = None
+            finally:
+                node.dispatching.source = None
+            if self.letters:
+                break  # what its copies began goes on first
+        if pending or self._steps is not None:
+            node.again(self)
+
+    def _publish(self, traced: Traced) -> Iterator[None]:
+        """In steps, each of which charges what it does."""
+        node, vhost, audit = self._node, self.record.vhost, self._node.audit
+        if EXCHANGE not in node.topology.vhosts[vhost].exchanges:
+            return
+        key = traced.key.encode("utf-8", "surrogateescape")[:KEY_BYTES_MAX].decode("utf-8", "surrogateescape")
+        run = readdressed(traced.run, EXCHANGE, key, _headers(traced, node.name))
+        node.work_left -= TRACE_WORK + run.nbytes // BYTES_A_WORK
+        properties = node.properties.read(run.properties)
+        if audit.active:
+            audit.letter = audit.begin_own(vhost, EXCHANGE, key, "trace", run.count, properties)
+        saved = audit.save()
+        steps = queue_steps(
+            node,
+            vhost,
+            Route(node.routes.entrance(node, vhost, EXCHANGE), key, False),
+            (key,),
+            run,
+            properties,
+            False,
+        )
+        queues = yield from in_steps(node, steps)
+        for begin in range(0, len(queues), COPIES_A_STEP):
+            audit.restore(saved)
+            for queue in queues[begin : begin + COPIES_A_STEP]:
+                node.work_left -= COPY_WORK
+                if not queue.deleted:
+                    put(node, queue, run, properties)
+            saved = audit.save()
+            yield
+        audit.restore(saved)
+        if audit.active and saved[7] is not None:
+            audit.end(run.count, run.body_size, bool(queues))
+
+
+class Firehose:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.taps: dict[str, Tap] = {}
+        """of the virtual hosts that are traced"""
+
+    def start(self, vhost: str) -> bool:
+        """Trace the virtual host, which must exist; False when it is traced already."""
+        if vhost in self.taps:
+            return False
+        self.taps[vhost] = Tap(vhost, self._node)
+        self._tell(vhost, True)
+        return True
+
+    def stop(self, vhost: str) -> bool:
+        """False when it is not traced. What waits to be copied is given up."""
+        tap = self.taps.pop(vhost, None)
+        if tap is None:
+            return False
+        tap.stopped = True
+        self._node.dirty.pop(tap, None)
+        self._tell(vhost, False)
+        return True
+
+    def _tell(self, vhost: str, traced: bool) -> None:
+        for connection in self._node.connections.values():
+            if connection.vhost == vhost:
+                for channel in connection.channels.values():
+                    channel.traced = traced
+        # Routes that are remembered lead past us, or to us.
+        self._node.topology.forget_routes()
+
+    def applied(self, changes: Iterable[Change]) -> None:
+        """The topology has changed so."""
+        for change in changes:
+            if isinstance(change, Delete) and change.key[0] == "vhost":
+                self.stop(change.key[1])
+
+    def published(self, channel: Channel, run: Run, keys: Sequence[str], queues: Sequence[Queue]) -> None:
+        """A client published it with these routing keys."""
+        tap = self.taps.get(channel.connection.vhost)
+        exchange = run_names(run)[0]
+        if tap is not None and exchange != EXCHANGE:
+            about = _about(channel)
+            about["routed_queues"] = _as_many_as_fit(queue.record.name for queue in queues)
+            about["routing_keys"] = _as_many_as_fit(keys)
+            tap.add(Traced(run, f"publish.{exchange}", about))
+
+    def delivered(self, channel: Channel, queue: Queue, run: Run, low: int, high: int, redelivered: bool) -> None:
+        """Messages low..high-1 of the run go to a client."""
+        tap = self.taps.get(channel.connection.vhost)
+        exchange, key = run_names(run)
+        if tap is not None and exchange != EXCHANGE:
+            properties: Properties = self._node.properties.read(run.properties)
+            about = {"redelivered": SignedInt(redelivered), **_about(channel)}
+            about["routing_keys"] = _as_many_as_fit((key, *properties.routing_keys))
+            part = run if high - low == run.count else run.part(low, high)
+            tap.add(Traced(part, f"deliver.{queue.record.name}", about))
+
+
+def _about(channel: Channel) -> dict[str, Any]:
+    connection = channel.connection
+    return {
+        "vhost": connection.vhost,
+        "connection": connection.name,
+        "channel": SignedInt(channel.id),
+        "user": connection.user,
+    }
+
+
+def _as_many_as_fit(names: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    nbytes = 0
+    for name in names:
+        nbytes += len(name) + 5
+        if nbytes > NAMES_BYTES_MAX:
+            break
+        found.append(name)
+    return found
+
+
+def _headers(traced: Traced, node: str) -> bytes:
+    """The properties of the copy: nothing but headers."""
+    table = {
+        "exchange_name": run_names(traced.run)[0],
+        "properties": Encoded(b"F" + _described(traced.run.properties)),
+        "node": node,
+        **traced.about,
+    }
+    return HEADERS.to_bytes(2, "big") + write_table(table)
+
+
+def _described(raw: bytes) -> bytes:
+    """The properties as a table, as rabbit_trace writes them: texts, tables, and numbers."""
+    fields, entries = PropertyList(raw).fields, []
+    for flag, name in zip(FLAGS, _NAMES, strict=True):
+        field = fields.get(flag)
+        if field is None:
+            continue
+        kind = _KINDS.get(name, _TEXT)
+        if flag == HEADERS:
+            value = b"F" + field if len(field) <= OWN_HEADERS_BYTES_MAX else b"F" + bytes(4)
+        elif kind == _NUMBER:
+            number = int.from_bytes(field, "big")
+            value = b"I" + number.to_bytes(4, "big") if number < 1 << 31 else b"l" + field[-8:]
+        else:
+            value = b"S" + (len(field) - 1).to_bytes(4, "big") + field[1:]
+        entries.append((name.encode(), value))
+    return join_table(entries)

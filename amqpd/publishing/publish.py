@@ -1,0 +1,323 @@
+"""From a run of publishes to the queues that take it: checks and routes.
+
+What comes in: a run and the channel it came by. What goes out: the run and its queues, to be accepted or held for a
+transaction.
+Rules: 1. No queue has a publish before all checks are passed and its whole route is known. 2. Routes are
+remembered by the raw arguments of the publish, and void when the topology moves. 3. A run is one decision: what is
+equal in bytes up to the body goes the same way, but where chance decides. 4. What is `plain` pays for nothing of what
+others need.
+Not here: frames (`channels.py`, `message/content.py`), where it goes (`routing.py`, `exchanges/`), what a queue does
+with it (`queues/`).
+
+Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/docs/publishers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Final
+
+from pamqp.exceptions import (
+    AMQPAccessRefused,
+    AMQPNotFound,
+    AMQPNotImplemented,
+    AMQPPreconditionFailed,
+)
+
+from amqpd.exchanges import Reads
+from amqpd.kernel import Run
+from amqpd.message.claims import BCC
+from amqpd.message.delays import delayed_header
+from amqpd.message.properties import REPLY_TO, X_DEATH, Properties
+from amqpd.message.propertylist import REPLY_TO as REPLY_TO_FLAG
+from amqpd.message.propertylist import PropertyList
+from amqpd.message.rewriting import mark_of, unmarked, with_properties
+from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept, accept_slowly
+from amqpd.publishing.replies import PREFIX, ReplyConsumer
+from amqpd.publishing.routing import ROUTE_BYTES, Route, Steps, parts, queue_steps
+from amqpd.publishing.transaction import Routed
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.connection import Connection
+    from amqpd.queues.queue import Queue
+
+# A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
+# again: some 25,000 with names of usual lengths, for a whole connection.
+ROUTES_BYTES_MAX = 8 * 1024 * 1024
+
+
+# Routing keys of CC and BCC with which a message is routed in one step.
+KEYS_AT_ONCE = 16
+# Longer properties are mostly read for each run: tables of many small values take longest.
+HEADER_BYTES_FREE: Final = 32
+HEADER_BYTES_A_WORK: Final = 16
+# What a new route takes beside looking up its queues: permissions, mostly.
+ROUTE_WORK: Final = 10
+PUBLISH_ID = b"\x00\x3c\x00\x28"
+
+
+def publish(channel: Channel, run: Run) -> None:
+    """Take the run in. Raises what RabbitMQ answers to what it may not do."""
+    node, connection = channel.node, channel.connection
+    if node.quotas.active:
+        node.quotas.charge(connection, run, node.now_ms)
+    connection.publishing = True
+    connection.published += run.count
+    connection.published_bytes += run.count * run.body_size
+    if run.header_size > HEADER_BYTES_FREE:
+        node.turns.charge(connection, run.header_size // HEADER_BYTES_A_WORK)
+    if run.body_size > node.limits.message_bytes_max:
+        check_size(channel, run.body_size)
+    if connection.routes_version != node.topology.version:
+        forget_routes(connection)
+    key = run.key
+    route = connection.routes.get(key)
+    if route is None:
+        route = _new_route(channel, key)
+        if route.alone:
+            node.turns.charge(connection, route.resolve_alone(node, connection.vhost))
+            _remember(channel, key, route)
+        elif not route.light:
+            channel.connection.intake.carry_out(channel, _publish_slowly(channel, run, key, route), PUBLISH_ID)
+            return
+        else:
+            _resolve(channel, key, route)
+    _publish(channel, run, route)
+
+
+def _publish(channel: Channel, run: Run, route: Route) -> None:
+    properties = channel.node.properties.read(run.properties)
+    queues = route.queues
+    if queues is None or not properties.plain:
+        steps = _publish_looked_at(channel, run, route, properties)
+    elif channel.tx is None and len(queues) <= COPIES_AT_ONCE:
+        accept(channel, run, queues, properties, route)
+        return
+    else:
+        steps = _take(channel, Routed(run, queues, properties, route))
+    if steps is not None:
+        channel.connection.intake.carry_out(channel, steps, PUBLISH_ID)
+
+
+def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Properties) -> Iterator[None] | None:
+    """A run whose properties say more than how it is stored, or whose way depends on more than its routing key. The
+    steps that are left to do, if it takes long."""
+    node, vhost = channel.node, channel.connection.vhost
+    keys: tuple[str, ...] = (route.routing_key,)
+    if not properties.plain:
+        _check_properties(channel, route, properties)
+        keys += properties.routing_keys
+        delay_ms = properties.delay_ms
+        rewritten = _rewritten(channel, run, properties, delay_ms)
+        if rewritten is not run:
+            run, properties = rewritten, node.properties.read(rewritten.properties)
+        if delay_ms:
+            if channel.traced:
+                node.firehose.published(channel, run, keys, ())
+            return _take(channel, Routed(run, (), properties, route, delay_ms=delay_ms))
+    queues = route.queues
+    if queues is not None and len(keys) == 1:
+        return _take(channel, Routed(run, queues, properties, route))
+    replies: tuple[ReplyConsumer, ...] = ()
+    if not route.exchange:
+        found = {key: node.replies.find(vhost, key) for key in keys if key.startswith(PREFIX)}
+        replies = tuple(consumer for consumer in found.values() if consumer is not None)
+    if route.light and len(keys) <= KEYS_AT_ONCE and not (route.reads & Reads.CHANCE):
+        queues = _looked_up(channel, route, keys, run, properties)
+        if channel.traced:
+            node.firehose.published(channel, run, keys, queues)
+        return _take(channel, Routed(run, queues, properties, route, replies))
+    return _route_slowly(channel, run, route, keys, properties, replies)
+
+
+def _publish_slowly(channel: Channel, run: Run, key: bytes, route: Route) -> Iterator[None]:
+    """Where the routing key alone takes long to look up."""
+    node, connection, version = channel.node, channel.connection, channel.node.topology.version
+    yield from _charged(channel, route.resolve(node, connection.vhost))
+    if channel.closed:
+        return
+    if version == node.topology.version and version == connection.routes_version:
+        _remember(channel, key, route)
+    properties = node.properties.read(run.properties)
+    queues = route.queues
+    if queues is not None and properties.plain:
+        steps = _take(channel, Routed(run, queues, properties, route))
+    else:
+        steps = _publish_looked_at(channel, run, route, properties)
+    if steps is not None:
+        yield from steps
+
+
+def _route_slowly(
+    channel: Channel,
+    run: Run,
+    route: Route,
+    keys: tuple[str, ...],
+    properties: Properties,
+    replies: tuple[ReplyConsumer, ...],
+) -> Iterator[None]:
+    """Where it takes long to look up where the run goes: in parts, if chance decides for each of its messages."""
+    node, vhost = channel.node, channel.connection.vhost
+    for part in parts(route, run):
+        queues = yield from _charged(channel, queue_steps(node, vhost, route, keys, part, properties))
+        if channel.closed:
+            return
+        if channel.traced:
+            node.firehose.published(channel, part, keys, queues)
+        steps = _take(channel, Routed(part, queues, properties, route, replies))
+        if steps is not None:
+            yield from steps
+
+
+def _looked_up(
+    channel: Channel, route: Route, keys: tuple[str, ...], run: Run, properties: Properties
+) -> tuple[Queue, ...]:
+    """At once, where it is light: each takes little, but a read may hold thousands."""
+    node, connection = channel.node, channel.connection
+    steps = queue_steps(node, connection.vhost, route, keys, run, properties)
+    while True:
+        try:
+            node.turns.charge(connection, next(steps))
+        except StopIteration as end:
+            found: tuple[Queue, ...] = end.value
+            return found
+
+
+def _charged(channel: Channel, steps: Steps) -> Generator[None, None, tuple[Queue, ...]]:
+    turns, connection = channel.node.turns, channel.connection
+    while True:
+        try:
+            work = next(steps)
+        except StopIteration as end:
+            found: tuple[Queue, ...] = end.value
+            return found
+        turns.charge(connection, work)
+        yield
+
+
+def _take(channel: Channel, routed: Routed) -> Iterator[None] | None:
+    """It is accepted, or held for its transaction; the steps that are left to do, if it goes to very many queues."""
+    if channel.tx is not None:
+        _hold(channel, routed)
+    elif len(routed.queues) <= COPIES_AT_ONCE:
+        accept(channel, *routed)
+    else:
+        return _without_result(accept_slowly(channel, *routed))
+    return None
+
+
+def _without_result(steps: Generator[None, None, bool]) -> Iterator[None]:
+    yield from steps
+
+
+def _hold(channel: Channel, routed: Routed) -> None:
+    """Until tx.commit."""
+    transaction = channel.tx
+    assert transaction is not None
+    transaction.publish(routed)
+
+
+def _new_route(channel: Channel, key: bytes) -> Route:
+    """The route of a publish with this method payload (from the exchange on), not resolved yet. Raises what RabbitMQ
+    raises."""
+    size = key[0]
+    exchange = key[1 : 1 + size].decode("utf-8", "surrogateescape")
+    routing_key = key[2 + size : 2 + size + key[1 + size]].decode("utf-8", "surrogateescape")
+    flags = key[-1]
+    connection, node = channel.connection, channel.node
+    if flags & 2:
+        raise AMQPNotImplemented("immediate=true")
+    node.access.require(connection.user, connection.vhost, "write", "exchange", exchange)
+    vhost = node.topology.vhosts[connection.vhost]
+    if exchange:
+        state = vhost.exchanges.get(exchange)
+        if state is None:
+            raise AMQPNotFound(f"no exchange '{exchange}' in vhost '{connection.vhost}'")
+        if state.record.internal:
+            raise AMQPAccessRefused(f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'")
+    entrance = node.routes.entrance(node, connection.vhost, exchange)
+    route = Route(entrance, routing_key, bool(flags & 1))
+    _check_topic(channel, route, routing_key)
+    node.turns.charge(connection, ROUTE_WORK)
+    return route
+
+
+def _resolve(channel: Channel, key: bytes, route: Route) -> None:
+    """At once; and remember it."""
+    node, connection = channel.node, channel.connection
+    steps = route.resolve(node, connection.vhost)
+    try:
+        while True:
+            node.turns.charge(connection, next(steps))
+    except StopIteration:
+        _remember(channel, key, route)
+
+
+def _remember(channel: Channel, key: bytes, route: Route) -> None:
+    node, connection = channel.node, channel.connection
+    if channel.traced or (not route.exchange and route.routing_key.startswith(PREFIX)):
+        # Every publish is looked at; a requester comes and goes without a change of the topology.
+        route.queues = None
+    # The names are there twice: as they came, and as text.
+    nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(connection.route_queues)
+    if connection.routes_bytes + nbytes > ROUTES_BYTES_MAX:
+        forget_routes(connection)
+        nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(connection.route_queues)
+    connection.routes_bytes += nbytes
+    node.routes.memory.charge(connection, nbytes)
+    connection.routes[key] = route
+
+
+def forget_routes(connection: Connection) -> None:
+    """They are too many, or the topology has moved."""
+    connection.give_back_routes()
+    connection.routes_version = connection.node.topology.version
+
+
+def _check_topic(channel: Channel, route: Route, routing_key: str) -> None:
+    if route.is_topic:
+        user, vhost = channel.connection.user, channel.connection.vhost
+        variables = {"username": user, "vhost": vhost}
+        channel.node.access.require_topic(user, vhost, "write", route.exchange, routing_key, variables)
+
+
+def check_size(channel: Channel, body_size: int) -> None:
+    limit = channel.node.limits.message_bytes_max
+    if body_size > limit:
+        raise AMQPPreconditionFailed(f"message size {body_size} is larger than configured max size {limit}")
+
+
+def _check_properties(channel: Channel, route: Route, properties: Properties) -> None:
+    """What a publisher claims must be true or at least readable. In RabbitMQ's order."""
+    connection = channel.connection
+    if properties.reply_to == REPLY_TO and channel.reply_consumer is None:
+        raise AMQPPreconditionFailed("fast reply consumer does not exist")
+    if properties.problem is not None:
+        raise AMQPPreconditionFailed(properties.problem)
+    for key in properties.routing_keys:
+        _check_topic(channel, route, key)
+    user_id = properties.user_id
+    if user_id is not None and user_id != connection.user and not connection.may_impersonate:
+        raise AMQPPreconditionFailed(
+            f"user_id property set to '{user_id}' but authenticated user was '{connection.user}'"
+        )
+
+
+def _rewritten(channel: Channel, run: Run, properties: Properties, delay_ms: int = 0) -> Run:
+    """As it is routed and delivered: with the name for replies, without BCC, without marks that only the broker
+    makes. One that waits keeps its BCC until then, and says in its headers that it waits."""
+    if properties.headers is not None and X_DEATH in properties.headers and mark_of(run):
+        run = unmarked(run)
+    replies = properties.reply_to == REPLY_TO
+    if not (replies or delay_ms or properties.has_bcc):
+        return run
+    changed = PropertyList(run.properties)
+    if replies:
+        assert channel.reply_consumer is not None
+        changed.set_text(REPLY_TO_FLAG, channel.reply_consumer.name)
+    if delay_ms:
+        changed.set_headers(delayed_header(delay_ms))
+    elif properties.has_bcc:
+        changed.remove_headers((BCC,))
+    return with_properties(run, changed.raw())

@@ -1,0 +1,66 @@
+"""How many messages reached no queue, and what became of them.
+
+What comes in: an outcome for a number of messages that were published to an exchange. What goes out: counts, for each
+virtual host and each exchange.
+Rules: 1. A message that is returned and refused counts as both; dropped is only what nobody is told of. 2. The
+counts of an exchange go with it; those of its virtual host stay until that goes.
+Not here: which outcome it is (`publish.py`), by which policy (`topology/parameters.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from amqpd.vocabulary.records import Change, Delete
+
+DROP, NACK = "drop", "nack"
+
+
+class Outcome(Enum):
+    RETURNED = "returned"
+    """basic.return: it was mandatory"""
+    DROPPED = "dropped"
+    NACKED = "nacked"
+    """refused to a publisher that waits for confirms, because a policy says so"""
+    REROUTED = "rerouted"
+    """it went through the exchange that a policy names, and reached a queue there"""
+
+
+class Unroutable:
+    def __init__(self) -> None:
+        self._by_exchange: dict[tuple[str, str], dict[Outcome, int]] = {}
+        self._by_vhost: dict[str, dict[Outcome, int]] = {}
+
+    def count(self, vhost: str, exchange: str | None, outcome: Outcome, messages: int) -> None:
+        """`exchange` is None when it is not there any more."""
+        _add(self._by_vhost.setdefault(vhost, {}), outcome, messages)
+        if exchange is not None:
+            _add(self._by_exchange.setdefault((vhost, exchange), {}), outcome, messages)
+
+    def of_vhost(self, vhost: str) -> dict[Outcome, int]:
+        """The count of each outcome."""
+        return _all(self._by_vhost.get(vhost, {}))
+
+    def of_exchange(self, vhost: str, exchange: str) -> dict[Outcome, int]:
+        return _all(self._by_exchange.get((vhost, exchange), {}))
+
+    def applied(self, changes: Iterable[Change]) -> None:
+        """The topology has changed so."""
+        for change in changes:
+            if isinstance(change, Delete):
+                match change.key:
+                    case ("exchange", vhost, name):
+                        self._by_exchange.pop((vhost, name), None)
+                    case ("vhost", name):
+                        self._by_vhost.pop(name, None)
+                        for key in [key for key in self._by_exchange if key[0] == name]:
+                            del self._by_exchange[key]
+
+
+def _add(counts: dict[Outcome, int], outcome: Outcome, messages: int) -> None:
+    counts[outcome] = counts.get(outcome, 0) + messages
+
+
+def _all(counts: dict[Outcome, int]) -> dict[Outcome, int]:
+    return {outcome: counts.get(outcome, 0) for outcome in Outcome}

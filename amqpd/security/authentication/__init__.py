@@ -1,0 +1,5 @@
+"""How a log-in goes: turns, attempts, passwords and their hashes.
+
+May import: `amqpd.security`, `amqpd.topology`. Shell: chance, and threads for the hashes.
+Not here: what a user may do (`security/access.py`).
+"""

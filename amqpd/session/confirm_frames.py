@@ -1,0 +1,36 @@
+"""What a channel's client is told of its publishes: basic.nack and basic.ack.
+
+What comes in: a channel and what is due of its confirms. What goes out: frames, into the outbox; for the audit
+log, what was told.
+Rules: refusals go first, one by one; then one basic.ack for all that is safe.
+Not here: what is due (`confirms.py`), when (`node/node.py`, at the end of a tick).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqpd.session.confirms import Confirms
+from amqpd.wire.frames import ack_frame, nack_frame
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+
+
+def tell(channel: Channel, confirms: Confirms) -> None:
+    connection, audit = channel.connection, channel.node.audit
+    if confirms.unsaid:
+        if channel.recorded is not None:
+            for first, last in confirms.unsaid:
+                audit.refused(channel, first, last)
+        for tag in confirms.refused():
+            connection.write(nack_frame(channel.id, tag))
+    count = confirms.due()
+    if count > 0:
+        tags = confirms.singly(count) if count > 1 else None
+        if tags:
+            connection.write(b"".join([ack_frame(channel.id, tag, False) for tag in tags]))
+        else:
+            connection.write(ack_frame(channel.id, confirms.confirmed, count > 1))
+        if channel.recorded is not None:
+            audit.confirmed(channel, confirms.confirmed)

@@ -1,0 +1,213 @@
+"""A consumer of a channel: credit, and deliveries on the wire.
+
+What comes in: pieces of runs from a queue. What goes out: frames into the connection's outbox; entries in the
+channel's ledger of unacked deliveries.
+Rules: 1. Credit is what prefetch leaves, of the consumer and of the channel, and nothing while the connection's
+outbox is full. 2. Delivery tags are the channel's.
+Not here: who is served next (`queues/queue.py`), who waits for credit (`credit.py`), settling (`channels.py`).
+
+Source: AMQP 0-9-1 section 1.8; https://www.rabbitmq.com/docs/consumer-prefetch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
+from pamqp import commands
+
+from amqpd.audit.book import Book
+from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
+from amqpd.audit.recorder import Party, consuming
+from amqpd.kernel import LARGE_BYTES_MIN, Pieces, Run, delivery_pieces, encode_deliveries
+from amqpd.queues.consumer import CREDIT_UNLIMITED
+from amqpd.queues.queue import Queue
+from amqpd.session.credit import CreditQueue
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Consumer:
+    """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
+
+    __slots__ = (
+        "ack_timeout_ms",
+        "channel",
+        "exclusive",
+        "no_ack",
+        "parked",
+        "party",
+        "prefetch",
+        "priority",
+        "queue",
+        "shares_prefetch",
+        "tag",
+        "tag_bytes",
+        "unacked",
+        "waits_in",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        exclusive: bool,
+        priority: int = 0,
+        ack_timeout_ms: int | None = None,
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        encoded = tag.encode()
+        self.tag_bytes = bytes((len(encoded),)) + encoded
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.party: Party | None = None
+        """in the audit log, once it is named there"""
+        self.prefetch = channel.prefetch
+        self.unacked = 0
+        self.parked = False
+        """see `Subscriber.parked`"""
+        self.waits_in: CreditQueue | None = None
+        """while it is parked because of what it shares with others"""
+        self.priority = priority
+        """who has a higher one is served first (https://www.rabbitmq.com/docs/consumer-priority)"""
+        self.ack_timeout_ms = ack_timeout_ms
+        """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
+        self.shares_prefetch = not queue.settings.quorum
+        """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
+
+    def record(self, book: Book, first: int, count: int, redelivered: bool) -> None:
+        """See `Subscriber.record`."""
+        party = self.party
+        if party is None:
+            party = self.party = consuming(self.channel.connection, self.tag)
+        flags = (REDELIVERED if redelivered else 0) | (WITH_ACKED if self.no_ack else 0)
+        book.delivered(first, count, flags, party, self.channel.id)
+
+    def credit(self) -> int:
+        channel = self.channel
+        if channel.released or channel.connection.outbox_full:
+            return 0
+        credit = CREDIT_UNLIMITED
+        if not self.no_ack:
+            if self.prefetch:
+                credit = self.prefetch - self.unacked
+            if channel.prefetch_shared and self.shares_prefetch:
+                credit = min(credit, channel.prefetch_shared - channel.consumed)
+        elif channel.prefetch_shared and self.shares_prefetch and channel.consumed >= channel.prefetch_shared:
+            credit = 0  # what it gets is not counted, but it waits with the others (rabbit_limiter)
+        return credit
+
+    def wait_for_credit(self) -> None:
+        """See `Subscriber.wait_for_credit`."""
+        channel = self.channel
+        if channel.released:
+            return  # it is over
+        if channel.connection.outbox_full:
+            self.waits_in = channel.connection.outbox_queue
+        elif self.no_ack or not self.prefetch or self.unacked < self.prefetch:
+            self.waits_in = channel.shared_queue
+        else:
+            return  # its acknowledgements find it
+        self.waits_in.add(self)
+
+    def resume(self) -> None:
+        """It may have credit again."""
+        self.waits_in = None
+        node, queue = self.channel.node, self.queue
+        try:
+            queue.consumers.restore(self)
+            node.dirty[queue] = None
+        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+            node.quarantine(queue, error)
+
+    def leave(self) -> None:
+        """It is cancelled, and waits for nothing any more."""
+        if self.waits_in is not None:
+            self.waits_in.remove(self)
+            self.waits_in = None
+
+    def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
+        channel = self.channel
+        connection = channel.connection
+        tag, count = channel.next_tag, high - low
+        channel.next_tag = tag + count
+        frame_max = connection.frame_max
+        if channel.traced:
+            channel.node.firehose.delivered(channel, self.queue, run, low, high, redelivered)
+        try:
+            if run.body_size < LARGE_BYTES_MIN:
+                connection.write(
+                    encode_deliveries(run, low, high, channel.id, self.tag_bytes, tag, redelivered, frame_max)
+                )
+            else:
+                connection.write_pieces(
+                    delivery_pieces(run, low, high, channel.id, self.tag_bytes, tag, redelivered, frame_max)
+                )
+        except Exception as error:  # noqa: BLE001 - this connection's, not the queue's; reported, or raised on
+            connection.contain_later(error)
+        if not self.no_ack:
+            self._await_acks(tag, count, seq)
+
+    def pass_on(self, runs: list[Run], seq: int) -> int:
+        """See `Subscriber.pass_on`. As many calls of `deliver`, but what they all need is looked up once."""
+        if self.credit() <= 0:
+            return 0
+        try:
+            return self._pass_on(runs, seq)
+        except Exception as error:  # noqa: BLE001 - this connection's, not the queue's; reported, or raised on
+            self.channel.connection.contain_later(error)
+            return 0
+
+    def _pass_on(self, runs: list[Run], seq: int) -> int:
+        channel = self.channel
+        connection, channel_id, consumer_tag = channel.connection, channel.id, self.tag_bytes
+        frame_max, room = connection.frame_max, connection.node.outboxes.limit - connection.outbox_bytes
+        first = tag = channel.next_tag
+        nbytes = taken = 0
+        frames: Pieces = []
+        for run in runs:
+            if run.body_size < LARGE_BYTES_MIN:
+                encoded = encode_deliveries(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
+                frames.append(encoded)
+                nbytes += len(encoded)
+            else:
+                pieces = delivery_pieces(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
+                frames += pieces
+                nbytes += sum([len(piece) for piece in pieces])
+                connection.outbox_large = True
+            tag += run.count
+            taken += 1
+            if nbytes > room:
+                break  # the outbox is full now
+        channel.next_tag = tag
+        if channel.traced:
+            for run in runs[:taken]:
+                channel.node.firehose.delivered(channel, self.queue, run, 0, run.count, False)
+        connection.write_all(frames, nbytes)
+        if not self.no_ack:
+            self._await_acks(first, tag - first, seq)
+        return taken
+
+    def _await_acks(self, tag: int, count: int, seq: int) -> None:
+        channel = self.channel
+        channel.unacked.add(tag, count, seq, self.queue, self)
+        self.unacked += count
+        channel.consumed += count
+
+    def cancelled(self) -> None:
+        channel = self.channel
+        if channel.consumers.get(self.tag) is not self:
+            return  # the client cancelled it meanwhile
+        del channel.consumers[self.tag]
+        try:
+            self.leave()
+            if channel.connection.capabilities.get("consumer_cancel_notify"):
+                channel.notify(commands.Basic.Cancel(consumer_tag=self.tag, nowait=True))
+        except Exception as error:  # noqa: BLE001 - this connection's, not the queue's; reported, or raised on
+            channel.connection.contain_later(error)

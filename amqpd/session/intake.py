@@ -1,0 +1,194 @@
+"""Whether a connection may be read: alarms, quotas, queues that drain, a journal that is behind, suspended channels.
+
+What comes in: what the connection published to, what its channels hold. What goes out: `paused`; connection.blocked
+and unblocked.
+Rules: 1. An alarm blocks a connection at its next publish, and tells it once for all alarms; consumers go on. Nothing
+of that publish is taken, nor the rest of one that was half received: it waits where it is, with what came behind it.
+2. What slows without an alarm is not told: it is over soon. 3. Whoever is paused is looked at again after each tick.
+4. Whoever goes on begins with what was left in the middle, then come frames that its channels hold, then what came.
+Not here: when a queue slows its publishers (`node/congestion.py`), when memory or disk are short
+(`process/alarms.py`), how fast somebody may publish (`limiting/quotas.py`), how long a turn is (`limiting/turns.py`).
+
+Source: https://www.rabbitmq.com/docs/connection-blocked, https://www.rabbitmq.com/docs/flow-control.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pamqp import commands
+from pamqp.exceptions import AMQPSoftError
+
+from amqpd.vocabulary.states import State
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+    from amqpd.connection import Connection
+    from amqpd.queues.queue import Queue
+
+# What suspended channels of one connection may hold before the connection is not read any more.
+HELD_BYTES_MAX: Final = 1024 * 1024
+
+_PUBLISH_ID = b"\x00\x3c\x00\x28"
+
+
+class Intake:
+    __slots__ = (
+        "_connection",
+        "_finishing",
+        "blocked",
+        "congested",
+        "held_bytes",
+        "parked",
+        "throttled",
+        "told_slowed",
+        "unfinished",
+        "work_left",
+    )
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.blocked = False
+        """it published while an alarm was on; that and what came behind it is not taken"""
+        self.throttled = False
+        """it published as much as it may, or as its turn has room for; what came behind that is not taken"""
+        self.work_left = connection.node.turns.turn_work
+        """of its turn, see `limiting/turns.py`"""
+        self.unfinished: deque[Iterator[None]] | None = None
+        """what one turn had no room for, in order; each step charges what it did; None for none yet"""
+        self._finishing = False
+        self.parked = False
+        """what it has begun waits for the journal (`node/holds.py`), without turns"""
+        self.told_slowed = False
+        """that it was throttled is in the log"""
+        self.congested: dict[Queue, None] = {}
+        """queues that it published to and that slowed their publishers then"""
+        self.held_bytes = 0
+        """what the suspended channels hold"""
+
+    @property
+    def paused(self) -> bool:
+        connection = self._connection
+        if self.blocked or self.throttled or (connection.publishing and connection.node.journal_full):
+            return True
+        if self.congested:
+            slows = connection.node.congestion.slows
+            while self.congested:
+                # One that slows it still is found again first: the others are not asked each time.
+                queue = self.congested.popitem()[0]
+                if slows(queue):
+                    self.congested[queue] = None
+                    return True
+        return self.held_bytes > HELD_BYTES_MAX
+
+    def stops(self, kind: int, number: int, method_id: bytes) -> bool:
+        """An alarm is on: whether it stops the connection at this frame of that channel. It does at publishes and
+        their content: what has come of a body takes memory too."""
+        if kind not in (2, 3) and not (kind == 1 and method_id == _PUBLISH_ID):
+            return False
+        channel = self._connection.channels.get(number)
+        if channel is None or channel.closing:
+            return False  # an error, or thrown away
+        self._block()
+        return True
+
+    def _block(self) -> None:
+        connection = self._connection
+        if not self.blocked:
+            self.blocked = True
+            if connection.capabilities.get("connection.blocked"):
+                reason = "low on " + " & ".join(sorted(connection.node.alarms))
+                connection.send(commands.Connection.Blocked(reason=reason))
+
+    def unblock(self) -> None:
+        """No alarm is on any more."""
+        connection = self._connection
+        if self.blocked:
+            self.blocked = False
+            if connection.capabilities.get("connection.blocked"):
+                connection.send(commands.Connection.Unblocked())
+            connection.node.touched[connection] = None
+            # In turns: very many may have waited, each with as much as one read brought.
+            connection.node.turns.end(connection)
+
+    def begin(self, steps: Iterator[None]) -> None:
+        """Carry out the steps: as many as this turn has room for now, the others in later turns, before anything else
+        of this connection."""
+        if self.unfinished is None:
+            self.unfinished = deque()
+        self.unfinished.append(steps)
+        if len(self.unfinished) == 1:
+            self._finish()
+
+    def carry_out(self, channel: Channel, steps: Iterator[None], method_id: bytes) -> None:
+        """As `begin`; an error that is the channel's closes it for this method."""
+        self.begin(_translated(channel, steps, method_id))
+
+    def begin_apart(self, steps: Iterator[None]) -> None:
+        """As `begin`, where no turn of the connection is under way: what it does is a turn of its own."""
+        turns = self._connection.node.turns
+        self.work_left = work = turns.turn_work
+        self.begin(steps)
+        turns.tick_left -= work - self.work_left
+
+    def _finish(self) -> None:
+        """One after the other. What a step begins comes behind it."""
+        unfinished, turns = self.unfinished, self._connection.node.turns
+        if self._finishing or unfinished is None:
+            return
+        self._finishing = True
+        try:
+            while unfinished:
+                for _ in unfinished[0]:
+                    if self.parked:
+                        self.throttled = True
+                        return
+                    if self.work_left <= 0:
+                        turns.end(self._connection)
+                        return
+                unfinished.popleft()
+        except Exception:
+            # The others are still to be done.
+            unfinished.popleft()
+            if unfinished:
+                turns.end(self._connection)
+            raise
+        finally:
+            self._finishing = False
+
+    def go_on(self) -> None:
+        """Its next turn begins, or it may publish again."""
+        connection = self._connection
+        turns = connection.node.turns
+        self.throttled = self.parked and connection.state is State.RUNNING
+        self.work_left = work = turns.turn_work
+        if self.unfinished and not self.parked:
+            connection.guard(self._finish)
+        if connection in connection.node.quotas.waiting:
+            self.throttled = True
+        if self.held_bytes and not self.throttled:
+            for channel in list(connection.channels.values()):
+                if channel.held and not channel.suspended:
+                    connection.guard(channel.go_on)
+            connection.channel_went_on()
+        turns.tick_left -= work - self.work_left
+        if not (self.throttled or connection.suspended):
+            connection.resume()
+
+
+def _translated(channel: Channel, steps: Iterator[None], method_id: bytes) -> Iterator[None]:
+    try:
+        yield from steps
+    except AMQPSoftError as error:
+        if not channel.closed:
+            channel.fail(error, method_id)
+
+
+def unblocking(connections: list[Connection]) -> Iterator[None]:
+    """No alarm is on any more: tell each connection."""
+    for connection in connections:
+        if not connection.node.alarms:
+            connection.guard(connection.intake.unblock)
+        yield

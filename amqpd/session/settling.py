@@ -1,0 +1,89 @@
+"""What a client says of its deliveries, for queues and for the credit of consumers.
+
+What comes in: entries that were taken out of a channel's ledger, and whether they are acknowledged, rejected or to be
+requeued. What goes out: the same to each entry's queue; credit to its consumer.
+Rules: 1. What a queue makes of it is the queue's: an error in it ends that queue's work and not the others'. 2. Each
+entry is charged to the connection.
+Not here: the ledger (`unacked.py`), tags and their errors (`channels.py`), very many at once (`steps.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from amqpd.session.unacked import Delivered
+
+if TYPE_CHECKING:
+    from amqpd.channels import Channel
+
+# What an entry is charged, in the unit of `limiting/turns.py`, and what is rejected: each message of it may be
+# counted, or leave a segment of its own.
+ENTRY_WORK, REJECTED_A_WORK = 3, 4
+# Messages in one step, the worst of which stand alone in their segments.
+AT_ONCE_MAX = 4_096
+
+
+def conclude(channel: Channel, entries: list[Delivered], requeue: bool | None) -> None:
+    """As `settle`, with the commit of the transaction if there is one."""
+    if channel.tx is not None:
+        channel.tx.settle(entries, requeue)
+        channel.node.turns.charge(channel.connection, len(entries))
+    else:
+        settle(channel, entries, requeue)
+
+
+def portions(entries: list[Delivered]) -> Iterator[list[Delivered]]:
+    """In pieces that are short enough for a step each."""
+    if sum([entry.size for entry in entries]) <= AT_ONCE_MAX:
+        yield entries
+        return
+    portion: list[Delivered] = []
+    left = AT_ONCE_MAX
+    for entry in entries:
+        at = 0
+        while at < entry.size:
+            count = min(entry.size - at, left)
+            portion.append(Delivered(entry.tag + at, count, entry.seq + at, entry.queue, entry.consumer))
+            at += count
+            left -= count
+            if not left:
+                yield portion
+                portion, left = [], AT_ONCE_MAX
+    if portion:
+        yield portion
+
+
+def settle(channel: Channel, entries: list[Delivered], requeue: bool | None) -> None:
+    """The messages are acknowledged (None), or rejected: to be requeued or not."""
+    node = channel.node
+    work = ENTRY_WORK * len(entries)
+    if requeue is not None:
+        work += sum([entry.size for entry in entries]) // REJECTED_A_WORK
+    for entry in entries:
+        try:
+            if requeue is None:
+                work += entry.queue.settle(entry.seq, entry.seq + entry.size - 1)
+            else:
+                if requeue:
+                    entry.queue.requeue(entry.seq, entry.seq + entry.size - 1)
+                else:
+                    entry.queue.reject(entry.seq, entry.seq + entry.size - 1)
+                node.dirty[entry.queue] = None
+        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+            node.quarantine(entry.queue, error)
+        _give_credit(channel, entry)
+    node.turns.charge(channel.connection, work)
+
+
+def _give_credit(channel: Channel, entry: Delivered) -> None:
+    consumer = entry.consumer
+    if consumer is None:
+        return
+    consumer.unacked -= entry.size
+    channel.consumed -= entry.size
+    channel.node.dirty[consumer.queue] = None
+    if consumer.parked and consumer.waits_in is None:
+        consumer.queue.consumers.restore(consumer)
+    if channel.shared_queue:
+        channel.node.waking.add(channel.shared_queue)

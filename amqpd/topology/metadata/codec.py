@@ -1,0 +1,203 @@
+"""Records as the metadata store's keys and values, and back.
+
+What comes in: records and keys of records. What goes out: key strings and JSON text.
+Rules: 1. `decode_record(encode_key(r.key), encode_record(r)) == r`, for any names and any field table (but
+a tuple in a table comes back as a list). 2. Keys are ASCII: every part of a key is percent-encoded and ends
+at a slash, so they sort alike everywhere, and all of a kind in one virtual host stand together. 3. A
+field table's value that JSON lacks is an object with one member, whose name begins with a dollar sign. 4.
+What was not written by this format is damage, and raises.
+Not here: keys that are no records ("system/...", `sync.py`), what the records mean (`vocabulary/records.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, unquote
+
+from pamqp.exceptions import AMQPPreconditionFailed
+
+from amqpd.topology.metadata.store import StoreDamaged
+from amqpd.vocabulary.records import (
+    BindingRecord,
+    ExchangeRecord,
+    Key,
+    ParameterRecord,
+    PermissionRecord,
+    PolicyRecord,
+    QueueRecord,
+    Record,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+from amqpd.wire.fieldtypes import BY_LETTER, Number
+
+PREFIX = "topology/"
+# Deeper tables than anybody writes by hand, and far from where Python's own recursion ends.
+TABLE_DEPTH_MAX = 100
+# Remembered parts of keys: a declaration writes its own three times. Names have at most 255 bytes, and what is longer
+# is not remembered.
+QUOTED_MAX, QUOTED_CHARS_MAX = 1_000, 256
+# What `quote` leaves as it is; it takes five times as long to see that.
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*\Z")
+
+# In the order in which they are loaded: what others depend on goes first.
+RECORDS: dict[str, type[Record]] = {
+    "vhost": VhostRecord,
+    "user": UserRecord,
+    "permission": PermissionRecord,
+    "topic-permission": TopicPermissionRecord,
+    "parameter": ParameterRecord,
+    "policy": PolicyRecord,
+    "operator-policy": PolicyRecord,
+    "exchange": ExchangeRecord,
+    "queue": QueueRecord,
+    "binding": BindingRecord,
+}
+# By the annotations in `vocabulary/records.py`, which are text there.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "str | None": (str, type(None)),
+    "tuple[str, ...]": (list,),
+    "Arguments": (dict,),
+    "JsonValue": (),
+    "DestinationType": (str,),
+}
+_FIELDS = {
+    record_type: {field.name: _TYPES[str(field.type)] for field in fields(record_type)}
+    for record_type in RECORDS.values()
+}
+
+
+def encode_key(key: Key) -> str:
+    """`("queue", "/", "a b")` -> `topology/queue/%2F/a%20b/`."""
+    return PREFIX + "".join([_quoted(part) if len(part) <= QUOTED_CHARS_MAX else _quote(part) for part in key])
+
+
+def _quote(part: str) -> str:
+    if _PLAIN.match(part):
+        return part + "/"
+    return quote(part, safe="", errors="surrogatepass") + "/"
+
+
+_quoted = lru_cache(maxsize=QUOTED_MAX)(_quote)
+
+
+def decode_key(text: str) -> Key:
+    """Raises StoreDamaged."""
+    if text.startswith(PREFIX) and text.endswith("/"):
+        parts = text.removeprefix(PREFIX).removesuffix("/").split("/")
+        if parts[0] in RECORDS:
+            return tuple([unquote(part, errors="surrogatepass") if "%" in part else part for part in parts])
+    raise StoreDamaged(f"the metadata has a key that is not a record's: {text!r}")
+
+
+def encode_record(record: Record) -> str:
+    """Raises AMQPPreconditionFailed when its arguments are nested too deep, TypeError when they hold
+    something that AMQP has no field type for."""
+    values: dict[str, Any] = {}
+    for name, types in _FIELDS[type(record)].items():
+        value = getattr(record, name)
+        values[name] = _plain_table(value, 1) if types == (dict,) else value if types else _plain(value, 1)
+    return json.dumps(values, separators=(",", ":"))
+
+
+def decode_record(key: str, text: str) -> Record:
+    """Raises StoreDamaged."""
+    record_type = RECORDS[decode_key(key)[0]]
+    try:
+        values: dict[str, Any] = json.loads(text)
+        types = _FIELDS[record_type]
+        if unknown := values.keys() - types.keys():
+            raise ValueError(f"unknown fields {sorted(unknown)}")
+        for name in values:
+            if not types[name]:
+                values[name] = _value(values[name])
+                continue
+            if not isinstance(values[name], types[name]) or (type(values[name]) is bool) != (bool in types[name]):
+                raise ValueError(f"{name} is {values[name]!r}")
+            if types[name] == (list,):
+                values[name] = tuple(values[name])
+            elif types[name] == (dict,):
+                values[name] = _table(values[name])
+        record = record_type(**values)
+        if encode_key(record.key) != key:
+            raise ValueError("it belongs to another key")
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise StoreDamaged(f"the metadata's record {key} cannot be read ({error})") from error
+    return record
+
+
+def _plain_table(table: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """A table as JSON's values, without the wrapper that it needs where it is itself a value."""
+    if depth > TABLE_DEPTH_MAX:
+        raise AMQPPreconditionFailed(f"arguments are nested deeper than {TABLE_DEPTH_MAX} levels")
+    return {name: _plain(value, depth + 1) for name, value in table.items()}
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, Number):
+        return {f"${value.letter.decode()}": repr(value)}
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, bytearray):
+        return {"$bytearray": base64.b64encode(value).decode()}
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, datetime):
+        return {"$datetime": value.isoformat()}
+    if isinstance(value, Decimal):
+        return {"$decimal": str(value)}
+    if isinstance(value, Mapping):
+        table = _plain_table(value, depth)
+        return {"$table": table} if any(name.startswith("$") for name in table) else table
+    if isinstance(value, list | tuple):
+        if depth > TABLE_DEPTH_MAX:
+            raise AMQPPreconditionFailed(f"arguments are nested deeper than {TABLE_DEPTH_MAX} levels")
+        return [_plain(item, depth + 1) for item in value]
+    raise TypeError(f"a field table cannot hold {type(value).__name__}")
+
+
+def _table(plain: dict[str, Any]) -> dict[str, Any]:
+    return {name: _value(value) for name, value in plain.items()}
+
+
+def _value(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return [_value(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    wrapper = next(iter(plain), "")
+    if not wrapper.startswith("$"):
+        return _table(plain)
+    (inner,) = plain.values()
+    match wrapper:
+        case "$table":
+            return _table(inner)
+        case "$float":
+            return float(inner)
+        case "$bytes":
+            return base64.b64decode(inner, validate=True)
+        case "$bytearray":
+            return bytearray(base64.b64decode(inner, validate=True))
+        case "$datetime":
+            return datetime.fromisoformat(inner)
+        case "$decimal":
+            return Decimal(inner)
+    number = BY_LETTER.get(wrapper[1:])
+    if number is None:
+        raise ValueError(f"unknown type {wrapper}")
+    return number(inner)

@@ -1,0 +1,175 @@
+"""The store's recent events in memory, and the watches that read them.
+
+What comes in: events, ascending. What goes out: the same, to each watch from where it stands.
+Rules: 1. No gap is ever silent: a watch that stands before the oldest kept event gets `Compacted`.
+2. The log is bounded, in events and in bytes that were read; it never waits for a slow watch.
+Not here: where events come from (`memory.py`, `sqlite/store.py`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from operator import attrgetter
+from weakref import WeakSet
+
+import trio
+
+from amqpd.topology.metadata.store import Compacted, Event, bytes_of
+
+# What every watch has read is of no use but to one that begins in the past, and that may read everything again. Above
+# this, events that were read are dropped, however few they are: each holds keys and values.
+EVENTS_BYTES_MAX = 4 * 1024 * 1024
+# What an event takes beside its keys and values.
+EVENT_BYTES = 512
+# A watch is a task that does nothing but apply; one that lags by this many transactions is stuck or was
+# stopped.
+EVENTS_MAX = 10_000
+
+
+class EventLog:
+    """Revisions greater than `floor` are all in the log; of those at or below it some may be gone. What
+    came before `begun_at` never was in it, and may be kept elsewhere."""
+
+    def __init__(self, floor: int, events_max: int = EVENTS_MAX) -> None:
+        self.floor = floor
+        self.begun_at = floor
+        self._events: deque[Event] = deque()
+        self._events_max = events_max
+        self._dropped = 0
+        self._watches: WeakSet[Watch] = WeakSet()
+        self.nbytes = 0
+        self._news = trio.Event()
+        self._failure: BaseException | None = None
+
+    def publish(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._events.append(event)
+            self.nbytes += _bytes_of(event)
+        while len(self._events) > self._events_max:
+            self._drop_oldest()
+        self.drop_read()
+        self._wake()
+
+    def joined(self, watch: Watch) -> None:
+        """The watch reads from now on."""
+        self._watches.add(watch)
+
+    def drop_read(self) -> None:
+        """Drop what all watches have read, as far as it is more than is kept."""
+        if self.nbytes > EVENTS_BYTES_MAX:
+            read = min((watch.position for watch in self._watches), default=self._dropped + len(self._events))
+            while self._events and self.nbytes > EVENTS_BYTES_MAX and self._dropped < read:
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        event = self._events.popleft()
+        self.floor = event.revision
+        self.nbytes -= _bytes_of(event)
+        self._dropped += 1
+
+    def reset(self, floor: int) -> None:
+        """Forget everything: what lies between the newest event and `floor` was missed."""
+        # One more than there were: a watch that stood at the end has missed something too.
+        self._dropped += len(self._events) + 1
+        self._events.clear()
+        self.nbytes = 0
+        self.floor = floor
+        self.begun_at = 0
+        self._wake()
+
+    def fail(self, failure: BaseException) -> None:
+        """Watches raise this as soon as they have read what is there."""
+        self._failure = failure
+        self._wake()
+
+    def position_after(self, revision: int) -> int:
+        """The position of the first event greater than `revision`. Raises Compacted."""
+        if revision < self.floor:
+            raise Compacted(f"revisions up to {self.floor} are gone, {revision} was asked for")
+        return self._dropped + bisect_right(self._events, revision, key=attrgetter("revision"))
+
+    def read(self, position: int) -> Event | None:
+        """The event at `position`, None when it has not come yet. Raises Compacted, or what `fail` was
+        given."""
+        index = position - self._dropped
+        if index < 0:
+            raise Compacted(f"revisions up to {self.floor} are gone")
+        if index < len(self._events):
+            return self._events[index]
+        if self._failure is not None:
+            raise self._failure
+        return None
+
+    async def wait_news(self) -> None:
+        await self._news.wait()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+
+class Watch:
+    """An endless asynchronous iterator. `catch_up` brings the log up to date, and is called whenever no
+    event came for `poll_s` seconds (for stores that other processes write to). `backlog` reads the events
+    greater than a revision, up to the log's beginning, from where they are kept for longer."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        after: int,
+        *,
+        poll_s: float = float("inf"),
+        catch_up: Callable[[], Awaitable[object]] | None = None,
+        backlog: Callable[[int], Awaitable[list[Event]]] | None = None,
+    ) -> None:
+        self._log = log
+        self._after = after
+        self._poll_s = poll_s
+        self._catch_up = catch_up
+        self._backlog = backlog
+        self._older: deque[Event] = deque()
+        self._position: int | None = None
+        log.joined(self)
+
+    @property
+    def position(self) -> int:
+        """Of the event that it reads next; 0 as long as that is not known."""
+        return self._position or 0
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._position is None:
+            await trio.lowlevel.checkpoint()
+            await self._take_position()
+        if self._older:
+            await trio.lowlevel.checkpoint()
+            return self._older.popleft()
+        assert self._position is not None
+        if (event := self._log.read(self._position)) is not None:
+            await trio.lowlevel.checkpoint()
+        while event is None:
+            with trio.move_on_after(self._poll_s):
+                await self._log.wait_news()
+                event = self._log.read(self._position)
+                continue
+            if self._catch_up is not None:
+                await self._catch_up()
+            event = self._log.read(self._position)
+        self._position += 1
+        self._log.drop_read()
+        return event
+
+    async def _take_position(self) -> None:
+        if self._after < self._log.begun_at and self._backlog is not None:
+            begun_at = self._log.begun_at
+            self._older.extend(await self._backlog(self._after))
+            self._after = begun_at
+        self._position = self._log.position_after(self._after)
+
+
+def _bytes_of(event: Event) -> int:
+    return EVENT_BYTES + bytes_of(event.operations)

@@ -1,0 +1,181 @@
+"""The metadata store of tests and of simulations: everything in this process's memory.
+
+What comes in, what goes out: see `store.py`.
+Rules: 1. Deterministic: no thread, no clock; every call is done when its first checkpoint has passed. 2.
+Several `MemoryStore`s over one `MemorySpace` are what several processes are over one real store: keys
+without a lease outlive any of them.
+Not here: anything durable (`sqlite/store.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import trio
+
+from amqpd.topology.metadata.events import EVENTS_MAX, EventLog, Watch
+from amqpd.topology.metadata.store import (
+    Committed,
+    Compare,
+    Conflict,
+    DeleteKey,
+    Entry,
+    Event,
+    LeaseGone,
+    Operation,
+    Outcome,
+    PutKey,
+    Snapshot,
+    StoreClosed,
+    Transaction,
+)
+from amqpd.topology.metadata.tombstones import numbers
+
+
+class MemorySpace:
+    """The key space that the stores share."""
+
+    def __init__(self, identity: str = "0" * 32) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.revision = 0
+        self.leases = 0
+        self.logs: list[EventLog] = []
+        self.identity = identity
+        self.journal: tuple[str, int] | None = None
+        self.dropped: set[int] = set()
+        self._history: list[Event] = []
+
+    def open_log(self) -> EventLog:
+        log = EventLog(0)
+        log.publish(self._history)
+        self.logs.append(log)
+        return log
+
+    def execute(self, transaction: Transaction) -> Outcome:
+        if not all(compare.holds(self.entries.get(compare.key)) for compare in transaction.compares):
+            return Conflict(self.revision)
+        effective = tuple(
+            operation
+            for operation in transaction.operations
+            if isinstance(operation, PutKey) or operation.key in self.entries
+        )
+        if not effective:
+            return Committed(self.revision)
+        self.revision += 1
+        self._note_numbers(effective)
+        for operation in effective:
+            if isinstance(operation, PutKey):
+                self.entries[operation.key] = Entry(operation.key, operation.value, self.revision, operation.lease)
+            else:
+                del self.entries[operation.key]
+        event = Event(self.revision, effective)
+        self._history = [*self._history[1 - EVENTS_MAX :], event]
+        for log in self.logs:
+            log.publish([event])
+        return Committed(self.revision)
+
+    def _note_numbers(self, operations: Sequence[Operation]) -> None:
+        before = [self.entries[operation.key] for operation in operations if operation.key in self.entries]
+        ended = numbers((entry.key, entry.value) for entry in before if not entry.lease)
+        used = numbers((each.key, each.value) for each in operations if isinstance(each, PutKey) and not each.lease)
+        self.dropped = (self.dropped | ended) - used
+
+
+class MemoryStore:
+    """See `store.MetadataStore`."""
+
+    def __init__(self, space: MemorySpace | None = None) -> None:
+        self._space = space or MemorySpace()
+        self._log = self._space.open_log()
+        self._leases: set[int] = set()
+        self._closed = False
+
+    async def get(self, key: str) -> Entry | None:
+        await self._enter()
+        return self._space.entries.get(key)
+
+    async def range(self, prefix: str) -> Snapshot:
+        await self._enter()
+        entries = self._space.entries
+        keys = sorted(key for key in entries if key.startswith(prefix))
+        return Snapshot(self._space.revision, [entries[key] for key in keys])
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+        return (await self.transact_all([Transaction(tuple(compares), tuple(operations))]))[0]
+
+    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        self._check_open()
+        for transaction in transactions:
+            for operation in transaction.operations:
+                if isinstance(operation, PutKey) and operation.lease and operation.lease not in self._leases:
+                    raise LeaseGone(f"lease {operation.lease}")
+        # Before the checkpoint, so that calls take effect in the order in which they were begun.
+        outcomes = [self._space.execute(transaction) for transaction in transactions]
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return outcomes
+
+    def watch(self, after: int) -> Watch:
+        return Watch(self._log, after)
+
+    async def refresh(self) -> int:
+        await self._enter()
+        return self._space.revision
+
+    async def grant_lease(self, ttl_s: float) -> int:
+        await self._enter()
+        self._space.leases += 1
+        self._leases.add(self._space.leases)
+        return self._space.leases
+
+    async def keep_alive(self, lease: int) -> None:
+        await self._enter()
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
+
+    async def revoke_lease(self, lease: int) -> None:
+        await self.keep_alive(lease)
+        self._end_leases({lease})
+
+    async def identity(self) -> str:
+        await self._enter()
+        return self._space.identity
+
+    async def journal(self) -> tuple[str, int] | None:
+        await self._enter()
+        return self._space.journal
+
+    async def set_journal(self, identity: str, index: int) -> None:
+        await self._enter()
+        self._space.journal = (identity, index)
+
+    async def dropped_queues(self) -> frozenset[int]:
+        await self._enter()
+        return frozenset(self._space.dropped)
+
+    async def forget_dropped(self, ids: Iterable[int]) -> None:
+        await self._enter()
+        self._space.dropped.difference_update(ids)
+
+    async def keep_copies(self) -> None:
+        await self._enter()
+
+    async def aclose(self) -> None:
+        self._end_leases(set(self._leases))
+        self._closed = True
+        self._log.fail(StoreClosed("the metadata store is closed"))
+        if self._log in self._space.logs:
+            self._space.logs.remove(self._log)
+        await trio.lowlevel.checkpoint()
+
+    def _end_leases(self, leases: set[int]) -> None:
+        self._leases -= leases
+        held = [key for key, entry in self._space.entries.items() if entry.lease in leases]
+        self._space.execute(Transaction((), tuple(DeleteKey(key) for key in held)))
+
+    async def _enter(self) -> None:
+        self._check_open()
+        await trio.lowlevel.checkpoint()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the metadata store is closed")

@@ -1,0 +1,242 @@
+"""The metadata store's contract: ordered keys, compare-and-swap, a watch without gaps, leases.
+
+What comes in: `Transaction`s (compares and operations on string keys). What goes out: `Committed` or
+`Conflict`, `Snapshot`s, and a watch of `Event`s.
+Rules: 1. One key space: a key has one value, put by whoever came last. 2. Revisions are integers that only
+grow; every transaction that changed something has its own; nothing else may be read out of them. 3.
+`Committed` means that keys without a lease are on stable storage. 4. A key with a lease lives as long as
+the lease: until it is revoked, its store is closed, or its process is gone. A store must show it to the
+process that put it, and may show it to others (etcd does, the embedded store does not). 5. Any error but
+`StoreFull`, `StoreBusy`, `Compacted`, `LeaseGone` and `ValueError` means that the outcome is unknown and the store is
+done for: the node stops.
+Not here: the two stores (`memory.py`, `sqlite/store.py`), what the keys and values mean (`codec.py`).
+
+The contract is a subset of etcd version 3 (etcd.io, "etcd API"): Txn with compares on mod_revision, a put
+with a lease, Watch with start_revision = after + 1 and its compaction error, LeaseGrant, LeaseKeepAlive,
+LeaseRevoke.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from amqpd.errors import StorageFailure
+
+
+class MetadataStoreError(StorageFailure):
+    """The store failed, or is closed. The text is one sentence for the operator."""
+
+
+class StoreDamaged(MetadataStoreError):
+    """What is stored cannot be read."""
+
+
+class StoreIncomplete(StoreDamaged):
+    """What is stored can be read, and is less than what was committed."""
+
+
+class NewerFormat(MetadataStoreError):
+    """What is stored was written by a newer amqpd. Nothing was touched."""
+
+
+class StoreClosed(MetadataStoreError):
+    """The store was closed."""
+
+
+class StoreFull(MetadataStoreError):
+    """There is no room for the transaction: it had no effect, and may be tried again when there is."""
+
+
+class StoreBusy(MetadataStoreError):
+    """Another process holds the store for longer than is waited: the call had no effect, and may be tried again."""
+
+
+class Compacted(Exception):
+    """The watch asks for revisions that the store does not keep any more: read everything anew by `range`."""
+
+
+class LeaseGone(Exception):
+    """There is no such lease (any more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Holds when the key's mod_revision is this one; 0 means that the key is absent, None that it is present,
+    of whatever revision (in etcd's words: mod_revision > 0)."""
+
+    key: str
+    mod_revision: int | None = 0
+
+    def holds(self, entry: Entry | None) -> bool:
+        if self.mod_revision is None:
+            return entry is not None
+        return (entry.mod_revision if entry else 0) == self.mod_revision
+
+
+@dataclass(frozen=True, slots=True)
+class PutKey:
+    """Set the key's value. `lease` 0 means: keep it until it is deleted."""
+
+    key: str
+    value: str
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKey:
+    """Remove the key; no effect (and no event) when it is absent."""
+
+    key: str
+
+
+Operation = PutKey | DeleteKey
+
+
+def bytes_of(operations: Iterable[Operation]) -> int:
+    """What keys and values take, in characters."""
+    return sum(len(each.key) + (len(each.value) if isinstance(each, PutKey) else 0) for each in operations)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """All operations when all compares hold, else none. No key may be operated on twice."""
+
+    compares: tuple[Compare, ...] = ()
+    operations: tuple[Operation, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len({operation.key for operation in self.operations}) != len(self.operations):
+            raise ValueError("a transaction operates twice on one key")
+        if not all(named.key for named in (*self.compares, *self.operations)):
+            raise ValueError("an empty string is not a key")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`revision` is the transaction's own, or the store's current one when the transaction changed
+    nothing."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A compare did not hold. A reader that has seen `revision` has seen what it failed on."""
+
+    revision: int
+
+
+Outcome = Committed | Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    key: str
+    value: str
+    mod_revision: int
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All entries of a prefix, ascending by key, as they were at `revision`."""
+
+    revision: int
+    entries: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One revision: the operations that took effect, in the transaction's order."""
+
+    revision: int
+    operations: tuple[Operation, ...]
+
+
+class MetadataStore(Protocol):
+    """Asynchronous; one trio run. Calls that were begun in some order take effect in that order."""
+
+    async def get(self, key: str) -> Entry | None: ...
+
+    async def range(self, prefix: str) -> Snapshot:
+        """Every entry whose key begins with `prefix` (all of them for the empty string), from one moment."""
+        ...
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+        """One transaction. Raises `LeaseGone` when an operation names an unknown lease."""
+        ...
+
+    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        """Many transactions, each of which succeeds or conflicts on its own, in this order, a later one
+        seeing the effects of an earlier one; with as few waits for stable storage as the store can. Raises
+        `LeaseGone`, with no effect of any, when an operation names an unknown lease. When it is cancelled,
+        the outcome is unknown."""
+        ...
+
+    def watch(self, after: int) -> AsyncIterator[Event]:
+        """Every revision greater than `after`, ascending, without gaps and without end. Raises `Compacted`
+        when some of them are gone, StoreClosed when the store is closed, MetadataStoreError when it
+        failed."""
+        ...
+
+    async def refresh(self) -> int:
+        """The store's current revision, after making sure that watches will report everything up to it."""
+        ...
+
+    async def grant_lease(self, ttl_s: float) -> int:
+        """A new lease, of a number greater than 0, that ends when it is not kept alive for `ttl_s` seconds.
+        (The leases of an embedded store cannot be parted from their process, and do not run out.)"""
+        ...
+
+    async def keep_alive(self, lease: int) -> None:
+        """Raises LeaseGone."""
+        ...
+
+    async def revoke_lease(self, lease: int) -> None:
+        """Delete every key that holds the lease, and the lease, in one revision. Raises LeaseGone."""
+        ...
+
+    async def identity(self) -> str:
+        """32 hexadecimal digits that this store has had from its beginning, and no other store has."""
+        ...
+
+    async def journal(self) -> tuple[str, int] | None:
+        """What `set_journal` was given last; None if it never was."""
+        ...
+
+    async def set_journal(self, identity: str, index: int) -> None:
+        """Which journal this store belongs to, and how far that was, on stable storage when this returns."""
+        ...
+
+    async def dropped_queues(self) -> frozenset[int]:
+        """The journal's numbers of queues without a lease whose keys were deleted, and of deleted virtual hosts'
+        delayed messages (`sqlite/tombstones.py`), as long as they are not forgotten. One number stands for all levels
+        of a queue: ask `tombstones.covers`."""
+        ...
+
+    async def forget_dropped(self, ids: Iterable[int]) -> None:
+        """The journal has nothing of these any more. They are forgotten soon: with the next transaction, or when
+        there is none for a while."""
+        ...
+
+    async def keep_copies(self) -> None:
+        """Keep a copy of everything as it is now, if it has changed since the last copy, and one older copy. A copy
+        that cannot be made is logged, and is no error."""
+        ...
+
+    async def aclose(self) -> None:
+        """Ends the leases that this store granted. Calls after it raise StoreClosed."""
+        ...
+
+
+def prefix_end(prefix: str) -> str | None:
+    """The smallest string greater than every string that begins with `prefix`, by code points; None when
+    there is none. (What etcd calls range_end.)"""
+    for index in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[index]) + 1
+        if code <= 0x10FFFF:
+            # Surrogates are no characters and cannot be written as UTF-8.
+            return prefix[:index] + chr(0xE000 if 0xD800 <= code <= 0xDFFF else code)
+    return None

@@ -1,0 +1,242 @@
+"""Keeps the topology equal to the metadata store, and takes the protocol machines' wishes to it.
+
+What comes in: batches of changes with a function to call when they are done; whatever else changes in the
+store. What goes out: `Topology.apply` and `on_applied` for every revision, then the answers.
+Rules: 1. One way in: changes are applied when the store's watch brings them back, in revision order,
+whoever made them. 2. Submissions take effect in the order that `sqlite/submissions.py` says. 3. An answer comes
+after its changes (or, when refused, what stood in their way) were applied. 4. Records that are not durable
+hold a lease of this process, and are gone with it. 5. A full disk, or another process that holds the store,
+makes submissions wait; any other failure of the store raises out of `run`, and the node stops.
+Not here: what changes a wish needs (`topology/plans.py`), how keys are stored (`store.py`), the first records
+(`bootstrap.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import structlog
+import trio
+
+from amqpd.topology.metadata.codec import PREFIX, RECORDS, decode_key, decode_record, encode_key, encode_record
+from amqpd.topology.metadata.store import (
+    Committed,
+    Compacted,
+    Compare,
+    DeleteKey,
+    Event,
+    MetadataStore,
+    Operation,
+    Outcome,
+    PutKey,
+    Snapshot,
+    StoreBusy,
+    StoreFull,
+    Transaction,
+)
+from amqpd.topology.metadata.submissions import Submissions
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Change, Delete, Key, Put, Record
+
+# Bounds what one commit holds in memory, and how long the next ones wait for it: some ten milliseconds, of which an
+# fsync is a few. Ten times as many were no faster.
+TRANSACTIONS_A_COMMIT = 128
+# Changes of one transaction that are applied before others have a turn: some 1 ms for bindings, 10 ms for queues
+# (compiled, on a busy machine).
+CHANGES_AT_ONCE = 100
+# A forwarder that the store has not heard from for so long is dead (CLUSTER.md 2).
+LEASE_TTL_S = 15.0
+# A full disk is looked at again after this; declares wait meanwhile.
+FULL_RETRY_S = 1.0
+
+Resume = Callable[[bool], None]
+OnApplied = Callable[[Sequence[Change]], None]
+
+log = structlog.get_logger(room="topology")
+
+
+class TopologySync:
+    """`start`, then `run` for as long as the broker lives. `revision` is the last one that was applied."""
+
+    def __init__(self, store: MetadataStore, topology: Topology, on_applied: OnApplied) -> None:
+        self.revision = 0
+        self._store = store
+        self._topology = topology
+        self._on_applied = on_applied
+        self._lease = 0
+        self._pending = Submissions()
+        self._committing = False
+        self._submitted = trio.Event()
+        # (revision, function, answer): committed or refused, and not yet applied; ascending.
+        self._unanswered: deque[tuple[int, Resume, bool]] = deque()
+        self._applied = trio.Event()
+        self._answered = trio.Event()
+
+    async def start(self) -> None:
+        """Load everything, as of one moment: one `apply` and one `on_applied` with all of it, virtual hosts
+        first. Raises StoreDamaged when a record cannot be read."""
+        self._lease = await self._store.grant_lease(LEASE_TTL_S)
+        await self._load()
+
+    def submit_nowait(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
+    ) -> None:
+        """Ask for the changes, all or none. `resume(True)` is called when they are committed and applied;
+        `resume(False)` when a `Put` with `create` found its key present, or a key of `requires` was absent:
+        then the topology has been brought at least that far, so look again. Neither is called before this
+        returns. Of several changes of one key only the last counts. `owner` is the client that asks: clients take
+        turns.
+
+        Raises what `codec.encode_record` raises."""
+        assert self._lease, "submitted before start"
+        transaction = transaction_of(changes, self._lease, requires)
+        self._pending.add(transaction, resume, owner)
+        self._submitted.set()
+
+    async def run(self) -> None:
+        """Never returns. Raises MetadataStoreError when the store failed, and whatever the callbacks
+        raise."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._commit_submissions)
+            nursery.start_soon(self._apply_events)
+            nursery.start_soon(self._keep_lease_alive)
+
+    async def refresh(self) -> None:
+        """Returns when everything that was committed before the call, by whichever process, is applied.
+        `run` must be running."""
+        revision = await self._store.refresh()
+        while self.revision < revision:
+            await self._applied.wait()
+
+    async def flush(self) -> None:
+        """Returns when everything that was submitted is applied and answered. `run` must be running."""
+        while self._pending or self._committing or self._unanswered:
+            await self._answered.wait()
+
+    async def _commit_submissions(self) -> None:
+        while True:
+            await self._submitted.wait()
+            while len(self._unanswered) > TRANSACTIONS_A_COMMIT:
+                # What is committed and not applied is ahead of whoever asks next, too.
+                await self._answered.wait()
+            taken = self._pending.take(TRANSACTIONS_A_COMMIT)
+            self._committing = True
+            outcomes = await self._commit([submission.transaction for submission in taken])
+            self._committing = False
+            for submission, outcome in zip(taken, outcomes, strict=True):
+                self._unanswered.append((outcome.revision, submission.resume, isinstance(outcome, Committed)))
+            if not self._pending:
+                self._submitted = trio.Event()
+            self._answer()
+
+    async def _commit(self, transactions: list[Transaction]) -> list[Outcome]:
+        while True:
+            try:
+                return await self._store.transact_all(transactions)
+            except (StoreFull, StoreBusy) as error:
+                log.warning("changes of the topology wait", reason=str(error), retry_s=FULL_RETRY_S)
+                await trio.sleep(FULL_RETRY_S)
+
+    async def _apply_events(self) -> None:
+        while True:
+            try:
+                async for event in self._store.watch(self.revision):
+                    await self._apply_event(event)
+            except StoreBusy as error:
+                log.warning("changes of other processes wait", reason=str(error), retry_s=FULL_RETRY_S)
+                await trio.sleep(FULL_RETRY_S)
+            except Compacted as error:
+                log.warning("too far behind the metadata store, reading everything anew", reason=str(error))
+                await self._load()
+
+    async def _apply_event(self, event: Event) -> None:
+        """A large one in parts, between which others have their turns; what is deleted together is in an order in
+        which no part needs a later one."""
+        operations = event.operations
+        at = 0
+        while len(operations) - at > CHANGES_AT_ONCE:
+            changes = list(_changes_of(operations[at : at + CHANGES_AT_ONCE]))
+            self._topology.apply(changes)
+            self._on_applied(changes)
+            at += CHANGES_AT_ONCE
+            await trio.lowlevel.checkpoint()
+        self._apply(list(_changes_of(operations[at:])), event.revision)
+
+    async def _keep_lease_alive(self) -> None:
+        while True:
+            await trio.sleep(LEASE_TTL_S / 3)
+            await self._store.keep_alive(self._lease)
+
+    async def _load(self) -> None:
+        snapshot = await self._store.range(PREFIX)
+        wanted = {record.key: record for record in records_of(snapshot)}
+        known = {record.key: record for record in _records_in(self._topology)}
+        changes: list[Change] = [Delete(key) for key in known if key not in wanted]
+        changes += [Put(record) for key, record in wanted.items() if known.get(key) != record]
+        self._apply(changes, snapshot.revision)
+
+    def _apply(self, changes: Sequence[Change], revision: int) -> None:
+        if changes:
+            self._topology.apply(changes)
+            self._on_applied(changes)
+        self.revision = revision
+        self._answer()
+        self._applied.set()
+        self._applied = trio.Event()
+
+    def _answer(self) -> None:
+        while self._unanswered and self._unanswered[0][0] <= self.revision:
+            _, resume, answer = self._unanswered.popleft()
+            resume(answer)
+        self._answered.set()
+        self._answered = trio.Event()
+
+
+def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable[Key] = ()) -> Transaction:
+    """The changes as the store takes them; records that are not durable hold `lease`."""
+    compares = {encode_key(key): Compare(encode_key(key), None) for key in requires}
+    operations: dict[str, Operation] = {}
+    for change in changes:
+        if isinstance(change, Put):
+            key = encode_key(change.record.key)
+            if change.create and key not in operations:
+                compares[key] = Compare(key, 0)
+            operation: Operation = PutKey(key, encode_record(change.record), 0 if change.record.durable else lease)
+        else:
+            key = encode_key(change.key)
+            operation = DeleteKey(key)
+        operations.pop(key, None)
+        operations[key] = operation
+    return Transaction(tuple(compares.values()), tuple(operations.values()))
+
+
+def records_of(snapshot: Snapshot) -> list[Record]:
+    """The records of a snapshot of `PREFIX`, virtual hosts and users first, bindings last."""
+    kinds = list(RECORDS)
+    records = [decode_record(entry.key, entry.value) for entry in snapshot.entries]
+    return sorted(records, key=lambda record: kinds.index(record.key[0]))
+
+
+def _changes_of(operations: Sequence[Operation]) -> Iterator[Change]:
+    for operation in operations:
+        if operation.key.startswith(PREFIX):
+            if isinstance(operation, PutKey):
+                yield Put(decode_record(operation.key, operation.value))
+            else:
+                yield Delete(decode_key(operation.key))
+
+
+def _records_in(topology: Topology) -> Iterator[Record]:
+    yield from topology.vhost_records.values()
+    yield from topology.users.values()
+    yield from topology.permissions.values()
+    for by_exchange in topology.topic_permissions.values():
+        yield from by_exchange.values()
+    yield from topology.global_parameters.values()
+    for vhost in topology.vhosts.values():
+        yield from vhost.parameters.values()
+        yield from vhost.policies.records()
+        yield from (exchange.record for exchange in vhost.exchanges.values())
+        yield from vhost.queues.values()
+        yield from vhost.bindings()

@@ -1,0 +1,46 @@
+"""Which numbers of the journal end with a record: what a deletion leaves behind, so that it is known as one.
+
+What comes in: keys and values of the metadata store. What goes out: the journal's numbers that they stand for.
+Rules: 1. A queue's record has its number; a virtual host has the one of its delayed messages. 2. One number is
+recorded for a queue, though a priority queue's levels have the numbers behind it: `covers` knows them. 3. A number
+that is in use again is not dropped: a virtual host may be made again, and its name is its number.
+Not here: the table (`sqlite/tables.py`), what is done with the journal's rows (`node/queue_registry.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from urllib.parse import unquote
+
+from amqpd.vocabulary.records import delayed_id
+
+_QUEUE = "topology/queue/"
+_VHOST = "topology/vhost/"
+# A priority queue has levels 0 to 255 (`queues/settings.py`, PRIORITY_MAX).
+LEVELS_MAX = 256
+# Some 20 MB of rows. A number that is forgotten too early makes its messages, should the journal still have them,
+# orphans that an operator has to look at; nothing is lost by it.
+DROPPED_MAX = 1_000_000
+
+
+def numbers(records: Iterable[tuple[str, str]]) -> set[int]:
+    """What the records (key, value) have in the journal."""
+    return {number for key, value in records if (number := _number(key, value)) is not None}
+
+
+def covers(dropped: Collection[int], queue_id: int) -> bool:
+    """Whether the number, of a queue or of one of its levels, is of a queue that was deleted."""
+    return any(queue_id - level in dropped for level in range(LEVELS_MAX))
+
+
+def _number(key: str, value: str) -> int | None:
+    if key.startswith(_QUEUE):
+        try:
+            found = json.loads(value)["id"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None  # `topology/metadata/codec.py` will call it damaged
+        return found if type(found) is int and 0 <= found < 1 << 63 else None
+    if key.startswith(_VHOST):
+        return delayed_id(unquote(key[len(_VHOST) :].removesuffix("/"), errors="surrogatepass"))
+    return None

@@ -1,0 +1,117 @@
+"""What must hold in a node at every moment, whatever clients send (RELIABILITY 5, 7, 16).
+
+What comes in: a node. What goes out: nothing, or an AssertionError that says what does not add up.
+Not here: whether the right messages went to the right place (`test_queue_model.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from amqpd.connection import WAIT_BYTES_MAX, Connection
+from amqpd.node.node import Node
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.queue import Queue
+from amqpd.vocabulary.states import State
+
+
+def check_node(node: Node) -> None:
+    unacked: Counter[Queue] = Counter()
+    consumers: set[object] = set()
+    for connection in node.connections.values():
+        assert connection.state not in (State.LINGERING, State.CLOSED), f"{connection.name} is closed and still known"
+        check_connection(connection)
+        for channel in connection.channels.values():
+            by_consumer: Counter[object] = Counter()
+            entries = list(channel.unacked)
+            assert [entry.tag for entry in entries] == sorted({entry.tag for entry in entries}), "tags out of order"
+            assert channel.unacked.count == sum(entry.size for entry in entries)
+            if channel.tx is not None:
+                entries = entries + channel.tx.settled_entries()
+            for entry in entries:
+                unacked[entry.queue] += entry.size
+                if entry.consumer is not None:
+                    by_consumer[entry.consumer] += entry.size
+            assert channel.consumed == sum(by_consumer.values()), "the channel's prefetch does not add up"
+            for consumer in channel.consumers.values():
+                assert consumer.unacked == by_consumer[consumer], "a consumer's prefetch does not add up"
+            consumers |= set(channel.consumers.values())
+    for replies in node.replies._consumers.values():
+        channel = replies.channel
+        assert channel.reply_consumer is replies, "a reply consumer that its channel does not know"
+        assert channel.connection.channels.get(channel.id) is channel, "a reply consumer of a channel that is gone"
+    for key, queue in node.queues.items():
+        fresh = any(lane.fresh for lane in queue.backlog.lanes())
+        assert not fresh or queue in node.dirty, f"what came into queue {key} has no place, and nobody will look"
+        assert set(queue.consumers) <= consumers, f"queue {key} has consumers that are gone"
+        check_queue(queue, unacked[queue])
+    for store in node.delayed.values():
+        for lane in store.backlog.lanes():
+            check_lane(lane)
+    check_census(node)
+
+
+def check_census(node: Node) -> None:
+    """The numbers that limits are held against, counted anew."""
+    census, entered = node.census, [each for each in node.connections.values() if each.vhost]
+    assert census.connections == len(entered)
+    assert census.connections_by_vhost == Counter(each.vhost for each in entered)
+    assert census.connections_by_user == Counter(each.user for each in entered)
+    channels = Counter(each.user for each in entered for _ in each.channels)
+    assert (census.channels, census.channels_by_user) == (channels.total(), channels)
+    for connection in entered:
+        waits = connection in node.quotas.waiting or connection in node.turns.waiting
+        assert waits or not connection.intake.throttled, "it would wait for ever"
+
+
+def check_connection(connection: Connection) -> None:
+    held = 0
+    for channel in connection.channels.values():
+        assert not channel.closed
+        held += channel.held_bytes
+        stops = channel.closing or channel.suspended or channel.content is not None
+        assert channel.plain == (connection.state is State.RUNNING and not stops)
+        if not channel.suspended and not connection.choked:
+            assert not channel.held, "a channel that waits for nothing holds frames"
+    assert connection.intake.held_bytes == held, "the held bytes do not add up"
+
+
+def check_queue(queue: Queue, unacked: int) -> None:
+    backlog, mortality = queue.backlog, queue.mortality
+    dying = sum(last - first + 1 for first, last, _ in mortality.dying or ())
+    assert mortality._dying_count == dying, f"{mortality._dying_count} are said to be dying, {dying} are"
+    assert backlog.unacked == unacked + dying, f"{backlog.unacked} unacked, {unacked} in channels, {dying} dying"
+    for lane in backlog.lanes():
+        check_lane(lane)
+        if isinstance(backlog, Backlog):
+            unknown = [seq for seq in mortality.counts if not lane.holds(seq)]
+            assert not unknown, f"delivery counts of {len(unknown)} messages that are gone"
+
+
+def check_lane(lane: Backlog) -> None:
+    assert lane.ready >= 0
+    fresh = sum(run.count for run in lane.fresh)
+    left = sum(segment.left for segment in lane.segments) + fresh
+    assert lane.ready >= fresh, "what is fresh is ready"
+    assert lane.ready + lane.unacked == left, f"{lane.ready} + {lane.unacked} != {left}"
+    held = sum(segment.memory_bytes for segment in lane.segments) + sum(run.nbytes for run in lane.fresh)
+    assert lane.memory_bytes == held, "memory is not counted right"
+    previous = -1
+    for segment in lane.segments:
+        assert previous < segment.first <= segment.last, "segments overlap"
+        assert 0 < segment.left <= segment.last - segment.first + 1
+        previous = segment.last
+    previous = -1
+    for first, last in sorted(lane.returned):
+        assert previous < first <= last < lane.cursor, "returned messages overlap"
+        previous = last
+
+
+def check_bounds(connection: Connection, chunk_bytes: int, answer_bytes_max: int) -> None:
+    """What a connection holds after a receive of `chunk_bytes`, where no answer to one frame is larger than
+    `answer_bytes_max`."""
+    limits = connection.node.limits
+    rest_max = max(limits.frame_max + 8, WAIT_BYTES_MAX) + chunk_bytes
+    assert len(connection._rest) <= rest_max, f"{len(connection._rest)} bytes wait for the rest of a frame"
+    outbox_max = 2 * limits.outbox_bytes_max + answer_bytes_max
+    assert sum(map(len, connection.outbox)) <= outbox_max, f"{connection.outbox_bytes} bytes in the outbox"

@@ -1,0 +1,228 @@
+"""What an operator does about damaged messages: listed, deleted, moved around, exported, set aside; and the files."""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64decode
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog.testing
+from pamqp import commands
+
+from amqpd.management import quarantine_files
+from amqpd.management.control import ControlError
+from amqpd.management.damaged_rows import DamagedRows
+from amqpd.management.messages import Messages
+from tests.harness.invariants import check_node
+from tests.management.test_messages import Room
+
+Basic = commands.Basic
+pytestmark = pytest.mark.trio
+WHY = "a byte of it is not what was written"
+
+
+class Damaged(Room):
+    """After a restart: `q` with 60 messages on disk only, five in a row, some of the rows damaged."""
+
+    def __init__(self, data_dir: Path, rows: Sequence[int], filled: int = 60) -> None:
+        super().__init__()
+        if filled:
+            self.fill(filled)
+        queue_id = self.queue().record.id
+        firsts = sorted(self.harness.rows.get(queue_id, {}))
+        self.harness.damaged = {(queue_id, firsts[row]): WHY for row in rows}
+        self.harness.restart()
+        self.harness.step()
+        self.client = self.harness.client()
+        self.messages = Messages(self.harness.node, self, self.settle)
+        self.damaged = DamagedRows(self.harness.node, self, self.settle, data_dir)
+
+    async def do(self, what: str, **wish: Any) -> list[dict[str, Any]]:
+        pages = getattr(self.damaged, what)({"vhost": "/", "queue": "q", "yes": True, **wish})
+        return [row async for page in pages for row in page]
+
+    def consumed(self) -> list[int]:
+        self.client.consume("q", no_ack=True)
+        self.client.take(Basic.Cancel)
+        return [int(body) for body in self.client.bodies()]
+
+
+def files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def kept(row: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """The bytes, and the facts beside them."""
+    file = Path(row["file"])
+    return file.read_bytes(), json.loads(file.with_suffix(".json").read_bytes())
+
+
+async def test_a_list_has_what_is_damaged_without_bodies(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2, 5])
+    listed = await room.list(count=100, body=4)
+    assert [row["id"] for row in listed] == [row["position"] - 1 for row in listed] == list(range(60))
+    for row in listed:
+        if row["id"] // 5 in (2, 5):
+            assert (row["state"], row["damage"], row["payload"]) == ("ready, damaged", WHY, "")
+        else:
+            assert (row["state"], row["payload"]) == ("ready", f"{row['id']:04}")
+    assert [fields["first"] for event, fields in room.harness.logged if event == "queue_fenced"] == [10, 25]
+    await room.list(count=100)
+    assert len([event for event, _ in room.harness.logged if event == "queue_fenced"]) == 2, "told once"
+    assert [row["id"] for row in await room.list(headers=[["tenant", "old"]])] == [5, 15, 35, 45, 55]
+
+
+async def test_what_is_damaged_is_deleted_by_its_numbers(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2])
+    assert room.consumed() == list(range(10))
+    reads = room.reads
+    assert (await room.act("delete", ids=[[10, 14]]))["count"] == 5
+    assert room.reads == reads
+    assert [event for event, _ in room.harness.logged].count("queue_fence_cleared") == 1
+    assert room.consumed() == list(range(15, 60))
+    check_node(room.harness.node)
+
+
+async def test_what_nobody_knew_to_be_damaged_is_deleted_too(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2])
+    assert (await room.act("delete", ids=[[8, 12]]))["count"] == 5
+    assert [row["id"] for row in await room.list(count=9)] == [*range(8), 13]
+    assert (await room.act("delete", all=True))["count"] == 55
+
+
+async def test_a_condition_holds_of_nothing_damaged(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [1])
+    assert (await room.act("delete", headers=[["tenant", "old"]]))["count"] == 5, (
+        "5, which is one, is not known to be"
+    )
+    assert room.consumed() == list(range(5))
+
+
+async def test_a_move_ends_at_what_is_damaged(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2])
+    done = await room.act("move", all=True)
+    assert (done["count"], done["full"], list(done["damaged"])) == (10, False, [10, 14])
+    assert len(await room.ids("other")) == 10
+    done = await room.act("move", ids=[[20, 29]])
+    assert done["count"] == 10, "it was said which"
+    assert "damaged" not in done
+
+
+async def test_the_bytes_are_exported(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2])
+    room.consumed()
+    about, *pieces = await room.do("export")
+    assert (about["first_id"], about["last_id"], about["reason"], about["queue"]) == (10, 14, WHY, "q")
+    assert b"".join(b64decode(piece["data"]) for piece in pieces) == b"\0damaged"
+    assert not files(tmp_path)
+    assert room.queue().backlog.ready == 50
+
+
+async def test_one_of_several_is_chosen(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2, 4])
+    await room.list(count=100)
+    with pytest.raises(ControlError, match=r"10 to 14, 20 to 24: choose one with --id"):
+        await room.do("export")
+    assert (await room.do("export", ids=[[22, 22]]))[0]["first_id"] == 20
+
+
+async def test_what_is_set_aside_is_in_files_and_the_queue_goes_on(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2, 5])
+    assert room.consumed() == list(range(10))
+    [row] = await room.do("quarantine", yes=False)
+    assert (row["count"], row["first_id"], row["last_id"], row["file"]) == (5, 10, 14, None)
+    assert not files(tmp_path)
+    with structlog.testing.capture_logs() as logged:
+        [row] = await room.do("quarantine")
+    file = Path(row["file"])
+    assert file.parent == tmp_path / "quarantine"
+    data, facts = kept(row)
+    assert data == b"\0damaged"
+    assert (facts["vhost"], facts["queue"], facts["reason"]) == ("/", "q", WHY)
+    assert facts["not_settled"] == [[10, 14]]
+    assert logged[-1]["event"] == "damaged messages set aside by an operator"
+    assert not room.harness.node.journal.pending, "it is on disk that they have left"
+    assert room.consumed() == list(range(15, 25))
+    assert len(await room.do("quarantine")) == 1
+    assert room.consumed() == list(range(30, 60))
+    check_node(room.harness.node)
+
+
+async def test_nothing_leaves_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Damaged(tmp_path, [0])
+    room.consumed()
+
+    def failing(file: Path, data: bytes) -> None:
+        if file.suffix == ".json":
+            raise OSError(28, "No space left on device")
+        file.write_bytes(data)
+
+    monkeypatch.setattr(quarantine_files, "_write", failing)
+    with pytest.raises(ControlError, match=r"No space left on device; they\s+stay in the queue"):
+        await room.do("quarantine")
+    assert room.queue().backlog.ready == 60
+    assert not files(tmp_path / "quarantine")
+
+
+async def test_what_can_be_read_after_all_is_back_in_line(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2])
+    assert room.consumed() == list(range(10))
+    room.harness.damaged.clear()
+    assert (await room.do("quarantine", yes=False))[0]["whole"]
+    [row] = await room.do("quarantine")
+    assert row["whole"]
+    assert room.consumed() == list(range(10, 60))
+    assert not files(tmp_path)
+
+
+async def test_damage_that_nobody_knows_is_looked_for_by_id(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [2])
+    with pytest.raises(ControlError, match="no damage is known in the queue 'q'"):
+        await room.do("quarantine")
+    with pytest.raises(ControlError, match="no damage is known"):
+        await room.do("quarantine", ids=[[20, 30]])
+    assert (await room.do("quarantine", ids=[[12, 12]]))[0]["count"] == 5
+    assert room.consumed() == [*range(10), *range(15, 60)]
+
+
+async def test_a_row_that_is_missing_is_set_aside_as_nothing(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [])
+    rows = room.harness.rows[room.queue().record.id]
+    del rows[10]
+    assert room.consumed() == list(range(10))
+    [row] = await room.do("quarantine")
+    assert (row["count"], row["first_id"], row["last_id"]) == (5, 10, 14)
+    assert kept(row)[0] == b""
+    assert room.consumed() == list(range(15, 60))
+
+
+async def test_delayed_messages_are_set_aside_too(tmp_path: Path) -> None:
+    room = Damaged(tmp_path, [], 0)
+    delayed = {"exchange_type": "x-delayed-message", "arguments": {"x-delayed-type": "fanout"}}
+    room.client.call(
+        commands.Exchange.Declare(exchange="later", durable=True, **delayed), commands.Exchange.DeclareOk
+    )
+    room.client.publish(b"x", "", "later", headers={"x-delay": 1000})
+    store = room.harness.node.delayed["/"]
+    room.harness.damaged = {(store.record.id, 0): WHY}
+    room.harness.restart()
+    room.harness.node.now_ms = 5000
+    room.harness.step()
+    room.damaged = DamagedRows(room.harness.node, room, room.settle, tmp_path)
+    [row] = await room.do("quarantine", queue="", delayed=True)
+    assert row["count"] == 1
+    assert kept(row)[1]["queue"] == "delayed messages"
+    assert room.harness.node.delayed["/"].backlog.ready == 0
+
+
+async def test_files_are_never_overwritten(tmp_path: Path) -> None:
+    first = quarantine_files.keep_row(tmp_path, "1-2-3", b"a", {})
+    second = quarantine_files.keep_row(tmp_path, "1-2-3", b"b", {"reason": "x"})
+    assert kept({"file": first})[0] == b"a"
+    data, facts = kept({"file": second})
+    assert (data, facts["reason"]) == (b"b", "x")
+    assert [os.stat(each).st_mode & 0o777 for each in (first, first.parent)] == [0o600, 0o700]

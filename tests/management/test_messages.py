@@ -1,0 +1,240 @@
+"""Looking at messages, deleting and moving them, step by step: what happens in between, on disk and in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import structlog.testing
+
+from amqpd.journal.records import Row
+from amqpd.management.control import ControlError
+from amqpd.management.messages import Messages
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.queue import Queue
+from amqpd.queues.segments import MISSING
+from amqpd.vocabulary.limits import Limits
+from tests.harness.harness import Client, Harness, publish_bytes
+
+pytestmark = pytest.mark.trio
+SMALL = Limits(queue_memory_bytes=2000, backlog_memory_bytes=2000, small_queue_bytes=500)
+OLD = {"tenant": "old"}
+
+
+class Room:
+    """A node with the queues `q` and `other`, and the room on it. `before_answer` runs before a read is answered."""
+
+    def __init__(self) -> None:
+        self.harness = Harness(SMALL)
+        self.client: Client = self.harness.client()
+        for name in ("q", "other"):
+            self.client.declare(name, durable=True)
+        self.reads = 0
+        self.before_answer: Callable[[], None] = lambda: None
+        self.messages = Messages(self.harness.node, self, self.settle)
+
+    def settle(self) -> None:
+        """A tick. The journal commits when somebody waits for it: the later, the more goes into one transaction."""
+        if self.harness.node.journal._forced:
+            self.harness.step()
+        else:
+            self.harness.reads += self.harness.node.tick()
+
+    def queue(self, name: str = "q") -> Queue:
+        return self.harness.node.queues["/", name]
+
+    def fill(self, count: int, old: Sequence[int] = range(5, 1000, 10)) -> Room:
+        """Some have the header; five are a row, and all that can be is on disk only."""
+        for first in range(0, count, 5):
+            frames = b""
+            for number in range(first, first + 5):
+                headers = {"headers": OLD} if number in old else {}
+                frames += publish_bytes(b"%04d" % number, "q", delivery_mode=2, **headers)
+            self.client.raw(frames)
+        backlog = self.queue().backlog
+        assert isinstance(backlog, Backlog)
+        backlog.shrink(0)
+        assert any(segment.runs is None and segment.size > 20 for segment in backlog.segments)
+        return self
+
+    def check_settled(self) -> None:
+        """What the journal was told of is in one row, or whole rows (see `Transaction.settled`)."""
+        rows = [row for each in self.harness.transactions for row in each.rows]
+        for settled in (settled for each in self.harness.transactions for settled in each.settled):
+            touched = [
+                row
+                for row in rows
+                if row.queue_id == settled.queue_id
+                and row.first_seq <= settled.last_seq
+                and row.last_seq >= settled.first_seq
+            ]
+            assert len(touched) == 1 or all(
+                settled.first_seq <= row.first_seq and row.last_seq <= settled.last_seq for row in touched
+            ), f"{settled} goes over the edges of rows"
+
+    def read(self, queue_id: int, first_seq: int, last_seq: int, answer: Callable[[list[Row]], None]) -> None:
+        """Two rows at a time, so that a stretch takes several reads."""
+        self.reads += 1
+        found = self.harness.rows_of(queue_id, first_seq, last_seq)
+        self.before_answer()
+        answer(found[:2])
+
+    async def list(self, **wish: Any) -> list[dict[str, Any]]:
+        pages = self.messages.list({"vhost": "/", "queue": "q", **wish})
+        return [row async for page in pages for row in page]
+
+    async def act(self, act: str, **wish: Any) -> dict[str, Any]:
+        pages = getattr(self.messages, act)({"vhost": "/", "queue": "q", "yes": True, "to_queue": "other", **wish})
+        done = [row async for page in pages for row in page][-1]
+        self.check_settled()
+        return done
+
+    async def ids(self, queue: str = "q") -> list[int]:
+        return [row["id"] for row in await self.list(queue=queue, count=1000)]
+
+
+async def test_a_look_leaves_the_queue_as_it_was() -> None:
+    room = Room().fill(100)
+    backlog = room.queue().backlog
+    assert isinstance(backlog, Backlog)
+    before = [(each.first, each.last, each.runs is None) for each in backlog.segments], backlog.memory_bytes
+    rows = await room.list(headers=[["tenant", "old"]], body=10)
+    assert [(row["id"], row["position"], row["payload"]) for row in rows] == [
+        (number, number + 1, f"{number:04}") for number in range(5, 100, 10)
+    ]
+    assert ([(each.first, each.last, each.runs is None) for each in backlog.segments], backlog.memory_bytes) == before
+    assert room.reads >= 10
+    assert [row["id"] for row in await room.list(**{"from": 61, "count": 3})] == [60, 61, 62]
+
+
+async def test_what_is_consumed_while_it_is_read_is_not_in_the_list() -> None:
+    room = Room().fill(60)
+    room.before_answer = lambda: room.client.consume("q", no_ack=True) if room.reads == 3 else None
+    rows = await room.list(count=100)
+    assert 0 < len(rows) < 60
+    assert room.queue().backlog.ready == 0
+    assert [row["id"] for row in rows] == list(range(len(rows)))
+
+
+async def test_deleting_by_id_reads_only_the_edges() -> None:
+    room = Room().fill(100)
+    done = await room.act("delete", ids=[[11, 13], [32, 77]])
+    assert (done["count"], done["first_id"], done["last_id"]) == (49, 11, 77)
+    assert room.reads <= 4
+    left = [*range(11), *range(14, 32), *range(78, 100)]
+    assert await room.ids() == left
+    room.harness.restart()
+    again = Room.__new__(Room)
+    again.harness, again.reads, again.before_answer = room.harness, 0, lambda: None
+    again.messages = Messages(room.harness.node, again, again.settle)
+    assert await again.ids() == left
+
+
+async def test_deleting_by_header_takes_no_others() -> None:
+    room = Room().fill(60)
+    assert (await room.act("delete", headers=[["tenant", "old"]], yes=False))["count"] == 6
+    assert len(await room.ids()) == 60
+    assert (await room.act("delete", headers=[["tenant", "old"]], count=2))["count"] == 2
+    assert [each for each in range(60) if each not in await room.ids()] == [5, 15]
+
+
+async def test_what_is_deleted_by_header_may_go_over_the_edges_of_rows() -> None:
+    room = Room().fill(60, range(18, 43))
+    assert (await room.act("delete", headers=[["tenant", "old"]]))["count"] == 25
+    assert await room.ids() == [*range(18), *range(43, 60)]
+
+
+async def test_moving_keeps_the_order_and_stops_at_a_count() -> None:
+    room = Room().fill(80)
+    done = await room.act("move", **{"from": 12, "count": 51})
+    assert (done["count"], done["full"]) == (51, False)
+    assert await room.ids() == [*range(11), *range(62, 80)]
+    moved = [row["payload"] for row in await room.list(queue="other", count=100, body=4)]
+    assert moved == [f"{number:04}" for number in range(11, 62)]
+
+
+async def test_what_is_moved_is_in_one_queue_or_the_other_wherever_the_journal_was_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("amqpd.management.messages.MOVED_BYTES_MAX", 1000)
+    room = Room().fill(80)
+    transactions, other = room.harness.transactions, room.queue("other").record.id
+    before, in_other = len(transactions), set()
+    await room.act("move", all=True)
+    for kept in range(before, len(transactions) + 1):
+        # What a node finds that dies after so many of them.
+        written = [row for each in transactions[:kept] for row in each.rows]
+        settled = {
+            (each.queue_id, seq)
+            for transaction in transactions[:kept]
+            for each in transaction.settled
+            for seq in range(each.first_seq, each.last_seq + 1)
+        }
+        assert sum(row.last_seq - row.first_seq + 1 for row in written) - len(settled) == 80
+        in_other.add(sum(row.last_seq - row.first_seq + 1 for row in written if row.queue_id == other))
+    assert {0, 80} < in_other, "in several transactions"
+
+
+async def test_nothing_is_moved_while_the_disk_is_short() -> None:
+    room = Room().fill(50)
+    room.harness.node.set_alarm("disk", True)
+    with pytest.raises(ControlError, match="the disk alarm is on"):
+        await room.act("move", all=True)
+    assert len(await room.ids()) == 50
+    assert (await room.act("delete", all=True))["count"] == 50, "but room can be made"
+
+
+async def test_who_leaves_stops_it_and_the_log_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amqpd.management.messages.LIFE_SIGN_S", -1.0)
+    room = Room().fill(60)
+    with structlog.testing.capture_logs() as logged:
+        async with aclosing(
+            room.messages.move({"vhost": "/", "queue": "q", "to_queue": "other", "all": True, "yes": True})
+        ) as pages:
+            async for page in pages:
+                so_far = page[-1]["count"]
+                break
+    assert 0 < so_far < 60
+    [entry] = logged
+    assert (entry["event"], entry["count"], entry["queue"]) == ("messages moved by an operator", so_far, "q")
+    assert (entry["to_queue"], entry["uid"], entry["first_id"]) == ("other", None, 0)
+    assert (len(await room.ids()), len(await room.ids("other"))) == (60 - so_far, so_far)
+
+
+async def test_a_row_that_is_missing_is_damage() -> None:
+    room = Room().fill(60)
+    rows = room.harness.rows[room.queue().record.id]
+    for first in [first for first in rows if 20 < first < 40]:
+        del rows[first]
+    listed = await room.list(count=100)
+    assert [row["id"] for row in listed] == list(range(60))
+    damaged = [row for row in listed if row["state"] == "ready, damaged"]
+    assert {row["damage"] for row in damaged} == {MISSING}
+    assert [row["id"] for row in damaged] == list(range(damaged[0]["id"], 40))
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ({"queue": 1}, "queue must be a text"),
+        ({"queue": "none"}, "there is no queue 'none' in virtual host '/'"),
+        ({"count": 0}, "count must be a number, 1 or more"),
+        ({"ids": [[5, 2]]}, "5-2 is no range of ids"),
+        ({"ids": ["x"]}, "ids must be pairs of numbers"),
+        ({"headers": [["a"]]}, "headers must be pairs"),
+        ({"state": "gone"}, "a state is ready, unacked or all"),
+        ({"body": 1 << 20}, "at most 65536 bytes"),
+    ],
+)
+async def test_a_wish_that_makes_no_sense_is_a_sentence(wish: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ControlError, match=sentence):
+        await Room().list(**wish)
+
+
+async def test_acts_say_which_messages() -> None:
+    with pytest.raises(ControlError, match="say which messages"):
+        await Room().act("delete")
+    with pytest.raises(ControlError, match="name another one"):
+        await Room().act("move", all=True, to_queue="q")

@@ -1,0 +1,196 @@
+"""Imports go one way (DESIGN 9): which package may know which, those for type checkers included.
+
+What is verified: every import of `amqpd` is an arrow of the list, and each arrow of the list goes to what stands
+above it there; no file is in a circle with another.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# From the ground up: what each may import stands before it.
+ARROWS = {
+    "errors": "",
+    "faults": "errors",
+    "kernel": "",
+    "vocabulary": "",
+    "wire": "",
+    "message": "kernel wire",
+    "exchanges": "vocabulary wire message",
+    "topology": "vocabulary wire exchanges",
+    "journal": "errors kernel",
+    "audit": "vocabulary message",
+    "config": "vocabulary",
+    "security": "vocabulary wire topology",
+    "queues": "kernel vocabulary wire message journal audit",
+    "session": "faults kernel vocabulary wire topology audit queues",
+    "limiting": "kernel vocabulary topology",
+    "publishing": "kernel vocabulary wire message exchanges topology audit queues session limiting",
+    "node": "faults kernel vocabulary message exchanges topology journal audit security queues session limiting "
+    "publishing",
+    "methods": "kernel vocabulary wire message exchanges topology audit queues session limiting publishing node",
+    "channels": "kernel vocabulary wire message audit session publishing node",
+    "connection": "faults kernel vocabulary wire queues session limiting publishing node methods channels",
+    "storage": "",
+    "journal.sqlite": "journal storage",
+    "security.authentication": "topology security connection",
+    "topology.metadata": "errors vocabulary wire topology security.authentication",
+    "topology.metadata.sqlite": "storage topology.metadata",
+    "audit.files": "errors vocabulary audit config node",
+    "transport": "errors kernel vocabulary config node connection",
+    "pump": "faults kernel vocabulary session limiting node connection transport",
+    "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite",
+    "definitions": "vocabulary wire exchanges topology security queues",
+    "management": "faults kernel vocabulary wire message topology journal audit queues session node connection "
+    "storage topology.metadata",
+    "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
+    "datadir management",
+    "checking": "vocabulary journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
+    "audit.files datadir backup",
+    "scrub": "journal config queues node journal.sqlite management",
+    "compiled": "",
+    "process": "errors faults vocabulary config security node connection security.authentication "
+    "topology.metadata compiled",
+    "broker": "errors vocabulary topology journal config security publishing node methods connection storage "
+    "journal.sqlite security.authentication topology.metadata audit.files transport pump datadir management "
+    "backup scrub process",
+    "commands": "errors faults vocabulary topology config security journal.sqlite security.authentication "
+    "topology.metadata topology.metadata.sqlite datadir definitions management backup checking process broker",
+    "__main__": "errors vocabulary management process",
+}
+# Arrows that go up, all of them for type checkers only: what is above is to be known by an interface below. No new
+# one comes in.
+UPWARD = {
+    "topology": "connection",
+    "journal": "queues",
+    "audit": "queues publishing node channels connection",
+    "session": "channels connection",
+    "limiting": "node channels connection",
+    "publishing": "node channels connection",
+    "node": "channels connection",
+    "methods": "channels connection",
+    "channels": "connection",
+}
+# A package's face and what is behind it.
+FACES = frozenset({"amqpd.kernel"})
+CIRCLE_MAX = 58
+"""files; 0 when UPWARD is empty"""
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted((ROOT / "amqpd").rglob("*.py")):
+        if not {"_compiled", "migrations"} & set(path.parts):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(tree: ast.AST, known: Mapping[str, object]) -> Iterator[str]:
+    """Modules of amqpd, wherever in the file, whoever they are for."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in known else node.module
+
+
+@functools.cache
+def graph() -> dict[str, frozenset[str]]:
+    known = modules()
+    return {
+        name: frozenset(imported(ast.parse(path.read_text()), known)) - {name, "amqpd"}
+        for name, path in known.items()
+    }
+
+
+def place(name: str) -> str:
+    """Of a module: the longest entry of ARROWS that it is in."""
+    parts = name.split(".")[1:]
+    heads = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((head for head in heads if head in ARROWS), "")
+
+
+def arrows() -> set[tuple[str, str]]:
+    found = {(place(name), place(target)) for name, targets in graph().items() for target in targets}
+    return {(start, end) for start, end in found if start != end}
+
+
+def allowed(listed: Mapping[str, str]) -> set[tuple[str, str]]:
+    return {(start, end) for start, ends in listed.items() for end in ends.split()}
+
+
+def circles(of: Mapping[str, frozenset[str]]) -> list[set[str]]:
+    """Strongly connected components of more than one module (Tarjan 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in sorted(of[name]):
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            component = set(stack[at:])
+            del stack[at:]
+            if len(component) > 1:
+                found.append(component)
+
+    for name in of:
+        if name not in index:
+            visit(name)
+    return found
+
+
+def test_every_module_has_its_place() -> None:
+    assert {name for name in modules() if name != "amqpd" and not place(name)} == set()
+
+
+@pytest.mark.parametrize("start", ARROWS)
+def test_a_package_imports_what_it_may(start: str) -> None:
+    may = allowed(ARROWS) | allowed(UPWARD)
+    assert {end for begin, end in arrows() if begin == start and (begin, end) not in may} == set()
+
+
+def test_arrows_go_down() -> None:
+    order = list(ARROWS)
+    up = {(start, end) for start, end in allowed(ARROWS) if order.index(end) >= order.index(start)}
+    assert not up
+
+
+def test_no_arrow_is_listed_in_vain() -> None:
+    assert (allowed(ARROWS) | allowed(UPWARD)) - arrows() == set(), "take these out of the list"
+
+
+def test_no_file_is_in_a_circle() -> None:
+    found = [circle for circle in circles(graph()) if not circle & FACES]
+    assert max(map(len, found), default=0) <= CIRCLE_MAX, found
+
+
+def test_the_circle_is_found_wherever_an_import_stands() -> None:
+    known = {"amqpd.a": 0, "amqpd.b": 0, "amqpd.c": 0, "amqpd": 0}
+    texts = {
+        "amqpd.a": "from amqpd import b",
+        "amqpd.b": "if TYPE_CHECKING:\n    from amqpd.c import C",
+        "amqpd.c": "def f():\n    import amqpd.a",
+        "amqpd": "",
+    }
+    of = {name: frozenset(imported(ast.parse(text), known)) for name, text in texts.items()}
+    assert circles(of) == [{"amqpd.a", "amqpd.b", "amqpd.c"}]

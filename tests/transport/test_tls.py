@@ -1,0 +1,161 @@
+"""TLS: real handshakes in memory with certificates made here, refusals in one sentence, names in
+certificates."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from amqpd.config import TlsSettings
+from amqpd.errors import StartupError
+from amqpd.transport.tls import server_context
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def files(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tls")
+    server = authority.issue_cert("broker.example", "localhost")
+    server.cert_chain_pems[0].write_to_path(directory / "server.pem")
+    server.private_key_pem.write_to_path(directory / "server.key")
+    server.private_key_and_cert_chain_pem.write_to_path(directory / "both.pem")
+    authority.issue_cert("other.example").private_key_pem.write_to_path(directory / "other.key")
+    authority.cert_pem.write_to_path(directory / "ca.pem")
+    (directory / "nonsense.pem").write_text("nothing here")
+    key = serialization.load_pem_private_key(server.private_key_pem.bytes(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"passphrase"),
+    )
+    (directory / "encrypted.key").write_bytes(encrypted)
+    return directory
+
+
+def settings(files: Path, **changes: Any) -> TlsSettings:
+    values = {"certificate": files / "server.pem", "key": files / "server.key"} | changes
+    return TlsSettings(**values)
+
+
+def client_context(authority: trustme.CA, identity: str | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    if identity:
+        authority.issue_cert(identity).configure_cert(context)
+    return context
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
+    """Runs both ends against each other; returns the server's. Raises the ssl.SSLError of whoever refuses."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname="broker.example"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    # TLS 1.3 ends the client's handshake before the server has seen its certificate: the server decides.
+    waiting = list(ends)
+    for _ in range(10):
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+                waiting.remove(end)
+            except ssl.SSLWantReadError:
+                continue
+        if not waiting:
+            return ends[1]
+    raise AssertionError("no end of the handshake")
+
+
+def test_a_client_that_trusts_the_authority_gets_through(files: Path, authority: trustme.CA) -> None:
+    server = handshake(server_context(settings(files)), client_context(authority))
+    assert server.version() == "TLSv1.3"
+    assert not server.getpeercert()
+
+
+def test_key_and_certificate_may_be_one_file(files: Path, authority: trustme.CA) -> None:
+    handshake(server_context(TlsSettings(certificate=files / "both.pem")), client_context(authority))
+
+
+def test_the_lowest_version_is_kept(files: Path, authority: trustme.CA) -> None:
+    old = client_context(authority)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert handshake(server_context(settings(files)), old).version() == "TLSv1.2"
+    with pytest.raises(ssl.SSLError):
+        handshake(server_context(settings(files, min_version="1.3")), old)
+
+
+@pytest.mark.parametrize(
+    ("verify_peer", "identity", "accepted"),
+    [
+        ("none", None, True),
+        ("optional", None, True),
+        ("optional", "app.example", True),
+        ("required", "app.example", True),
+        ("required", None, False),
+    ],
+)
+def test_client_certificates(
+    verify_peer: str, identity: str | None, accepted: bool, files: Path, authority: trustme.CA
+) -> None:
+    context = server_context(settings(files, verify_peer=verify_peer, ca=files / "ca.pem"))
+    if not accepted:
+        with pytest.raises(ssl.SSLError):
+            handshake(context, client_context(authority, identity))
+        return
+    certificate = handshake(context, client_context(authority, identity)).getpeercert()
+    names = [value for kind, value in (certificate or {}).get("subjectAltName", ()) if kind == "DNS"]
+    assert names == ([identity] if identity else [])
+
+
+@pytest.mark.parametrize("verify_peer", ["optional", "required"])
+def test_a_certificate_of_a_stranger_is_refused(verify_peer: str, files: Path, authority: trustme.CA) -> None:
+    context = server_context(settings(files, verify_peer=verify_peer, ca=files / "ca.pem"))
+    client = client_context(authority)
+    trustme.CA().issue_cert("stranger.example").configure_cert(client)
+    with pytest.raises(ssl.SSLError):
+        handshake(context, client)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"certificate": "missing.pem"},
+            "cannot read tls.certificate {d}/missing.pem: No such file or directory; ",
+        ),
+        (
+            {"key": "missing.key"},
+            "cannot read tls.key {d}/missing.key: No such file or directory; name a file",
+        ),
+        ({"ca": "missing.pem"}, "cannot read tls.ca {d}/missing.pem: No such file or directory; name a file"),
+        ({"certificate": ""}, "cannot read tls.certificate {d}: Is a directory; name a file"),
+        (
+            {"key": "other.key"},
+            "tls.key {d}/other.key does not belong to tls.certificate {d}/server.pem: name its own key",
+        ),
+        ({"key": "encrypted.key"}, "tls.key {d}/encrypted.key is encrypted: remove its passphrase"),
+        (
+            {"certificate": "nonsense.pem"},
+            "tls.certificate {d}/nonsense.pem and tls.key {d}/server.key hold no certificate and key in PEM",
+        ),
+        (
+            {"key": None},
+            "tls.certificate {d}/server.pem and tls.key {d}/server.pem hold no certificate and key",
+        ),
+        ({"ca": "nonsense.pem"}, "tls.ca {d}/nonsense.pem holds no certificate in PEM form ("),
+    ],
+)
+def test_unusable_files_are_one_sentence(changes: dict[str, str | None], sentence: str, files: Path) -> None:
+    paths = {name: None if value is None else files / value for name, value in changes.items()}
+    with pytest.raises(StartupError) as caught:
+        server_context(settings(files, **paths))
+    assert caught.value.sentence.startswith(sentence.format(d=files))
