@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from amqpd.journal import database, schema
 from amqpd.journal.errors import JournalInUse, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite import database, schema
 from amqpd.journal.sqlite.database import JOURNAL
 from tests.journal.disks import SqliteDrive, row, transaction
 
