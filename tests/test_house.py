@@ -1,6 +1,6 @@
-"""The house rules that a program can check (STYLE: TigerBeetle's tidy test, trio's export test).
+"""The rules of the code that a program can check (after TigerBeetle's tidy test and trio's test of its exports).
 
-What is verified: pure rooms import nothing impure, not even through another module of amqpd; no file and no
+What is verified: pure modules import nothing impure, not even through another module of amqpd; no file and no
 function grows past its limit; errors are not swallowed; every module says what it is; banned names.
 Not verified: whether a docstring is true, whether a bound has its reason. That is for review.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,10 @@ import pytest
 from amqpd.compiled import COMPILED
 
 ROOT = Path(__file__).parents[1]
-CHECKED = ("amqpd", "spark", "tests", "bench", "conformance", "examples")
+CHECKED = ("amqpd", "spark", "tests", "bench", "conformance", "examples", "scripts")
 
 # Packages, and modules of others, where I/O, clocks, chance and threads are. Everything else of amqpd is pure: bytes
-# and values in, bytes and effects out (DESIGN 2).
+# and values in, bytes and effects out (ARCHITECTURE.md, "The walk").
 SHELL = (
     "amqpd.__main__",
     "amqpd.audit.files",
@@ -98,12 +99,24 @@ LONG_FILES: dict[str, str] = {
 # Functions over the limit: {"path:name": lines}. The number only goes down; a new one does not come in.
 LONG_FUNCTIONS: dict[str, int] = {}
 
-Source = tuple[str, ast.Module]
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules ask of one file; its tree is forgotten, since all of them are millions of objects."""
+
+    path: str
+    silent: bool
+    """it has no docstring, and is not empty: a file of nothing is a package marker"""
+    functions: tuple[tuple[str, int], ...]
+    """names, and how many lines"""
+    swallowed: tuple[int, ...]
+    """lines where errors are swallowed"""
 
 
-def files() -> Iterator[Path]:
-    for room in CHECKED:
-        yield from sorted((ROOT / room).rglob("*.py"))
+@functools.cache
+def paths() -> tuple[str, ...]:
+    found = [path for folder in CHECKED for path in sorted((ROOT / folder).rglob("*.py"))]
+    return tuple(path.relative_to(ROOT).as_posix() for path in found)
 
 
 def compiled_files() -> list[str]:
@@ -112,19 +125,42 @@ def compiled_files() -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
-@functools.cache
-def sources() -> tuple[Source, ...]:
-    return tuple((path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())) for path in files())
+def facts_of(path: str, tree: ast.Module) -> Facts:
+    nodes = list(ast.walk(tree))
+    return Facts(
+        path,
+        silent=bool(tree.body) and not ast.get_docstring(tree),
+        functions=tuple(
+            (node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+        swallowed=tuple(
+            node.lineno
+            for node in nodes
+            if (isinstance(node, ast.ExceptHandler) and swallows(node))
+            or (
+                isinstance(node, ast.Call)
+                and len(node.args) == 1
+                and ast.unparse(node) in ("suppress(Exception)", "contextlib.suppress(Exception)")
+            )
+        ),
+    )
 
 
 @functools.cache
-def modules() -> dict[str, ast.Module]:
+def facts() -> tuple[Facts, ...]:
+    return tuple(facts_of(path, ast.parse((ROOT / path).read_text())) for path in paths())
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
     """amqpd's modules by name; a package is its __init__."""
-    found: dict[str, ast.Module] = {}
-    for path, tree in sources():
-        if path.startswith("amqpd/"):
-            found[path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")] = tree
-    return found
+    return {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): ROOT / path
+        for path in paths()
+        if path.startswith("amqpd/")
+    }
 
 
 def typing_only(node: ast.AST) -> bool:
@@ -160,17 +196,26 @@ def imports(name: str, tree: ast.Module, known: frozenset[str]) -> set[str]:
     }
 
 
-def breach(start: str, trees: dict[str, ast.Module]) -> list[str] | None:
-    """The chain of imports from a pure module to something impure, or None."""
+def imports_of(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
     known = frozenset(trees)
+    return {name: imports(name, tree, known) for name, tree in trees.items()}
+
+
+@functools.cache
+def imports_of_amqpd() -> dict[str, set[str]]:
+    return imports_of({name: ast.parse(path.read_text()) for name, path in modules().items()})
+
+
+def breach(start: str, graph: dict[str, set[str]]) -> list[str] | None:
+    """The chain of imports from a pure module to something impure, or None."""
     chains = [[start]]
     seen = {start}
     while chains:
         chain = chains.pop(0)
-        for target in sorted(imports(chain[-1], trees[chain[-1]], known)):
+        for target in sorted(graph[chain[-1]]):
             if target.partition(".")[0] in IMPURE and (chain[-1], target) not in ALLOWED:
                 return [*chain, target]
-            if target in known and target not in seen:
+            if target in graph and target not in seen:
                 seen.add(target)
                 chains.append([*chain, target])
     return None
@@ -181,8 +226,8 @@ def is_pure(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(name for name in modules() if is_pure(name)))
-def test_pure_rooms_import_nothing_impure(name: str) -> None:
-    chain = breach(name, modules())
+def test_pure_modules_import_nothing_impure(name: str) -> None:
+    chain = breach(name, imports_of_amqpd())
     assert chain is None, f"{' imports '.join(chain or [])}: hand the time, the bytes, the random number in instead"
 
 
@@ -212,14 +257,14 @@ def test_the_check_of_imports_finds_what_it_should(text: str, chain: list[str] |
         "amqpd.deep": ast.parse("import socket"),
         "amqpd.deep.leaf": ast.parse(""),
     }
-    assert breach("amqpd.queues.a", trees) == chain
+    assert breach("amqpd.queues.a", imports_of(trees)) == chain
 
 
 def test_the_shell_is_not_of_ghosts() -> None:
     assert set(SHELL) <= set(modules())
 
 
-@pytest.mark.parametrize("path", [*sorted(path for path, _ in sources()), *compiled_files()])
+@pytest.mark.parametrize("path", [*paths(), *compiled_files()])
 def test_files_stay_readable(path: str) -> None:
     lines = len((ROOT / path).read_text().splitlines())
     usual = LINES_MAX_TESTS if path.startswith("tests/") else LINES_MAX
@@ -229,14 +274,12 @@ def test_files_stay_readable(path: str) -> None:
 
 
 def long_functions() -> dict[str, int]:
-    found: dict[str, int] = {}
-    for path, tree in sources():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or node.lineno) - node.lineno + 1
-                if lines > FUNCTION_LINES_MAX:
-                    found[f"{path}:{node.name}"] = lines
-    return found
+    return {
+        f"{each.path}:{name}": lines
+        for each in facts()
+        for name, lines in each.functions
+        if lines > FUNCTION_LINES_MAX
+    }
 
 
 def test_functions_stay_readable() -> None:
@@ -266,16 +309,7 @@ def swallows(handler: ast.ExceptHandler) -> bool:
 
 
 def test_no_error_is_swallowed() -> None:
-    found = [
-        f"{path}:{node.lineno}"
-        for path, tree in sources()
-        for node in ast.walk(tree)
-        if (isinstance(node, ast.ExceptHandler) and swallows(node))
-        or (
-            isinstance(node, ast.Call)
-            and ast.unparse(node) in ("suppress(Exception)", "contextlib.suppress(Exception)")
-        )
-    ]
+    found = [f"{each.path}:{line}" for each in facts() for line in each.swallowed]
     assert not found, "name the exceptions that are meant, and do something about them"
 
 
@@ -297,20 +331,19 @@ def test_the_check_of_handlers_finds_what_it_should(body: str, bad: bool) -> Non
 
 
 def test_every_module_says_what_it_is() -> None:
-    # A file of nothing is a package marker.
-    silent = [path for path, tree in sources() if tree.body and not ast.get_docstring(tree)]
+    silent = [each.path for each in facts() if each.silent]
     assert not silent
 
 
 def test_names_say_something() -> None:
-    found = [path for path, _ in sources() if BANNED_NAMES & set(Path(path).with_suffix("").parts)]
+    found = [path for path in paths() if BANNED_NAMES & set(Path(path).with_suffix("").parts)]
     assert not found, "call it after the noun that is in it"
 
 
-@pytest.mark.parametrize("room", COMPILED)
-def test_no_compiled_room_calls_inside_of_a_slice(room: str) -> None:
+@pytest.mark.parametrize("module", COMPILED)
+def test_no_compiled_module_calls_inside_of_a_slice(module: str) -> None:
     """mypyc evaluates the bounds of some slices twice: `view[: socket.recv_into(buffer)]` received twice."""
-    path = ROOT / f"{room.replace('.', '/')}.py"
+    path = ROOT / f"{module.replace('.', '/')}.py"
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Slice):
             inside = [each for bound in (node.lower, node.upper, node.step) if bound for each in ast.walk(bound)]
