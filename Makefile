@@ -13,14 +13,17 @@ WORKERS ?= 2
 # Arguments for the program behind a target: make run ARGS='--port 5673', make test ARGS='-k topic'.
 ARGS ?=
 
-# What exists compiled and plain, and is tested as both.
-CORE = $(addprefix tests/,connection exchanges kernel limiting message methods model node publishing queues session wire transport/test_link.py)
+# What exists compiled and plain, and is tested as both. Tests that only the plain kernel can run are in these folders too.
+CORE = $(addprefix tests/,audit connection exchanges kernel limiting message methods model node publishing queues session wire transport/test_link.py)
+# Whole brokers, other programs, JVMs and measurements: not what coverage is measured with.
+LARGE = audit_proof clients cost faults model spark stalls suites
+UNITS = $(filter-out $(addprefix tests/,$(addsuffix /,$(LARGE))),$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 
 RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-spark audit-proof test-heavy lint format bench conformance client-suites cost stall-search stalls damage crashes sanitize clean
+.PHONY: help run build quick test test-spark audit-proof test-heavy coverage lint format bench conformance client-suites cost stall-search stalls damage crashes sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -31,11 +34,14 @@ run: build ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serv
 build: $(RUN_STAMP) ## compile what is faster compiled, if there is a C compiler (run, test and bench do it)
 	@sh scripts/build.sh $(PY)
 
+quick: $(DEV_STAMP) ## check style, types, and the tests of what changed, within a minute (ARGS: arguments of pytest)
+	@$(PY) scripts/quick.py $(ARGS)
+
 test: $(DEV_STAMP) build ## run the tests, and the conformance suite without what is slow (ARGS: arguments of pytest)
-	$(PY) -m pytest -q -n $(WORKERS) -m 'not slow' --ignore=tests/spark $(ARGS)
+	$(PY) -m pytest -q -rs -n $(WORKERS) -m 'not slow' --ignore=tests/spark $(ARGS)
 	@# And the core on the plain kernel, if what ran above was compiled.
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
-	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -n $(WORKERS) $(CORE); fi
+	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -rs -n $(WORKERS) $(CORE); fi
 	@if [ -z '$(ARGS)' ]; then $(MAKE) --no-print-directory test-spark ARGS="-m 'not slow'"; fi
 
 # A worker is a JVM of its own; a file's tests share it.
@@ -50,6 +56,9 @@ test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fu
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
 	AMQPD_MODEL_STEPS=500000 AMQPD_MODEL_SEED=$$(date +%s) $(PY) -m pytest -q -n $(WORKERS) -o timeout=1200 tests/model/test_model.py
 	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/connection/test_fuzz.py
+
+coverage: $(DEV_STAMP) ## which lines of amqpd/ the unit tests run, on the plain kernel (pages in htmlcov/; minutes)
+	AMQPD_KERNEL=python $(PY) -m pytest -q -n $(WORKERS) -m 'not slow' --cov --cov-report=term --cov-report=html $(UNITS) $(ARGS)
 
 lint: $(DEV_STAMP) ## check style and types
 	$(PY) -m ruff check .
@@ -91,7 +100,7 @@ sanitize: $(DEV_STAMP) ## run the compiled kernel under gcc's sanitizers, with t
 	sh scripts/sanitize.sh $(PY)
 
 clean: ## remove what was built and cached; never data
-	rm -rf build dist amqpd/_compiled *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist amqpd/_compiled *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	if [ ! -L $(VENV) ]; then rm -rf $(VENV); fi
 

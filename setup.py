@@ -1,7 +1,7 @@
 """What a C compiler makes faster; everything works without it.
 
 What comes in: `build_ext`, from `make build` (in place) or from building a wheel. What goes out: `amqpd/_compiled/`,
-the kernel (Cython) and the rooms that messages go through (mypyc, from the same typed source that runs without), and
+the kernel (Cython) and the modules that messages go through (mypyc, from the same typed source that runs plain), and
 a manifest of the sources that they were made from.
 Rules: 1. What cannot be compiled is no error: one sentence, and the plain Python kernel runs. 2. The manifest is
 written only when all is there; `amqpd/compiled.py` uses nothing without it, nor what is older than its source.
@@ -32,12 +32,12 @@ def _compiled_module():
 
 
 compiled = _compiled_module()
-# As they are now: who edits one while the others are compiled has not compiled that.
+# As they are now: an edit while the others are compiled is not compiled.
 SOURCES = compiled.sources()
 
 
 def extensions() -> list[Extension]:
-    """The kernel and the rooms, to be put beside each other under `amqpd._compiled`."""
+    """The kernel and the modules, to be put beside each other under `amqpd._compiled`."""
     try:
         from Cython.Build import cythonize
         from mypyc.build import mypycify
@@ -47,8 +47,8 @@ def extensions() -> list[Extension]:
             language_level=3,
             build_dir="build",
         )
-        rooms = mypycify(
-            ["--ignore-missing-imports", *(f"{room.replace('.', '/')}.py" for room in compiled.COMPILED)],
+        modules = mypycify(
+            ["--ignore-missing-imports", *(f"{module.replace('.', '/')}.py" for module in compiled.COMPILED)],
             group_name="amqpd_rooms",
             opt_level="3",
             multi_file=True,
@@ -56,10 +56,10 @@ def extensions() -> list[Extension]:
     except (ImportError, SystemExit) as error:
         print(f"amqpd: not compiled, it runs on its plain Python kernel: {error}", file=sys.stderr)
         return []
-    for extension in [kernel, *rooms]:
+    for extension in [kernel, *modules]:
         extension.name = f"{compiled.PACKAGE}.{extension.name.removeprefix('amqpd.')}"
         extension.optional = True
-    return [kernel, *rooms]
+    return [kernel, *modules]
 
 
 class BuildCompiled(build_ext):
@@ -83,6 +83,6 @@ class BuildCompiled(build_ext):
         return [*super().get_outputs(), *([str(manifest)] if manifest.exists() else [])]
 
 
-# Only who builds pays for looking at the sources.
+# Only a build pays for looking at the sources.
 BUILDS = {"build_ext", "bdist_wheel", "install", "build"} & set(sys.argv)
 setup(ext_modules=extensions() if BUILDS else [], cmdclass={"build_ext": BuildCompiled})

@@ -40,7 +40,7 @@ suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUF
 "$CC" -shared -fPIC -g -O1 -fno-omit-frame-pointer -Wall -Wextra -Wno-unused-parameter \
     -Wno-missing-field-initializers -Wno-cast-function-type -fsanitize=address,undefined -fno-sanitize-recover=all \
     -I"$include" amqpd/kernel/compiled.c -o "amqpd/_compiled/kernel/compiled$suffix"
-# The rooms stay plain: what is looked at is the kernel.
+# The modules around it stay plain: what is looked at is the kernel.
 "$python" -c "import pathlib, amqpd.compiled as c; c.write_manifest(pathlib.Path('amqpd/_compiled'), c.sources())"
 
 run() {
@@ -71,7 +71,7 @@ grep -qs heap-buffer-overflow finding.* || { cat overread.log >&2; fail "the san
 rm finding.*
 
 # Everything is several times slower here: hypothesis' own profile "ci" has no deadlines (and always the same examples).
-# No room is compiled here, so what says how compiled rooms are imported is left out.
+# No module is compiled here, so what says how compiled modules are imported is left out.
 run -m pytest -q -p no:cacheprovider --hypothesis-profile=ci -o timeout=1200 -o faulthandler_timeout=0 \
     --deselect tests/test_compiled.py::test_a_compiled_room_can_be_the_first_that_is_imported \
     tests/kernel/test_kernel.py tests/kernel/test_kernels_agree.py tests/test_compiled.py \
