@@ -6,7 +6,7 @@ Rules: 1. A fault of a connection ends that connection (541), one of a queue tak
 task makes the task wait and begin again. 2. What the journal, the metadata store or the topology raises ends the
 node: something that was promised may be broken. 3. No fault is silent.
 Not here: what happens then (`connection.py`, `node/quarantine.py`, `process/supervision.py`); the table of all
-boundaries is in ARCHITECTURE.md.
+boundaries is in docs/decisions/fault-containment.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Imports go one way (DESIGN 9): which package may know which, those for type checkers included.
+"""Imports go one way: which package may know which, those for type checkers included.
 
 What is verified: every import of `amqpd` is an arrow of the list, and each arrow of the list goes to what stands
 above it there; no file is in a circle with another.

@@ -1,8 +1,10 @@
-"""What a newcomer reads first is true: README's program and commands, the Makefile's targets, what CI runs."""
+"""What a newcomer reads first is true: README's program and commands, the Makefile's targets, what CI runs, the
+documents and what they refer to."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import subprocess
 import tomllib
@@ -11,10 +13,29 @@ from pathlib import Path
 import pytest
 
 from amqpd.process.config_sources import CONFIG_VARIABLE, variable_names
+from scripts.quick import LARGE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "amqpd.example.toml")
+
+
+# Documents of this repository only: what the code rests on is said here (docs/decisions/), not cited by section.
+ELSEWHERE = re.compile(r"\.\./shared|\b(?:DESIGN|CLUSTER|RELIABILITY|BEHAVIOUR)\b(?:\.md|,)? \d|\(STYLE\b[:, ]")
+# Files that still cite one. The list only gets shorter.
+CITING = frozenset(
+    {
+        "amqpd/journal/buffer.py",
+        "amqpd/journal/records.py",
+        "amqpd/journal/sqlite/schema.py",
+        "amqpd/queues/consumer.py",
+    }
+)
+
+
+def tracked() -> list[str]:
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for path in done.stdout.splitlines() if (ROOT / path).is_file()]
 
 
 def makefile_targets() -> set[str]:
@@ -48,10 +69,146 @@ def test_the_makefile_has_every_promised_target() -> None:
     assert {"run", "test", "lint", "bench", "conformance", "clean"} <= makefile_targets()
 
 
+def test_contributing_names_every_target_and_quick_first() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"\bmake ([a-z-]+)", text.replace("\n", " "))
+    assert set(named) <= makefile_targets()
+    assert {"quick", "lint", "test", "coverage"} <= set(named)
+    assert named[0] == "quick"
+
+
 def test_ci_runs_lint_and_the_readmes_test_command() -> None:
     lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.startswith("make")]
     assert lines == ["make lint", "make test"]
     assert "make test" in README
+
+
+def test_the_public_workflow_runs_what_ci_runs_on_every_supported_python() -> None:
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    runs = re.findall(r"run: (make .*)", text)
+    assert [line for line in runs if line in ("make lint", "make test")] == ["make lint", "make test"]
+    [versions] = re.findall(r"python: \[(.*)\]", text)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    prefix = "Programming Language :: Python :: "
+    classified = [each.removeprefix(prefix) for each in project["classifiers"] if each.startswith(prefix + "3.")]
+    assert re.findall(r"[\d.]+", versions) == classified
+    assert project["requires-python"] == f">={classified[0]}"
+
+
+def test_the_license_is_in_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["license"] == "Apache-2.0"
+    assert project["license-files"] == ["LICENSE"]
+    # The text as the Apache Software Foundation publishes it.
+    digest = hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest()
+    assert digest == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+
+
+def test_the_project_rests_on_no_document_from_elsewhere() -> None:
+    found = {
+        path
+        for path in tracked()
+        if path != "tests/test_project.py" and ELSEWHERE.search((ROOT / path).read_bytes().decode("utf-8", "replace"))
+    }
+    assert found <= CITING, "say the thing itself, or point to a file of docs/decisions/"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("as DESIGN 9 says", True),
+        ("(CLUSTER.md 3)", True),
+        ("(RELIABILITY 1-5, 7)", True),
+        ("see ../shared/a.md", True),
+        ("a rule (STYLE: as they do)", True),
+        ("DESIGN, in capitals", False),
+        ("a cluster of 3", False),
+    ],
+)
+def test_the_check_of_citations_finds_what_it_should(text: str, found: bool) -> None:
+    assert bool(ELSEWHERE.search(text)) is found
+
+
+def test_every_decision_is_listed_and_has_its_parts() -> None:
+    architecture = (ROOT / "ARCHITECTURE.md").read_text()
+    listed = re.findall(r"(?m)^- \[(.+)\]\(docs/decisions/(.+)\.md\)$", architecture)
+    files = {path.stem: path.read_text() for path in (ROOT / "docs" / "decisions").glob("*.md")}
+    assert len(listed) == len({slug for _, slug in listed})
+    assert {slug: title for title, slug in listed} == {
+        slug: text.partition("\n")[0].removeprefix("# ") for slug, text in files.items()
+    }
+    for slug, text in files.items():
+        headings = re.findall(r"(?m)^## (.*)", text)
+        assert headings == ["Problem", "Decision", "Rejected alternatives"], slug
+        assert all(part.strip() for part in re.split(r"(?m)^## .*$", text)[1:]), slug
+
+
+def links() -> list[tuple[str, str]]:
+    """Of the documents: where they are, and the files that they link to."""
+    return [
+        (path, target)
+        for path in tracked()
+        if path.endswith(".md")
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / path).read_text())
+    ]
+
+
+def test_what_documents_link_to_exists() -> None:
+    found = links()
+    assert len(found) > 50
+    assert [(path, target) for path, target in found if not (ROOT / path).parent.joinpath(target).exists()] == []
+
+
+# Where a document names a file in short: the folders that it may mean.
+SHORT = ("", "amqpd/", "tests/", "tests/faults/")
+
+
+def named_files(text: str) -> set[str]:
+    return set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.(?:py|toml|sh|pyx))`", text))
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["ARCHITECTURE.md", "CONTRIBUTING.md", *sorted(path for path in tracked() if path.startswith("docs/decisions/"))],
+)
+def test_files_that_documents_name_exist(document: str) -> None:
+    missing = {
+        name
+        for name in named_files((ROOT / document).read_text())
+        if not any((ROOT / folder / name).exists() for folder in SHORT)
+    }
+    assert missing == set(), "it was moved: write where it is now"
+
+
+def test_the_newcomers_table_has_a_package_and_its_tests_in_each_row() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"(?m)^\| .+ \| `amqpd/([a-z]+)/` \| `tests/([a-z]+)/` \|$", text)
+    assert len(rows) >= 12
+    assert len(set(rows)) == len(rows)
+    assert all(package == tests for package, tests in rows)
+    assert [each for each, _ in rows if not (ROOT / "amqpd" / each).is_dir()] == []
+    assert [each for _, each in rows if not list((ROOT / "tests" / each).glob("test_*.py"))] == []
+
+
+def variable(name: str) -> list[str]:
+    [value] = re.findall(rf"(?m)^{name} = (.*)$", (ROOT / "Makefile").read_text())
+    return re.findall(r"[a-z_/.]+", value.removeprefix("$(addprefix tests/,"))
+
+
+def test_what_only_the_plain_kernel_runs_is_run_on_it_by_make_test() -> None:
+    """Where the kernel is compiled these are skipped: the second pass of `make test` has them."""
+    skipped = [
+        path.relative_to(ROOT / "tests").as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"skipif\(KERNEL (?:!= \"python\"|== \"cython\")", path.read_text())
+    ]
+    assert "audit/test_books_add_up.py" in skipped
+    core = variable("CORE")
+    assert [path for path in skipped if not any(path == each or path.startswith(each + "/") for each in core)] == []
+
+
+def test_quick_and_coverage_leave_the_same_folders_out() -> None:
+    assert variable("LARGE") == list(LARGE)
 
 
 def test_every_requirement_is_pinned() -> None:

@@ -34,7 +34,7 @@ ACK_FRAME_BYTES = 21
 ACKS_AT_ONCE_MIN = 8
 
 # A run that uses less than this share of the buffer it stands in is copied out, so that one kept run pins at most
-# about twice its own size (DESIGN 3, "known trap").
+# about twice its own size (docs/decisions/runs.md, "the buffer trap").
 PIN_SHARE_MIN = 2
 
 

@@ -107,7 +107,7 @@ def _check_new(channel: Channel, record: QueueRecord) -> None:
 
 
 def _declare_passive(channel: Channel, method: commands.Queue.Declare, name: str) -> None:
-    """Tells whether it exists; compares nothing (BEHAVIOUR 1: KEDA relies on it)."""
+    """Tells whether it exists; compares nothing: KEDA relies on that."""
     connection, access = channel.connection, channel.node.access
     for kind in ("configure", "write", "read"):
         try:

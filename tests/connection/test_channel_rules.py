@@ -1,4 +1,4 @@
-"""Methods and their errors on the pure machines: codes, scopes, texts (BEHAVIOUR 1), one test a rule."""
+"""Methods and their errors on the pure machines: codes, scopes and RabbitMQ's texts, one test a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hostile bytes on the pure connection machine (RELIABILITY 16): a correct close or nothing; nobody else notices.
+"""Hostile bytes on the pure connection machine: a correct close or nothing; nobody else notices.
 
 A stream is one connection's valid session (`sessions.py`), mutated (`mutations.py`), cut anywhere, with the answers
 of store and journal at random moments in between. Several live on one node at a time, beside a witness that goes on

@@ -1,4 +1,4 @@
-"""A real broker and clients that are slow, stuck, too many or wrong (RELIABILITY 16, 17): those who behave go on.
+"""A real broker and clients that are slow, stuck, too many or wrong: those that behave go on.
 
 Every test has a connection that was there before and makes round trips all the while; they are counted, not timed.
 Nothing sleeps: what is waited for is asked for again and again, under a deadline.

@@ -1,4 +1,4 @@
-"""What must hold in a node at every moment, whatever clients send (RELIABILITY 5, 7, 16).
+"""What must hold in a node at every moment, whatever clients send: conservation, limits, bounds.
 
 What comes in: a node. What goes out: nothing, or an AssertionError that says what does not add up.
 Not here: whether the right messages went to the right place (`test_queue_model.py`).

@@ -1,4 +1,4 @@
-"""What a client begins and does not finish is bounded: bodies, frames, transactions, channels (RELIABILITY 16)."""
+"""What a client begins and does not finish is bounded: bodies, frames, transactions, channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Random commands on a whole node, each held against a plain model of its queues (RELIABILITY 3, 4, 5, 7).
+"""Random commands on a whole node, each held against a plain model of its queues: order,
+conservation, limits, and no duplicate without `redelivered`.
 
 `AMQPD_MODEL_STEPS` says how many commands in all, `AMQPD_MODEL_SEED` which ones. A failure prints the seed and the
 shortest list of commands that still fails; such a list, given to `run`, is a test of its own."""

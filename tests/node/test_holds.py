@@ -1,4 +1,5 @@
-"""Commits of transactions and dead letters never keep the journal from committing for long: DESIGN 10."""
+"""Commits of transactions and dead letters never keep the journal from committing for long
+(docs/decisions/transaction-holds.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker keeps for clients is bounded: messages, caches, times (RELIABILITY 16, 17; DESIGN 3 and 8).
+"""What the broker keeps for clients is bounded: messages, caches, times.
 
 Memory is counted twice where it can be: by the machine's own accounting, and by tracemalloc, which knows nothing of
 it. Clients that do not read are in `test_unread_answers.py`, those that leave something undone in

@@ -1,5 +1,5 @@
-"""What a consumer of dead letters may see twice after a crash, and what it says of itself (ARCHITECTURE, "A letter
-may come twice").
+"""What a consumer of dead letters may see twice after a crash, and what it says of itself
+(docs/decisions/letters-twice.md).
 
 A letter and the end of the message that died are in one transaction of the journal. The letter is handed out before
 that is on the disk, as every message is; only confirms wait for it.

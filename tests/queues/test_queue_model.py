@@ -1,7 +1,7 @@
 """Random commands on a node against a plain model of one queue.
 
 After every step: conservation (accepted = ready + unacked + settled), prefetch, order; after a restart: nothing that
-was confirmed and not settled is lost, nothing that was settled comes back (RELIABILITY 1-5, 7, 9)."""
+was confirmed and not settled is lost, nothing that was settled comes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that does not read what it is sent is not read any more, and loses nothing (RELIABILITY 16, 17)."""
+"""A client that does not read what it is sent is not read any more, and loses nothing."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ TRANSACTIONS_A_COMMIT = 128
 # Changes of one transaction that are applied before others have a turn: some 1 ms for bindings, 10 ms for queues
 # (compiled, on a busy machine).
 CHANGES_AT_ONCE = 100
-# A forwarder that the store has not heard from for so long is dead (CLUSTER.md 2).
+# A broker that the store has not heard from for this long is taken for dead.
 LEASE_TTL_S = 15.0
 # A full disk is looked at again after this; declares wait meanwhile.
 FULL_RETRY_S = 1.0
