@@ -29,7 +29,7 @@ from pamqp.exceptions import (
     AMQPUnexpectedFrame,
 )
 
-from amqpd.audit.recorder import ChannelConfirms, Party
+from amqpd.audit.recorder import Party
 from amqpd.kernel import Run
 from amqpd.message.content import CONTENT_BYTES, Content
 from amqpd.node.fence import Fenced
@@ -43,6 +43,7 @@ from amqpd.session.delivery_ages import DeliveryAges, timed_out
 from amqpd.session.settling import conclude
 from amqpd.session.steps import ENTRIES_MAX, closing, settling
 from amqpd.session.unacked import Unacked
+from amqpd.vocabulary.client import Begun, UnfinishedChannel
 from amqpd.vocabulary.states import State
 from amqpd.wire.frames import method_frame, read_method, reply_text
 
@@ -61,14 +62,15 @@ _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
 _NO_METHOD = b"\x00\x00\x00\x00"
 
 
-class Channel:
+class Channel(UnfinishedChannel):
     def __init__(self, connection: Connection, channel_id: int) -> None:
+        super().__init__()
         self.connection = connection
+        self.client = connection
         self.node: Node = connection.node
         self.id = channel_id
         self.closing = False
         """channel.close was sent; everything but its answer is thrown away"""
-        self.closed = False
         self.released = False
         """what it has of others' is being given back, or was: its consumers get nothing more"""
         self.suspended = False
@@ -97,13 +99,9 @@ class Channel:
         self.shared_queue = CreditQueue(self._shares_prefetch)
         """consumers that wait for what prefetch_shared leaves"""
         self.confirms: Confirms | None = None
-        self.recorded: ChannelConfirms | None = None
-        """what the audit log needs to name what is confirmed"""
         self.getting: Party | None = None
         """in the audit log, who gets messages by basic.get"""
         self.tx: Transaction | None = None
-        self.unfinished_bytes = 0
-        """what its transaction holds, its publish that is not complete, its ledger"""
         self.ledger_bytes = 0
         """what was charged for `unacked`"""
         self._current = b"\x00\x00\x00\x00"
@@ -150,12 +148,7 @@ class Channel:
         handler = self.node.methods.get(type(method))
         if handler is None:
             raise AMQPCommandInvalid("unimplemented method")  # only brokers send it, or it is the connection's
-        self.node.acting = self.connection
-        try:
-            handler(self, method)
-        finally:
-            # What others do in this tick is not this client's doing.
-            self.node.acting = None
+        handler(self, method)
 
     def _handle_closing(self, kind: int, payload: bytes) -> None:
         """A close that crossed ours is answered, but only close-ok ends the channel (section 1.5.2.5)."""
@@ -200,13 +193,10 @@ class Channel:
     def _continue(self, continuation: Callable[..., None], results: tuple[Any, ...]) -> None:
         connection = self.connection
         connection.current = self._current
-        self.node.acting = connection
         try:
             continuation(*results)
         except AMQPSoftError as error:
             self.fail(error, self._current)
-        finally:
-            self.node.acting = None
         self._set_plain()
         if self._notices:
             notices, self._notices = self._notices, []
@@ -268,6 +258,22 @@ class Channel:
         )
         self.connection.intake.begin(closing(self, partial(self.send, close)))
 
+    @property
+    def begun(self) -> Begun:
+        """See `UnfinishedChannel.begun`."""
+        if self.tx is not None:
+            return Begun.TRANSACTION
+        return Begun.LEDGER if self.content is None else Begun.MESSAGE
+
+    @property
+    def waits(self) -> bool:
+        """See `UnfinishedChannel.waits`."""
+        return self.suspended or self.connection.intake.parked
+
+    def refuse_unfinished(self, error: AMQPSoftError) -> None:
+        """See `UnfinishedChannel.refuse_unfinished`."""
+        self.fail(error, _NO_METHOD if self.content is None else _PUBLISH_ID)
+
     def end_unfinished(self) -> None:
         """The channel is about to go: what is charged to it counts no more, however long its release takes."""
         self.end_content()
@@ -286,7 +292,7 @@ class Channel:
         try:
             consumer.leave()
             consumer.queue.cancel(consumer)
-            self.node.consumer_gone(consumer.queue)
+            self.node.consumer_gone(consumer.queue, self.connection)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             self.node.quarantine(consumer.queue, error)
 

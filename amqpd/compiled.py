@@ -45,6 +45,7 @@ MODULES = (
     "amqpd.transport.link",
     "amqpd.transport.paused",
     "amqpd.transport.readiness",
+    "amqpd.vocabulary.client",
 )
 EXCLUDED = {
     "amqpd.wire.fieldtypes": "its classes inherit from int, float and str, which mypyc cannot",

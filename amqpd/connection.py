@@ -13,7 +13,7 @@ Source: AMQP 0-9-1 sections 2.2.4, 4.2.2 and 1.4 of the reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +40,7 @@ from amqpd.session.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.session.intake import Intake
 from amqpd.session.liveness import Liveness
 from amqpd.session.steps import leaving
+from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.states import Peer, State
 from amqpd.wire.frames import PROTOCOL_HEADER, method_frame, reply_text
 
@@ -68,13 +69,11 @@ WAIT_BYTES_MAX: Final = 160 * 1024
 WAITS_MAX: Final = 8
 
 
-class Connection:
+class Connection(Client):
     def __init__(self, node: Node, peer: Peer, connection_id: str, now: float) -> None:
+        super().__init__(peer.name, connection_id, _HEADER)
         self.node = node
         self.peer = peer
-        self.name = peer.name
-        self.id = connection_id
-        self.state = _HEADER
         self.outbox: Pieces = []
         self.outbox_bytes = 0
         self.outbox_large = False
@@ -90,16 +89,8 @@ class Connection:
         self.routes_bytes = 0
         self.route_queues: dict[tuple[Queue, ...], tuple[Queue, ...]] = {}
         """the queues of these routes: routes to the same ones have the same tuple"""
-        self.unfinished_bytes = self.transaction_bytes = 0
-        """of its channels together (`limiting/unfinished.py`); of their transactions alone"""
-        self.user = ""
-        self.claimed_user = ""
-        """as who it wants to log in"""
-        self.published = 0
-        """messages since the audit log counted last"""
-        self.published_bytes = 0
-        """of their bodies"""
-        self.vhost = ""
+        self.transaction_bytes = 0
+        """of the transactions of its channels together"""
         self.may_impersonate = False
         self.frame_max = min(node.limits.frame_max, HANDSHAKE_FRAME_BYTES_MAX)
         self.channel_max = node.limits.channel_max
@@ -107,6 +98,7 @@ class Connection:
         self.suspended = False
         """a log-in is under way: what comes in waits"""
         self.intake = Intake(self)
+        self.turn = self.intake
         self.current = b"\x00\x00\x00\x00"
         """class and method id of what is being handled, for the close that it may cause"""
         self.close_wanted = False
@@ -293,6 +285,14 @@ class Connection:
                 open_channel(self, number, kind, payload)
             else:
                 channel.frame(kind, payload)
+
+    def unfinished_channels(self) -> Iterator[Channel]:
+        """See `Client.unfinished_channels`."""
+        for channel in list(self.channels.values()):
+            if self.state is not _RUNNING:
+                return
+            if channel.unfinished_bytes:
+                yield channel
 
     def channel_went_on(self) -> None:
         """A channel is not suspended any more. connection.close takes effect when all that was sent before it has."""

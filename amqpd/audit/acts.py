@@ -9,10 +9,11 @@ Not here: messages (`book.py`), who may do what (`security/`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from amqpd.audit.recorder import Recorder
+from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import (
     BindingRecord,
     Change,
@@ -27,9 +28,7 @@ from amqpd.vocabulary.records import (
     VhostRecord,
 )
 
-if TYPE_CHECKING:
-    from amqpd.connection import Connection
-    from amqpd.node.world import Resume
+Resume = Callable[[bool], None]
 
 # key[0] of a record -> the events when it comes and when it goes, and what it is called.
 _EVENTS = {
@@ -51,9 +50,9 @@ class Acts:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._asked: dict[Key, Connection] = {}
+        self._asked: dict[Key, Client] = {}
 
-    def expect(self, changes: Sequence[Change], by: Connection, resume: Resume) -> Resume:
+    def expect(self, changes: Sequence[Change], by: Client, resume: Resume) -> Resume:
         """The connection asks for the changes; `resume` is called when they took effect or were refused: what is
         returned has to be called instead."""
         if not self._recorder.acts:
@@ -85,21 +84,21 @@ class Acts:
                 columns["detail"] = json.dumps(_detail(change.record), default=str, sort_keys=True)
             self._recorder.act(put if isinstance(change, Put) else deleted, columns)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Client) -> None:
         self._recorder.act("connection_opened", {**_who(connection), "vhost": connection.vhost})
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Client) -> None:
         self._recorder.act("connection_closed", {**_who(connection), "vhost": connection.vhost})
 
-    def login_failed(self, connection: Connection, reason: str) -> None:
+    def login_failed(self, connection: Client, reason: str) -> None:
         self._recorder.act("login_failed", {**_who(connection), "user": connection.claimed_user, "reason": reason})
 
-    def refused(self, connection: Connection, text: str) -> None:
+    def refused(self, connection: Client, text: str) -> None:
         """`text` is what the client was told."""
         columns = {**_who(connection), "vhost": connection.vhost, "object": _object_of(text)}
         self._recorder.act("permission_refused", {**columns, "detail": json.dumps({"told": text})})
 
-    def purged(self, connection: Connection, queue: str, count: int) -> None:
+    def purged(self, connection: Client, queue: str, count: int) -> None:
         columns = {**_who(connection), "vhost": connection.vhost, "object": f"queue {queue}"}
         self._recorder.act("queue_purged", {**columns, "detail": json.dumps({"messages": count})})
 
@@ -109,7 +108,7 @@ class Acts:
         self._recorder.act(event, columns if vhost is None else {**columns, "vhost": vhost})
 
 
-def _who(connection: Connection | None) -> dict[str, Any]:
+def _who(connection: Client | None) -> dict[str, Any]:
     if connection is None:
         return {}
     name = connection.name

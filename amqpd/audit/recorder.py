@@ -21,12 +21,10 @@ from amqpd.audit.book import SAMPLED_TOGETHER, STRETCH_MAX, hashed
 from amqpd.audit.kinds import CONFIRMED, PUBLISHED, REFUSED, RETURNED, UNROUTABLE
 from amqpd.audit.spool import SpoolBuffer
 from amqpd.vocabulary.audit_levels import SHARE_FULL
+from amqpd.vocabulary.client import Client
 
 if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.connection import Connection
     from amqpd.message.properties import Properties
-    from amqpd.publishing.routing import Route
 
 # Exchanges, routing keys and reasons of what the node itself publishes; more are named again.
 OWN_ORIGINS_MAX = 4096
@@ -52,7 +50,7 @@ class Party:
         return self._name
 
 
-def consuming(connection: Connection, tag: str) -> Party:
+def consuming(connection: Client, tag: str) -> Party:
     """Who gets deliveries; basic.get has no consumer tag."""
     return Party({"connection": connection.name, "user": connection.user, "consumer": tag})
 
@@ -94,6 +92,30 @@ class ChannelConfirms:
         """What was refused and does not wait."""
         waiting = self.waiting
         self.refused = [part for part in self.refused if waiting and part[1] >= waiting[0][0]]
+
+
+class Confirming:
+    """Confirms of one channel, as far as the log is concerned."""
+
+    __slots__ = ("published", "recorded")
+
+    def __init__(self) -> None:
+        self.published = 0
+        """publishes since confirm.select"""
+        self.recorded: ChannelConfirms | None = None
+        """what is needed to name what is confirmed"""
+
+
+class Address:
+    """What a publication's columns are the same for: an exchange and a routing key."""
+
+    __slots__ = ("exchange", "origin", "routing_key")
+
+    def __init__(self, exchange: str, routing_key: str) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.origin: Party | None = None
+        """once something with it is recorded"""
 
 
 Saved = tuple[int, int, int, int, bool, bool, int, "Party | None", "Properties | None", "ChannelConfirms | None"]
@@ -151,34 +173,40 @@ class Recorder:
 
     # Publications
 
-    def begin(self, channel: Channel, count: int, route: Route, properties: Properties) -> None:
-        """A client publishes; the queues that take it follow."""
+    def begin(
+        self,
+        client: Client,
+        channel: int,
+        confirms: Confirming | None,
+        transactional: bool,
+        count: int,
+        route: Address,
+        properties: Properties,
+    ) -> None:
+        """A client publishes, on its channel of this number; the queues that take it follow."""
         origin = route.origin
         if origin is None:
-            connection = channel.connection
             columns = {
-                "vhost": connection.vhost,
+                "vhost": client.vhost,
                 "exchange": route.exchange,
                 "routing_key": route.routing_key,
-                "user": connection.user,
-                "connection": connection.name,
+                "user": client.user,
+                "connection": client.name,
             }
-            origin = route.origin = Party(columns, self.shares.get(connection.vhost, self.share))
+            origin = route.origin = Party(columns, self.shares.get(client.vhost, self.share))
         self._next(origin, count, properties)
-        self.channel = channel.id
-        confirms = channel.confirms
+        self.channel = channel
         if confirms is None:
-            self.promised = channel.tx is not None
+            self.promised = transactional
             self.tag = 0
             self._confirms = None
             return
         self.promised = True
         self.tag = confirms.published + 1
-        recorded = channel.recorded
+        recorded = confirms.recorded
         if recorded is None:
-            connection = channel.connection
-            party = Party({"vhost": connection.vhost, "user": connection.user, "connection": connection.name})
-            recorded = channel.recorded = ChannelConfirms(party)
+            party = Party({"vhost": client.vhost, "user": client.user, "connection": client.name})
+            recorded = confirms.recorded = ChannelConfirms(party)
         self._confirms = recorded
 
     def begin_own(
@@ -262,9 +290,10 @@ class Recorder:
 
     # Confirms
 
-    def confirmed(self, channel: Channel, tag: int) -> None:
-        """The channel is told that its publishes up to the tag are safe, but for those that were refused."""
-        recorded = channel.recorded
+    def confirmed(self, confirms: Confirming, channel: int, tag: int) -> None:
+        """The channel of this number is told that its publishes up to the tag are safe, except those that were
+        refused."""
+        recorded = confirms.recorded
         if recorded is None:
             return
         for first, last, publication in recorded.through(tag):
@@ -272,21 +301,21 @@ class Recorder:
             if recorded.refused:
                 for low, high in recorded.refused:
                     if low <= last and high >= start:
-                        self._told(CONFIRMED, recorded.party, channel.id, start, low - 1, publication + start - first)
+                        self._told(CONFIRMED, recorded.party, channel, start, low - 1, publication + start - first)
                         start = high + 1
-            self._told(CONFIRMED, recorded.party, channel.id, start, last, publication + start - first)
+            self._told(CONFIRMED, recorded.party, channel, start, last, publication + start - first)
         if recorded.refused:
             recorded.forget()
 
-    def refused(self, channel: Channel, first: int, last: int) -> None:
-        """The channel is told that these publishes were not taken."""
-        recorded = channel.recorded
+    def refused(self, confirms: Confirming, channel: int, first: int, last: int) -> None:
+        """The channel of this number is told that these publishes were not taken."""
+        recorded = confirms.recorded
         if recorded is None:
             return
         for low, high, publication in recorded.waiting:
             if low <= last and high >= first:
                 start = max(low, first)
-                self._told(REFUSED, recorded.party, channel.id, start, min(high, last), publication + start - low)
+                self._told(REFUSED, recorded.party, channel, start, min(high, last), publication + start - low)
         recorded.refused.append((first, last))
         while recorded.waiting and first <= recorded.waiting[0][0] and recorded.waiting[0][1] <= last:
             recorded.waiting.popleft()

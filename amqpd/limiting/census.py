@@ -14,20 +14,17 @@ Source: rabbit_reader.erl, rabbit_queue_type.erl, rabbit_exchange.erl.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
 from pamqp.exceptions import AMQPNotAllowed, AMQPPreconditionFailed
 
 from amqpd.limiting.unfinished import Unfinished
 from amqpd.topology.limit_keys import MAX_CHANNELS, MAX_CONNECTIONS, MAX_QUEUES, limit_of
 from amqpd.topology.sizes import arguments_bytes, record_bytes
-from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.connection import Connection
-    from amqpd.node.node import Node
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.client import Client, UnfinishedChannel
+from amqpd.vocabulary.limits import Limits
+from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Put, QueueRecord
 
 # What the arguments of one declaration or binding may take in memory: half of what a frame of the usual size holds,
 # and a thousand times what applications need.
@@ -36,16 +33,22 @@ ARGUMENTS_BYTES_MAX = 64 * 1024
 NODE_NAME = "amqpd"
 
 
+Resume = Callable[[bool], None]
+
+
 class Census:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, limits: Limits, topology: Topology, queues: Collection[tuple[str, str]]) -> None:
+        """`queues`: those that are there, as (virtual host, name)."""
+        self._limits = limits
+        self._topology = topology
+        self._queues = queues
         self.connections = 0
         """that have opened a virtual host, and are not closed"""
         self.connections_by_vhost: Counter[str] = Counter()
         self.connections_by_user: Counter[str] = Counter()
         self.channels = 0
         self.channels_by_user: Counter[str] = Counter()
-        self.unfinished = Unfinished(node.limits)
+        self.unfinished = Unfinished(limits)
         self._declaring: Counter[str] = Counter()
         """new queues on their way to the metadata store, by virtual host"""
         self._coming_bytes: Counter[str] = Counter()
@@ -53,7 +56,7 @@ class Census:
 
     def require_entry(self, user: str, vhost: str) -> None:
         """connection.open of a virtual host that exists. Raises AMQPNotAllowed."""
-        topology = self._node.topology
+        topology = self._topology
         limit = limit_of(topology, "vhost", vhost, MAX_CONNECTIONS)
         if _reached(limit, self.connections_by_vhost[vhost]):
             raise AMQPNotAllowed(
@@ -65,16 +68,16 @@ class Census:
 
     def require_node(self) -> None:
         """connection.open, before the virtual host is looked at. Raises AMQPNotAllowed."""
-        limit = self._node.limits.node_connections_max
+        limit = self._limits.node_connections_max
         if 0 <= limit <= self.connections:
             raise AMQPNotAllowed(f"connection refused: node connection limit ({limit}) is reached")
 
-    def entered(self, connection: Connection) -> None:
+    def entered(self, connection: Client) -> None:
         self.connections += 1
         self.connections_by_vhost[connection.vhost] += 1
         self.connections_by_user[connection.user] += 1
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: Client) -> None:
         """The connection is closed; maybe it never entered a virtual host."""
         if connection.vhost:
             self.connections -= 1
@@ -83,12 +86,12 @@ class Census:
 
     def open_channel(self, user: str) -> None:
         """Raises AMQPNotAllowed."""
-        limit = limit_of(self._node.topology, "user", user, MAX_CHANNELS)
+        limit = limit_of(self._topology, "user", user, MAX_CHANNELS)
         if _reached(limit, self.channels_by_user[user]):
             raise AMQPNotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed user limit of {limit}"
             )
-        most = self._node.limits.node_channels_max
+        most = self._limits.node_channels_max
         if 0 <= most <= self.channels:
             raise AMQPNotAllowed(
                 f"number of channels opened on node '{NODE_NAME}' has reached the maximum allowed limit of {most}"
@@ -96,22 +99,24 @@ class Census:
         self.channels += 1
         self.channels_by_user[user] += 1
 
-    def channel_gone(self, channel: Channel) -> None:
+    def channel_gone(self, channel: UnfinishedChannel) -> None:
         """Called once or more before the channel is marked as closed."""
         if not channel.closed:
             self.channels -= 1
-            _less(self.channels_by_user, channel.connection.user)
+            _less(self.channels_by_user, channel.client.user)
 
-    def declare_queue(self, record: QueueRecord, resume: Callable[[bool], None]) -> None:
-        """Submit a new queue. Raises AMQPPreconditionFailed, and what `Node.submit` raises."""
-        node, vhost = self._node, record.vhost
-        limit = limit_of(node.topology, "vhost", vhost, MAX_QUEUES)
+    def declare_queue(
+        self, record: QueueRecord, resume: Resume, submit: Callable[[Sequence[Change], Resume], None]
+    ) -> None:
+        """Submit a new queue. Raises AMQPPreconditionFailed, and what `submit` raises."""
+        vhost = record.vhost
+        limit = limit_of(self._topology, "vhost", vhost, MAX_QUEUES)
         if limit is not None and _reached(limit, self._queues_in(vhost, limit)):
             raise AMQPPreconditionFailed(
                 f"cannot declare queue '{record.name}': queue limit in vhost '{vhost}' ({limit}) is reached"
             )
-        most = node.limits.node_queues_max
-        if 0 <= most <= len(node.queues) + self._declaring.total():
+        most = self._limits.node_queues_max
+        if 0 <= most <= len(self._queues) + self._declaring.total():
             raise AMQPPreconditionFailed(
                 f"cannot declare queue '{record.name}': queue limit in cluster ({most}) is reached"
             )
@@ -120,14 +125,12 @@ class Census:
             _less(self._declaring, vhost)
             resume(created)
 
-        node.submit([Put(record, create=True)], done)
+        submit([Put(record, create=True)], done)
         self._declaring[vhost] += 1
 
-    def submit(
-        self, changes: Sequence[Change], resume: Callable[[bool], None], requires: Iterable[Key], owner: str
-    ) -> None:
-        """Submit changes of the connection `owner`, if their virtual host has room for them. Raises
-        AMQPPreconditionFailed, and what `Services.submit` raises."""
+    def submit(self, changes: Sequence[Change], resume: Resume, submit: Callable[[Resume], None]) -> None:
+        """Submit the changes (which is what `submit` does), if their virtual host has room for them. Raises
+        AMQPPreconditionFailed, and what `submit` raises."""
         coming: Counter[str] = Counter()
         for change in changes:
             if isinstance(change, Put) and isinstance(change.record, QueueRecord | ExchangeRecord | BindingRecord):
@@ -140,7 +143,7 @@ class Census:
                     del self._coming_bytes[vhost]
             resume(made)
 
-        self._node.services.submit(changes, done if coming else resume, requires, owner)
+        submit(done if coming else resume)
         self._coming_bytes.update(coming)
 
     def _require_room(self, record: QueueRecord | ExchangeRecord | BindingRecord, coming: int) -> int:
@@ -150,8 +153,8 @@ class Census:
             raise AMQPPreconditionFailed(
                 f"arguments of {described(record)} take {arguments} bytes, more than {ARGUMENTS_BYTES_MAX}"
             )
-        nbytes, vhost = record_bytes(record), self._node.topology.vhosts.get(record.vhost)
-        limit = self._node.limits.vhost_topology_bytes_max
+        nbytes, vhost = record_bytes(record), self._topology.vhosts.get(record.vhost)
+        limit = self._limits.vhost_topology_bytes_max
         there = 0 if vhost is None else vhost.nbytes + self._coming_bytes[record.vhost]
         if there + coming + nbytes > limit:
             raise AMQPPreconditionFailed(
@@ -162,18 +165,18 @@ class Census:
 
     def _queues_in(self, vhost: str, limit: int) -> int:
         """Queues that ended by themselves are gone at once, and their records follow."""
-        names = self._node.topology.vhosts[vhost].queues
+        names = self._topology.vhosts[vhost].queues
         coming = self._declaring[vhost]
         if len(names) + coming < limit:
             return len(names) + coming
-        return sum((vhost, name) in self._node.queues for name in names) + coming
+        return sum((vhost, name) in self._queues for name in names) + coming
 
     def require_exchange(self, record: ExchangeRecord) -> None:
         """For an exchange that is not there. Raises AMQPPreconditionFailed. (Those on their way do not count: an
         exchange costs little, and this bound is of the whole node.)"""
-        most = self._node.limits.node_exchanges_max
+        most = self._limits.node_exchanges_max
         # The default exchange is one too.
-        if most >= 0 and sum(1 + len(vhost.exchanges) for vhost in self._node.topology.vhosts.values()) >= most:
+        if most >= 0 and sum(1 + len(vhost.exchanges) for vhost in self._topology.vhosts.values()) >= most:
             raise AMQPPreconditionFailed(
                 f"cannot declare exchange '{record.name}' in vhost '{record.vhost}': exchange limit of {most} is "
                 "reached"

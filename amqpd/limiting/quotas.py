@@ -16,7 +16,7 @@ RabbitMQ's flow control, publish and consume on different connections.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amqpd.limiting.bucket import LOOK_MS, TokenBucket
@@ -30,20 +30,21 @@ from amqpd.topology.limit_keys import (
     limits_of,
 )
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import Change, Key, Put
 from amqpd.vocabulary.states import State
 
 if TYPE_CHECKING:
-    from amqpd.connection import Connection
     from amqpd.kernel import Run
 
 
 class Quotas:
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, log: Callable[..., None]) -> None:
         self._topology = topology
+        self._log = log
         self._messages: dict[tuple[Owner, str], TokenBucket] = {}
         self._bytes: dict[tuple[Owner, str], TokenBucket] = {}
-        self.waiting: dict[Connection, None] = {}
+        self.waiting: dict[Client, None] = {}
         """throttled connections; who waits longest first"""
         self._looked_ms = 0
         self.active = False
@@ -59,7 +60,7 @@ class Quotas:
                 _renew(self._bytes, owner, limits, PUBLISH_BYTES, PUBLISH_BYTES_BURST, now_ms)
         self.active = bool(self._messages or self._bytes)
 
-    def cut(self, connection: Connection, run: Run, now_ms: int) -> Run | None:
+    def cut(self, connection: Client, run: Run, now_ms: int) -> Run | None:
         """What of the run may go now. None: nothing, and the connection waits."""
         allowed = self._allowed(connection, run.stride, now_ms)
         if allowed >= run.count:
@@ -69,7 +70,7 @@ class Quotas:
         self._throttle(connection)
         return None
 
-    def charge(self, connection: Connection, run: Run, now_ms: int) -> None:
+    def charge(self, connection: Client, run: Run, now_ms: int) -> None:
         """The run goes. If that was all there is, the connection waits from now on."""
         size = run.count * run.stride
         for owner in _owners(connection):
@@ -90,9 +91,9 @@ class Quotas:
             if connection.state in (State.LINGERING, State.CLOSED) or self._allowed(connection, 1, now_ms):
                 # Before it goes on: it may have to wait again, behind the others.
                 del self.waiting[connection]
-                connection.guard(connection.intake.go_on)
+                connection.guard(connection.turn.go_on)
 
-    def _allowed(self, connection: Connection, stride: int, now_ms: int) -> int:
+    def _allowed(self, connection: Client, stride: int, now_ms: int) -> int:
         """Messages of so many bytes; as many as fit into a frame of any size when there is no limit."""
         allowed = _UNLIMITED
         for owner in _owners(connection):
@@ -104,23 +105,21 @@ class Quotas:
                 allowed = min(allowed, max(1, left // stride) if left > 0 else 0)
         return allowed
 
-    def _throttle(self, connection: Connection) -> None:
-        intake = connection.intake
-        intake.throttled = True
+    def _throttle(self, connection: Client) -> None:
+        turn = connection.turn
+        turn.throttled = True
         self.waiting[connection] = None
-        if not intake.told_slowed:
+        if not turn.told_slowed:
             # Once for each connection: it may happen ten times a second.
-            intake.told_slowed = True
-            connection.node.log(
-                "publisher_slowed", connection=connection.name, user=connection.user, vhost=connection.vhost
-            )
+            turn.told_slowed = True
+            self._log("publisher_slowed", connection=connection.name, user=connection.user, vhost=connection.vhost)
 
 
 # More messages than a received buffer holds.
 _UNLIMITED = 1 << 62
 
 
-def _owners(connection: Connection) -> tuple[tuple[Owner, str], tuple[Owner, str]]:
+def _owners(connection: Client) -> tuple[tuple[Owner, str], tuple[Owner, str]]:
     return ("user", connection.user), ("vhost", connection.vhost)
 
 

@@ -15,13 +15,12 @@ somebody may publish (`quotas.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.states import State
-
-if TYPE_CHECKING:
-    from amqpd.connection import Connection
 
 # A client may have to wait for one tick that has just begun and for its own, each of which has this budget twice, for
 # connections and for queues: 16 ms of the 50 ms that nobody is to wait. Messages that all differ, in backlogs of
@@ -45,14 +44,16 @@ SENT_WORK: Final = 10
 
 
 class Turns:
-    def __init__(self) -> None:
-        self.waiting: dict[Connection, None] = {}
+    def __init__(self, slowed: Mapping[Client, None] | None = None) -> None:
+        """`slowed`: who waits for its quota (`quotas.py`), and is let go on there."""
+        self._slowed: Mapping[Client, None] = {} if slowed is None else slowed
+        self.waiting: dict[Client, None] = {}
         """what they sent was more than their turn had room for; who waits longest first"""
         self.turn_work = TURN_WORK_MAX
         """how long a turn is in this tick"""
         self.tick_left = TURN_WORK_MAX
         """what connections may still do in this tick"""
-        self.holder: Connection | None = None
+        self.holder: Client | None = None
         """whose commit the journal waits for, and with it all who wait for confirms (`node/holds.py`)"""
 
     def begin(self, ready: int) -> None:
@@ -63,17 +64,17 @@ class Turns:
         else:
             self.turn_work = TURN_WORK_MAX
 
-    def charge(self, connection: Connection, work: int) -> None:
+    def charge(self, client: Client, work: int) -> None:
         """So much was done for the connection."""
-        intake = connection.intake
-        intake.work_left -= work
-        if intake.work_left <= 0 and not intake.throttled:
-            self.end(connection)
+        turn = client.turn
+        turn.work_left -= work
+        if turn.work_left <= 0 and not turn.throttled:
+            self.end(client)
 
-    def end(self, connection: Connection) -> None:
+    def end(self, client: Client) -> None:
         """The connection's turn is over."""
-        connection.intake.throttled = True
-        self.waiting[connection] = None
+        client.turn.throttled = True
+        self.waiting[client] = None
 
     def next(self) -> None:
         """Those who wait go on, one at least, and as many as the tick has room for. Whom the journal waits for goes
@@ -86,16 +87,14 @@ class Turns:
         if holder is not None and holder in waiting:
             del waiting[holder]
             turn_work, self.turn_work = self.turn_work, TURN_WORK_MAX
-            holder.guard(holder.intake.go_on)
+            holder.guard(holder.turn.go_on)
             self.turn_work = turn_work
         served = 0
-        for connection in waiting:
+        for client in waiting:
             served += 1
-            intake = connection.intake
-            if intake.unfinished or (
-                connection.state is not State.CLOSED and connection not in connection.node.quotas.waiting
-            ):
-                connection.guard(intake.go_on)
+            turn = client.turn
+            if turn.unfinished or (client.state is not State.CLOSED and client not in self._slowed):
+                client.guard(turn.go_on)
             if self.tick_left <= 0:
                 break
         if served < len(waiting):

@@ -16,35 +16,27 @@ Source: AMQP 0-9-1 section 1.2 for the reply codes.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from pamqp.exceptions import AMQPContentTooLarge, AMQPPreconditionFailed, AMQPSoftError
 
-from amqpd.vocabulary.states import State
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.connection import Connection
-    from amqpd.vocabulary.limits import Limits
+from amqpd.vocabulary.client import Begun, Client, UnfinishedChannel
+from amqpd.vocabulary.limits import Limits
 
 # What is made room for at once: the search for who holds most looks at everybody, so it must be rare.
 ROOM_PART = 8
-
-_NO_METHOD = b"\x00\x00\x00\x00"
-_PUBLISH_ID = b"\x00\x3c\x00\x28"
 
 
 class Unfinished:
     def __init__(self, limits: Limits) -> None:
         self._bytes_max = limits.unfinished_bytes_max
         self.nbytes = 0
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[Client, None] = {}
         """those that hold anything"""
 
-    def charge(self, channel: Channel, nbytes: int) -> None:
+    def charge(self, channel: UnfinishedChannel, nbytes: int) -> None:
         """The channel holds so many bytes more. Raises AMQPPreconditionFailed or AMQPContentTooLarge when it is the
         one to be refused."""
-        connection = channel.connection
+        connection = channel.client
         channel.unfinished_bytes += nbytes
         connection.unfinished_bytes += nbytes
         self.nbytes += nbytes
@@ -52,16 +44,16 @@ class Unfinished:
         if self.nbytes > self._bytes_max:
             self._make_room(channel)
 
-    def release(self, channel: Channel, nbytes: int) -> None:
+    def release(self, channel: UnfinishedChannel, nbytes: int) -> None:
         """The channel gave back so many of its bytes."""
-        connection = channel.connection
+        connection = channel.client
         channel.unfinished_bytes -= nbytes
         connection.unfinished_bytes -= nbytes
         self.nbytes -= nbytes
         if not connection.unfinished_bytes:
             self._connections.pop(connection, None)
 
-    def _make_room(self, charged: Channel) -> None:
+    def _make_room(self, charged: UnfinishedChannel) -> None:
         wanted = self._bytes_max - self._bytes_max // ROOM_PART
         by_user: Counter[str] = Counter()
         for connection in self._connections:
@@ -74,26 +66,23 @@ class Unfinished:
                 if self.nbytes > wanted:
                     self._end(connection, charged)
 
-    def _end(self, connection: Connection, charged: Channel) -> None:
+    def _end(self, connection: Client, charged: UnfinishedChannel) -> None:
         """Close the connection's channels that hold anything. One that waits for an answer is left alone: the answer
         must not come behind its close."""
-        for channel in list(connection.channels.values()):
-            if connection.state is not State.RUNNING:
-                break
-            waits = channel.suspended or connection.intake.parked
-            if channel.unfinished_bytes and channel is not charged and not waits:
-                channel.fail(self._refusal(channel), _PUBLISH_ID if channel.content is not None else _NO_METHOD)
-        if charged.connection is connection:
+        for channel in connection.unfinished_channels():
+            if channel is not charged and not channel.waits:
+                channel.refuse_unfinished(self._refusal(channel))
+        if charged.client is connection:
             raise self._refusal(charged)
 
-    def _refusal(self, channel: Channel) -> AMQPSoftError:
+    def _refusal(self, channel: UnfinishedChannel) -> AMQPSoftError:
         reason = f"the broker holds {self.nbytes} bytes of what clients have not finished, at most {self._bytes_max}"
-        if channel.tx is not None:
+        if channel.begun is Begun.TRANSACTION:
             return AMQPPreconditionFailed(f"transaction of {channel.unfinished_bytes} bytes is too large: {reason}")
-        if channel.content is not None:
+        if channel.begun is Begun.MESSAGE:
             return AMQPContentTooLarge(f"message is too large now: {reason}")
         return AMQPPreconditionFailed(f"too many gaps between acknowledged deliveries: {reason}")
 
 
-def _bytes_of(connection: Connection) -> int:
+def _bytes_of(connection: Client) -> int:
     return connection.unfinished_bytes

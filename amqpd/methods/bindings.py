@@ -46,7 +46,7 @@ def bind_to(
             # An end was deleted while the binding was on its way; another one may have its name by now.
             bind_to(channel, source, destination, destination_type, routing_key, arguments, bound)
 
-    node.bind(binding, channel.suspend(done))
+    node.bind(binding, channel.suspend(done), channel.connection)
 
 
 def unbind_from(
@@ -66,7 +66,7 @@ def unbind_from(
         unbound()
     else:
         _refuse_locked(channel, destination, destination_type)
-        channel.node.remove(binding, channel.suspend(lambda _: unbound()))
+        channel.node.remove(binding, channel.suspend(lambda _: unbound()), by=channel.connection)
 
 
 def _check(

@@ -64,7 +64,7 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
         else:
             declare(channel, method)  # somebody was faster: it exists now
 
-    node.submit([Put(record, create=True)], channel.suspend(declared))
+    node.submit([Put(record, create=True)], channel.suspend(declared), by=connection)
 
 
 def _declared(channel: Channel, method: commands.Exchange.Declare) -> None:
@@ -119,7 +119,7 @@ def delete(channel: Channel, method: commands.Exchange.Delete) -> None:
     elif not may_go():
         deleted(False)
     else:
-        node.remove(vhost.exchanges[name].record, channel.suspend(deleted), may_go)
+        node.remove(vhost.exchanges[name].record, channel.suspend(deleted), may_go, connection)
 
 
 def bind(channel: Channel, method: commands.Exchange.Bind) -> None:

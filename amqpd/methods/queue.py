@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pamqp import commands
@@ -92,7 +93,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         else:
             _declared(channel, method, queue)
 
-    node.census.declare_queue(record, channel.suspend(declared))
+    node.census.declare_queue(record, channel.suspend(declared), partial(node.submit, by=connection))
 
 
 def _check_new(channel: Channel, record: QueueRecord) -> None:
@@ -234,7 +235,7 @@ def delete(channel: Channel, method: commands.Queue.Delete) -> None:
     if obstacle() is not None:
         done(False)
     else:
-        node.remove(queue.record, channel.suspend(done), lambda: obstacle() is None)
+        node.remove(queue.record, channel.suspend(done), lambda: obstacle() is None, connection)
 
 
 def _refuse_conditions(method: commands.Queue.Delete, record: QueueRecord) -> None:

@@ -57,6 +57,7 @@ from amqpd.topology.order import ChangeOrder, Removable, Wish
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.audit_levels import OFF
+from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 
@@ -94,7 +95,6 @@ class Node:
         self.audit = Recorder(lambda: self.now_ms * 1000) if audit is None else audit
         self.books = Rooms(self.audit, OFF) if books is None else books
         self.acts = Acts(self.audit)
-        self.acting: Connection | None = None  # whose method is being carried out
         self.connection_left: Callable[[Connection], None] = self.acts.closed
         self.limits = limits
         self.methods = methods
@@ -125,11 +125,11 @@ class Node:
         self.orphans = Orphans(self)
         self.disk_space = DiskSpace()
         self.congestion = Congestion()
-        self.census = Census(self)
-        self.quotas = Quotas(topology)
+        self.census = Census(limits, topology, self.queues)
+        self.quotas = Quotas(topology, self.log)
         self.shares = MemoryShares(limits, self.queues)
         self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
-        self.turns = Turns()
+        self.turns = Turns(self.quotas.waiting)
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
         self.delayed: dict[str, DelayedMessages] = {}  # by virtual host; made when it is needed
@@ -161,23 +161,32 @@ class Node:
 
     # The topology
 
-    def submit(self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = ()) -> None:
-        """See `Services.submit`. What is put into a virtual host requires that it still exists."""
-        self._submit(changes, resume, requires, {self.acting: changes})
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), by: Client | None = None
+    ) -> None:
+        """See `Services.submit`. What is put into a virtual host requires that it still exists. `by` whom, here and
+        below: the client that asks for it; None: the node itself, or an operator."""
+        self._submit(changes, resume, requires, {by: changes})
 
-    def bind(self, binding: BindingRecord, resume: Resume) -> None:
+    def bind(self, binding: BindingRecord, resume: Resume, by: Client | None = None) -> None:
         """See `ChangeOrder.bind`."""
-        self._order.bind(binding, resume, self.acting)
+        self._order.bind(binding, resume, by)
 
-    def remove(self, record: Removable, resume: Resume, condition: Callable[[], bool] = lambda: True) -> None:
+    def remove(
+        self,
+        record: Removable,
+        resume: Resume,
+        condition: Callable[[], bool] = lambda: True,
+        by: Client | None = None,
+    ) -> None:
         """See `ChangeOrder.remove`."""
-        self._order.remove(record, resume, condition, self.acting)
+        self._order.remove(record, resume, condition, by)
 
     def _submit_wishes(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key], wishes: Sequence[Wish]
     ) -> None:
         """What goes along with one of several wishes is nobody's."""
-        asked: dict[Connection | None, list[Change]] = {}
+        asked: dict[Client | None, list[Change]] = {}
         for wish in wishes:
             asked.setdefault(wish.owner, []).append(Delete(wish.record.key))
         only = next(iter(asked)) if len(asked) == 1 else None
@@ -188,7 +197,7 @@ class Node:
         changes: Sequence[Change],
         resume: Resume,
         requires: Iterable[Key],
-        asked: Mapping[Connection | None, Sequence[Change]],
+        asked: Mapping[Client | None, Sequence[Change]],
     ) -> None:
         vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
         owner = ""
@@ -196,7 +205,8 @@ class Node:
             if connection is not None:
                 owner = connection.id
                 resume = self.acts.expect(theirs, connection, resume)
-        self.census.submit(changes, resume, [*requires, *(("vhost", name) for name in vhosts)], owner)
+        needed = [*requires, *(("vhost", name) for name in vhosts)]
+        self.census.submit(changes, resume, lambda done: self.services.submit(changes, done, needed, owner))
 
     def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""
@@ -242,23 +252,23 @@ class Node:
         if left:
             self.submit(left, lambda _: None)
 
-    def delete_queue(self, queue: Queue, resume: Resume) -> None:
+    def delete_queue(self, queue: Queue, resume: Resume, by: Client | None = None) -> None:
         """Remove the queue, if it is not gone yet; see `ChangeOrder.remove`."""
-        self.remove(queue.record, resume)
+        self.remove(queue.record, resume, by=by)
 
-    def end_queue(self, queue: Queue) -> None:
+    def end_queue(self, queue: Queue, by: Client | None = None) -> None:
         """The queue's time is over by its own rules (auto-delete, exclusive): for clients it is gone at once, and its
         record follows. Whoever declares the name anew comes behind that in the store."""
         if not queue.deleted:
-            self.delete_queue(queue, lambda _: None)
+            self.delete_queue(queue, lambda _: None, by)
             self.registry.remove(queue.record.key)
             self.topology.forget_routes()
 
-    def consumer_gone(self, queue: Queue) -> None:
-        """A consumer left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
+    def consumer_gone(self, queue: Queue, by: Client) -> None:
+        """A consumer of this client left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
         self.dirty[queue] = None
         if queue.record.auto_delete and not queue.consumers:
-            self.end_queue(queue)
+            self.end_queue(queue, by)
 
     # Messages
 
@@ -306,7 +316,6 @@ class Node:
         """What the input and the time since the last tick made necessary, as far as the budget reaches: a `fresh`
         one, or the rest of the last one's. Call it again soon while `behind`. What must be read from disk now."""
         reads: list[Read] = []
-        self.acting = None
         if self.audit.active:
             self.audit.later()
         if len(self.queues) <= self.shares.queues_each_tick_max:

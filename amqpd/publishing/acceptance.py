@@ -49,7 +49,7 @@ def accept(
     publisher though others took it. Whether all of it was taken."""
     node = channel.node
     if node.audit.active:
-        node.audit.begin(channel, run.count, route, properties)
+        _record(channel, run, route, properties)
     if len(queues) > 1:
         node.turns.charge(channel.connection, COPY_WORK * len(queues))
     fitting = run.nbytes * len(queues) < LARGE_BYTES_MIN or len(queues) == 1 or fits(node, run, queues, properties)
@@ -85,7 +85,7 @@ def accept_slowly(
         return accept(channel, run, queues, properties, route, replies, delay_ms)
     node, audit = channel.node, channel.node.audit
     if audit.active:
-        audit.begin(channel, run.count, route, properties)
+        _record(channel, run, route, properties)
     fitting = fits(node, run, queues, properties)
     waits, taken = False, run.count if fitting else 0
     for at in range(0, len(queues) if fitting else 0, COPIES_AT_ONCE):
@@ -109,6 +109,12 @@ def accept_slowly(
         if not fitting:
             _refuse_unconfirmed(channel, run, queues)
     return taken == run.count
+
+
+def _record(channel: Channel, run: Run, route: Route, properties: Properties) -> None:
+    """The run's publication begins in the audit log."""
+    audit, connection = channel.node.audit, channel.connection
+    audit.begin(connection, channel.id, channel.confirms, channel.tx is not None, run.count, route, properties)
 
 
 def _refuse_unconfirmed(channel: Channel, run: Run, queues: tuple[Queue, ...]) -> None:

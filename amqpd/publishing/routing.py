@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from sys import getsizeof
 from typing import TYPE_CHECKING, TypeVar
 
-from amqpd.audit.recorder import Party
+from amqpd.audit.recorder import Address
 from amqpd.exchanges import Message, Reads
 from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.kernel import Run
@@ -90,22 +90,19 @@ class Entrance:
         self.alone = self.by_key and not leads_on and len(contents.bindings_from(exchange)) <= ALONE_BINDINGS_MAX
 
 
-class Route:
+class Route(Address):
     """What a basic.publish with certain arguments leads to. `queues` is None when each run must be looked at: `reads`
     says what decides. The rest is the exchange's, see `Entrance`."""
 
     __slots__ = (
         "alone",
         "by_key",
-        "exchange",
         "is_topic",
         "light",
         "mandatory",
-        "origin",
         "queues",
         "reads",
         "reroutes_to",
-        "routing_key",
         "unroutable",
     )
 
@@ -119,8 +116,6 @@ class Route:
         self.exchange = entrance.exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
-        self.origin: Party | None = None
-        """in the audit log"""
         self.is_topic = entrance.is_topic
         self.unroutable = entrance.unroutable
         self.reroutes_to = entrance.reroutes_to

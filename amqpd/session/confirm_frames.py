@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def tell(channel: Channel, confirms: Confirms) -> None:
     connection, audit = channel.connection, channel.node.audit
     if confirms.unsaid:
-        if channel.recorded is not None:
+        if confirms.recorded is not None:
             for first, last in confirms.unsaid:
-                audit.refused(channel, first, last)
+                audit.refused(confirms, channel.id, first, last)
         for tag in confirms.refused():
             connection.write(nack_frame(channel.id, tag))
     count = confirms.due()
@@ -32,5 +32,5 @@ def tell(channel: Channel, confirms: Confirms) -> None:
             connection.write(b"".join([ack_frame(channel.id, tag, False) for tag in tags]))
         else:
             connection.write(ack_frame(channel.id, confirms.confirmed, count > 1))
-        if channel.recorded is not None:
-            audit.confirmed(channel, confirms.confirmed)
+        if confirms.recorded is not None:
+            audit.confirmed(confirms, channel.id, confirms.confirmed)

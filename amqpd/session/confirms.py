@@ -16,16 +16,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
+from amqpd.audit.recorder import Confirming
+
 # So many are acknowledged one by one, with 21 bytes each; more with one `multiple`. Tests of clients publish two or
 # three; who publishes without waiting has far more on the way.
 SINGLE_ACKS_MAX = 8
 
 
-class Confirms:
-    __slots__ = ("_acknowledged", "_forgotten", "_refused", "_waiting", "confirmed", "published", "unsaid")
+class Confirms(Confirming):
+    __slots__ = ("_acknowledged", "_forgotten", "_refused", "_waiting", "confirmed", "unsaid")
 
     def __init__(self) -> None:
-        self.published = 0
+        super().__init__()
         self.confirmed = 0
         """the last publish that is safe; it was not refused"""
         self._acknowledged = 0

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from pamqp import commands
 from pamqp.exceptions import AMQPSoftError
 
+from amqpd.vocabulary.client import Turn
 from amqpd.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -34,35 +35,21 @@ HELD_BYTES_MAX: Final = 1024 * 1024
 _PUBLISH_ID = b"\x00\x3c\x00\x28"
 
 
-class Intake:
+class Intake(Turn):
     __slots__ = (
         "_connection",
         "_finishing",
         "blocked",
         "congested",
         "held_bytes",
-        "parked",
-        "throttled",
-        "told_slowed",
-        "unfinished",
-        "work_left",
     )
 
     def __init__(self, connection: Connection) -> None:
+        super().__init__(connection.node.turns.turn_work)
         self._connection = connection
         self.blocked = False
         """it published while an alarm was on; that and what came behind it is not taken"""
-        self.throttled = False
-        """it published as much as it may, or as its turn has room for; what came behind that is not taken"""
-        self.work_left = connection.node.turns.turn_work
-        """of its turn, see `limiting/turns.py`"""
-        self.unfinished: deque[Iterator[None]] | None = None
-        """what one turn had no room for, in order; each step charges what it did; None for none yet"""
         self._finishing = False
-        self.parked = False
-        """what it has begun waits for the journal (`node/holds.py`), without turns"""
-        self.told_slowed = False
-        """that it was throttled is in the log"""
         self.congested: dict[Queue, None] = {}
         """queues that it published to and that slowed their publishers then"""
         self.held_bytes = 0

@@ -18,16 +18,14 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pamqp.exceptions import AMQPError
 
 from amqpd.topology import plans
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
-
-if TYPE_CHECKING:
-    from amqpd.connection import Connection
 
 # Removals in one transaction: it holds the store for some milliseconds, and others wait behind it. And bindings on
 # their way at a time, which a removal has to wait for.
@@ -46,7 +44,7 @@ class Wish(NamedTuple):
     record: Removable
     resume: Resume
     condition: Callable[[], bool] | None
-    owner: Connection | None
+    owner: Client | None
 
 
 Submit = Callable[[Sequence[Change], Resume, Iterable[Key], Sequence[Wish]], None]
@@ -59,7 +57,7 @@ class ChangeOrder:
         self._topology = topology
         self._submit = submit
         self._bug = bug
-        self._waiting: OrderedDict[Connection | None, deque[Wish]] = OrderedDict()
+        self._waiting: OrderedDict[Client | None, deque[Wish]] = OrderedDict()
         """by owner; who is to have the next share first"""
         self._binding = 0
         """bindings on their way"""
@@ -67,7 +65,7 @@ class ChangeOrder:
         self._removals_next = False
         """removals wait for the bindings that are on their way, and other bindings for the removals"""
 
-    def bind(self, binding: BindingRecord, resume: Resume, owner: Connection | None = None) -> None:
+    def bind(self, binding: BindingRecord, resume: Resume, owner: Client | None = None) -> None:
         """Make the binding: resume(True) when it is there, resume(False) when an end of it had gone, or when it could
         not be asked for: then look again. Raises what `submit` raises."""
         wish = Wish(binding, resume, None, owner)
@@ -81,7 +79,7 @@ class ChangeOrder:
         record: Removable,
         resume: Resume,
         condition: Callable[[], bool] = lambda: True,
-        owner: Connection | None = None,
+        owner: Client | None = None,
     ) -> None:
         """Remove the record and what goes along with it; resume(True) when it is gone, maybe at once; resume(False)
         when its turn came and the condition did not hold."""

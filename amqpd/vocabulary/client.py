@@ -1,0 +1,101 @@
+"""The client of a connection, as parts of the broker know it that need not know what a connection is.
+
+What comes in: nothing. What goes out: `Client` and `Turn`, which `amqpd.connection` and `session/intake.py` fill.
+Rules: attributes and a few abstract methods; compiled, because publishes go by them.
+Not here: the protocol (`amqpd.connection`), who a user is (`amqpd.security`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from pamqp.exceptions import AMQPSoftError
+
+from amqpd.vocabulary.states import State
+
+
+class Begun(Enum):
+    """What holds a channel's bytes."""
+
+    TRANSACTION = "transaction"
+    MESSAGE = "message"
+    LEDGER = "ledger"
+
+
+class Turn(ABC):
+    """Whether the client is read on, and for how long: what limits act on."""
+
+    __slots__ = ("parked", "throttled", "told_slowed", "unfinished", "work_left")
+
+    def __init__(self, work_left: int) -> None:
+        self.throttled = False
+        """it published as much as it may, or as its turn has room for; what came behind that is not taken"""
+        self.work_left = work_left
+        """of its turn, see `limiting/turns.py`"""
+        self.unfinished: deque[Iterator[None]] | None = None
+        """what one turn had no room for, in order; each step charges what it did; None for none yet"""
+        self.parked = False
+        """what it has begun waits for the journal (`node/holds.py`), without turns"""
+        self.told_slowed = False
+        """that it was throttled is in the log"""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """Take what was left, as far as nothing stands in the way any more."""
+
+
+class UnfinishedChannel(ABC):
+    """A channel, as far as something is begun on it and not finished."""
+
+    client: Client
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.unfinished_bytes = 0
+        """what its transaction holds, its publish that is not complete, its ledger"""
+
+    @property
+    @abstractmethod
+    def begun(self) -> Begun: ...
+
+    @property
+    @abstractmethod
+    def waits(self) -> bool:
+        """For an answer, or for the journal: it must not be closed now."""
+
+    @abstractmethod
+    def refuse_unfinished(self, error: AMQPSoftError) -> None:
+        """Close the channel for the error, as one of what it has begun."""
+
+
+class Client(ABC):
+    """A connection's client."""
+
+    turn: Turn
+
+    def __init__(self, name: str, connection_id: str, state: State) -> None:
+        self.name = name
+        """as RabbitMQ writes it: "127.0.0.1:4711 -> 127.0.0.1:5672" """
+        self.id = connection_id
+        self.state = state
+        self.user = ""
+        self.claimed_user = ""
+        """the user that it wants to log in as"""
+        self.vhost = ""
+        self.published = 0
+        """messages since the audit log counted last"""
+        self.published_bytes = 0
+        """of their bodies"""
+        self.unfinished_bytes = 0
+        """of its channels together (`limiting/unfinished.py`)"""
+
+    @abstractmethod
+    def unfinished_channels(self) -> Iterator[UnfinishedChannel]:
+        """Its channels that hold what is not finished, while it is running."""
+
+    @abstractmethod
+    def guard(self, step: Callable[[], None]) -> None:
+        """Run a step of this connection's own; every error in it ends here, as a close with the right code."""
