@@ -144,7 +144,7 @@ class Broker:
             METHODS,
             server_properties(self._settings),
             self._audit.recorder,
-            self._audit.rooms,
+            self._audit.coverage,
         )
         self.node.connection_left = self._connection_left
         self._sync = TopologySync(self._store, self._topology, self._applied)

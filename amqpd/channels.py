@@ -36,14 +36,14 @@ from amqpd.node.fence import Fenced
 from amqpd.publishing import publish as publishing
 from amqpd.publishing.transaction import Transaction
 from amqpd.session.confirm_frames import tell
-from amqpd.session.confirms import Confirms
 from amqpd.session.consumers import Consumer
 from amqpd.session.credit import CreditQueue
 from amqpd.session.delivery_ages import DeliveryAges, timed_out
+from amqpd.session.durability import ConfirmingChannel
 from amqpd.session.settling import conclude
 from amqpd.session.steps import ENTRIES_MAX, closing, settling
 from amqpd.session.unacked import Unacked
-from amqpd.vocabulary.client import Begun, UnfinishedChannel
+from amqpd.vocabulary.client import Begun
 from amqpd.vocabulary.states import State
 from amqpd.wire.frames import method_frame, read_method, reply_text
 
@@ -62,7 +62,7 @@ _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
 _NO_METHOD = b"\x00\x00\x00\x00"
 
 
-class Channel(UnfinishedChannel):
+class Channel(ConfirmingChannel):
     def __init__(self, connection: Connection, channel_id: int) -> None:
         super().__init__()
         self.connection = connection
@@ -98,7 +98,6 @@ class Channel(UnfinishedChannel):
         """unacked deliveries to consumers: what prefetch_shared limits; basic.get is not limited"""
         self.shared_queue = CreditQueue(self._shares_prefetch)
         """consumers that wait for what prefetch_shared leaves"""
-        self.confirms: Confirms | None = None
         self.getting: Party | None = None
         """in the audit log, who gets messages by basic.get"""
         self.tx: Transaction | None = None
@@ -239,7 +238,7 @@ class Channel(UnfinishedChannel):
         behind that, and may fail too."""
         if self.closing or self.closed:
             return
-        self.node.flush_confirms(self)
+        self.node.durability.flush(self)
         text = reply_text(error)
         if not (isinstance(error, Fenced) and error.told):
             self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)

@@ -425,7 +425,7 @@ class Connection(Client):
 
     def close_with(self, code: int, text: str, method_id: bytes = b"\x00\x00\x00\x00") -> None:
         for channel in list(self.channels.values()):
-            self.finish(partial(self.node.flush_confirms, channel))
+            self.finish(partial(self.node.durability.flush, channel))
             channel.plain = False  # what comes from now on is thrown away, however long it takes to leave
         self.node.quotas.waiting.pop(self, None)
         self.intake.begin_apart(leaving(self))
@@ -488,8 +488,7 @@ class Connection(Client):
         channel.plain = False
         channel.shared_queue.end()
         self.channels.pop(channel.id, None)
-        self.node.confirm_waiters.pop(channel, None)
-        self.node.confirms_due.pop(channel, None)
+        self.node.durability.forget(channel)
 
     def finish(self, step: Callable[[], object]) -> None:
         """A step of the end: the next ones are taken though this one fails."""

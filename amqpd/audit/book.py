@@ -4,13 +4,13 @@ What comes in: what the queue does with stretches of its messages. What goes out
 Rules: 1. The queue tells, the book never asks it. 2. Numbers are those of the queue's backlog; since a restart may
 give out again those of messages that never reached the disk, each has its epoch, the life in which it entered. 3.
 With a sample, SAMPLED_TOGETHER numbers are recorded or not, from the first event to the last.
-Not here: publications (`recorder.py`), what stands there at a start or an end (`anchors.py`).
+Not here: publications (`recorder.py`), what stands there at a start or an end (`coverage/anchors.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from amqpd.audit.kinds import (
     AUTO_ACKED,
@@ -27,17 +27,12 @@ from amqpd.audit.kinds import (
     WITH_ACKED,
     WITH_PUBLISHED,
 )
+from amqpd.audit.recorder import Party, Recorder
+from amqpd.audit.sample import SAMPLED_TOGETHER, STRETCH_MAX, hashed
 from amqpd.vocabulary.audit_levels import SHARE_FULL
 
-if TYPE_CHECKING:
-    from amqpd.audit.recorder import Party, Recorder
-
-STRETCH_MAX: Final = 65_536
-"""messages in one record: who reads it makes a row for each"""
-SAMPLED_TOGETHER: Final = 64
 LINKED: Final = frozenset((DEAD_EXPIRED, DEAD_DROPPED, DEAD_REJECTED, DEAD_DELIVERY_LIMIT, MOVED, RELEASED))
 """ends behind which something else was published, whose publication they name"""
-_MASK: Final = (1 << 64) - 1
 
 
 class Book:
@@ -226,12 +221,3 @@ class Book:
         buffer = self.recorder.buffer
         self._name = buffer.name({**self._columns, "epoch": self.recorder.life})
         self._named_in = buffer.generation
-
-
-def hashed(of: int, block: int) -> int:
-    """32 bits, equal for all events of a stretch, on every node and for ever (splitmix64's mixing: Steele, Lea,
-    Flood, "Fast splittable pseudorandom number generators", 2014)."""
-    x = (of + (block + 1) * 0x9E3779B97F4A7C15) & _MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return (x ^ (x >> 31)) >> 32

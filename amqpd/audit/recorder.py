@@ -8,7 +8,7 @@ queues that take the run, then `end`: a publication's columns are put once, with
 one. 3. A publication has a number of its own; what a confirm covers is told by those numbers. 4. What is told of
 messages that somebody may rely on makes the buffer urgent; what is published without confirms and may be lost with
 the process may wait for the end of the pump's turn.
-Not here: what happens in a queue (`book.py`), acts (`acts.py`), levels of queues (`rooms.py`).
+Not here: what happens in a queue (`book.py`), acts (`acts.py`), levels of queues (`coverage/coverage.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from amqpd.audit.book import SAMPLED_TOGETHER, STRETCH_MAX, hashed
 from amqpd.audit.kinds import CONFIRMED, PUBLISHED, REFUSED, RETURNED, UNROUTABLE
+from amqpd.audit.sample import SAMPLED_TOGETHER, STRETCH_MAX, hashed
 from amqpd.audit.spool import SpoolBuffer
 from amqpd.vocabulary.audit_levels import SHARE_FULL
 from amqpd.vocabulary.client import Client

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amqpd.backup.progress import Progress
-from amqpd.checking.reading import each, fits, has_columns, opened, structure, wrong_format
+from amqpd.checking.reading import each, fits, has_columns, opened, structure
 from amqpd.checking.records import KINDS, Kind
 from amqpd.checking.report import REPAIR, REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.checking.rows import Seen, check_bodies, check_rows
@@ -26,6 +26,7 @@ from amqpd.journal.sqlite.database import JOURNAL, check_untouched
 from amqpd.journal.sqlite.recovery import find
 from amqpd.journal.sqlite.schema import REVISIONS
 from amqpd.storage.files import mark_path, wal_path
+from amqpd.storage.header import wrong_format
 
 SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "names")
 NEW_COLUMNS = ("source.rows_check", "names.crc", "returned.crc")

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amqpd.checking.reading import each, fits, has_columns, opened, structure, wrong_format
+from amqpd.checking.reading import each, fits, has_columns, opened, structure
 from amqpd.checking.report import Names, Report
 from amqpd.storage.files import mark_path, wal_path
+from amqpd.storage.header import wrong_format
 from amqpd.topology.metadata.codec import PREFIX, decode_record
 from amqpd.topology.metadata.sqlite import copies, promises
 from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS

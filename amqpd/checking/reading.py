@@ -19,15 +19,6 @@ from urllib.parse import quote
 
 from amqpd.storage.files import has_log
 
-HEADER_BYTES = 100
-FIXED = {
-    18: bytes((2, 2)),  # with a write-ahead log, for who writes and who reads
-    20: bytes((0, 64, 32, 32)),
-    44: (4).to_bytes(4, "big"),  # format of the tables
-    56: (1).to_bytes(4, "big"),  # UTF-8
-    72: bytes(20),
-}
-"""sqlite.org/fileformat2.html, 1.3"""
 LINES_MAX = 100
 """of SQLite's own check"""
 
@@ -55,15 +46,6 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
-
-
-def wrong_format(path: Path) -> str:
-    """What is wrong in the bytes of the header that are the same in every database of amqpd: who only reads a file
-    does not mind some of them, and the broker then may not write. Empty: nothing. Raises OSError."""
-    with path.open("rb") as file:
-        header = file.read(HEADER_BYTES)
-    wrong = [at for at, octets in FIXED.items() if header[at : at + len(octets)] != octets]
-    return f"its header is damaged (what it says at byte {wrong[0]} is in no database of amqpd)" if wrong else ""
 
 
 def has_columns(connection: sqlite3.Connection, *columns: str) -> bool:

@@ -100,7 +100,7 @@ class DamagedRows:
         count = delete(self._node, queue, lane, segment.first, segment.last)
         look(queue)
         done = trio.Event()
-        self._node.when_durable(done.set)
+        self._node.durability.when_durable(done.set)
         self._settle()
         await done.wait()
         log.warning(

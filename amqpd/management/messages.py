@@ -263,7 +263,7 @@ class _Act:
 
     async def _durable(self) -> None:
         done = trio.Event()
-        self._node.when_durable(done.set)
+        self._node.durability.when_durable(done.set)
         self._room._settle()
         await done.wait()
 

@@ -220,7 +220,7 @@ class OrphanOperations:
     async def _durable(self) -> None:
         """All that was done is on disk."""
         done = trio.Event()
-        self._node.when_durable(done.set)
+        self._node.durability.when_durable(done.set)
         self._settle()
         await done.wait()
 

@@ -48,7 +48,7 @@ def open_again(channel: Channel, method: commands.Channel.Open) -> None:
 
 
 def close(channel: Channel, method: commands.Channel.Close) -> None:
-    channel.node.flush_confirms(channel)
+    channel.node.durability.flush(channel)
 
     def closed() -> None:
         channel.send(commands.Channel.CloseOk())

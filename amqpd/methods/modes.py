@@ -83,7 +83,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     if not complete:
         # A queue was full; what others took stays, as in RabbitMQ.
         raise AMQPPreconditionFailed("partial tx completion")
-    node.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
+    node.durability.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
 
 
 def _of_now(channel: Channel, queues: Iterable[Queue]) -> Iterator[Queue]:

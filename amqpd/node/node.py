@@ -10,7 +10,6 @@ Not here: sockets (`pump.py`), the disk (`journal/`), building all this (`broker
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mypy_extensions import mypyc_attr
 
 from amqpd.audit.acts import Acts
+from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.rooms import Rooms
-from amqpd.faults import TASK, Faults
+from amqpd.faults import Faults
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
@@ -51,6 +50,7 @@ from amqpd.queues.queue import Queue
 from amqpd.queues.timetable import Timetable
 from amqpd.security.access import Access
 from amqpd.session.credit import Waking
+from amqpd.session.durability import Durability
 from amqpd.session.intake import unblocking
 from amqpd.session.outboxes import Outboxes
 from amqpd.topology.order import ChangeOrder, Removable, Wish
@@ -86,14 +86,14 @@ class Node:
         methods: Handlers,
         server_properties: Mapping[str, Any],
         audit: Recorder | None = None,
-        books: Rooms | None = None,
+        books: Coverage | None = None,
     ) -> None:
         self.services = services
         self.topology = topology
         self.access = access
         self.journal = journal
         self.audit = Recorder(lambda: self.now_ms * 1000) if audit is None else audit
-        self.books = Rooms(self.audit, OFF) if books is None else books
+        self.books = Coverage(self.audit, OFF) if books is None else books
         self.acts = Acts(self.audit)
         self.connection_left: Callable[[Connection], None] = self.acts.closed
         self.limits = limits
@@ -117,10 +117,8 @@ class Node:
         self.dispatching = Dispatching(self)
         self.waking = Waking()
         self.touched: dict[Connection, None] = {}
-        self.confirms_due: dict[Channel, None] = {}
-        self.confirm_waiters: dict[Channel, None] = {}
-        self._durable_waiters: deque[tuple[int, Callable[[], None]]] = deque()
         self.faults = Faults(services.bug, self.log)
+        self.durability = Durability(journal, self.faults)
         self.registry = QueueRegistry(self)
         self.orphans = Orphans(self)
         self.disk_space = DiskSpace()
@@ -272,26 +270,10 @@ class Node:
 
     # Messages
 
-    def when_durable(self, done: Callable[[], None]) -> None:
-        """Call `done` when all that was handed to the journal until now is on disk."""
-        self.journal.force()
-        self._durable_waiters.append((self.journal.index, done))
-
     def durable(self, index: int) -> None:
         """The journal's transactions up to `index` are on disk."""
         self.dirty.update(dict.fromkeys(self.congestion.queues))
-        waiters, self.confirm_waiters = self.confirm_waiters, {}
-        for channel in waiters:
-            if channel.confirms is not None:
-                self.confirms_due[channel] = None
-                if not channel.confirms.durable(index):
-                    self.confirm_waiters[channel] = None
-        while self._durable_waiters and self._durable_waiters[0][0] <= index:
-            done = self._durable_waiters.popleft()[1]
-            try:
-                done()
-            except Exception as error:  # noqa: BLE001 - whoever waited; faults reports it, or raises it on
-                self.faults.contain(TASK, "durable", error)
+        self.durability.durable(index)
 
     def loaded(
         self, queue: Queue, lane: Backlog | Timetable, first: int, rows: list[Row], last: int | None = None
@@ -307,10 +289,6 @@ class Node:
             self.dirty[queue] = None
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             self.quarantine(queue, error)
-
-    def flush_confirms(self, channel: Channel) -> None:
-        self.confirms_due.pop(channel, None)
-        channel.flush_confirms()
 
     def tick(self, fresh: bool = True) -> list[Read]:
         """What the input and the time since the last tick made necessary, as far as the budget reaches: a `fresh`
@@ -329,13 +307,8 @@ class Node:
         if self.holds.waiting:
             self.holds.look()
         self.dispatching.run(reads)
-        if self.confirms_due:
-            due, self.confirms_due = self.confirms_due, {}
-            for channel in due:
-                try:
-                    channel.flush_confirms()
-                except Exception as error:  # noqa: BLE001 - the connection's; reported, or raised on
-                    channel.connection.contain_later(error)
+        if self.durability.due:
+            self.durability.tell()
         while self.broken:
             self.broken.popitem()[0].end_broken()
         return reads

@@ -180,12 +180,12 @@ def _accepted(channel: Channel, count: int, taken: int, waits: bool) -> None:
     node, confirms = channel.node, channel.confirms
     if confirms is not None:
         if confirms.accept(taken, node.journal.index if waits else None):
-            node.confirms_due[channel] = None
+            node.durability.due[channel] = None
         elif waits:
-            node.confirm_waiters[channel] = None
+            node.durability.waiting[channel] = None
         if taken < count:
             confirms.refuse(count - taken)
-            node.confirms_due[channel] = None
+            node.durability.due[channel] = None
 
 
 def _unroutable(channel: Channel, run: Run, route: Route) -> int:

@@ -108,13 +108,12 @@ class Route(Address):
 
     def __init__(self, entrance: Entrance, routing_key: str, mandatory: bool) -> None:
         """`resolve` it before it is used."""
+        super().__init__(entrance.exchange, routing_key)
         self.by_key = entrance.by_key
         self.light = entrance.light
         self.alone = entrance.alone and (
             not entrance.nodes or entrance.nodes * (routing_key.count(".") + 1) <= ALONE_VISITS_MAX
         )
-        self.exchange = entrance.exchange
-        self.routing_key = routing_key
         self.mandatory = mandatory
         self.is_topic = entrance.is_topic
         self.unroutable = entrance.unroutable

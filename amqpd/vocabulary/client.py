@@ -93,6 +93,10 @@ class Client(ABC):
         """of its channels together (`limiting/unfinished.py`)"""
 
     @abstractmethod
+    def contain_later(self, error: Exception) -> None:
+        """A bug was met in this connection's work: it ends at the end of the tick."""
+
+    @abstractmethod
     def unfinished_channels(self) -> Iterator[UnfinishedChannel]:
         """Its channels that hold what is not finished, while it is running."""
 

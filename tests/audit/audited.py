@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 from pamqp import commands
 
-from amqpd.audit.anchors import anchor
+from amqpd.audit.coverage.anchors import anchor
+from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.epochs import Epochs, Eras
 from amqpd.audit.kinds import ANCHOR_RECOVERED, ANCHOR_STOPPED
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.rooms import Rooms
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
@@ -100,10 +100,10 @@ class AuditedHarness(WatchedHarness):
         super()._start(journal)
         self.recorder = self.node.audit
 
-    def audit(self) -> tuple[Recorder | None, Rooms | None]:
+    def audit(self) -> tuple[Recorder | None, Coverage | None]:
         recorder = Recorder(lambda: 1_000_000 + self.node.now_ms * 1000)
         recorder.life = self.recorder.life + 1
-        return recorder, Rooms(recorder, self.level, None, Epochs(recorder.life, self.eras))
+        return recorder, Coverage(recorder, self.level, None, Epochs(recorder.life, self.eras))
 
     def restart(self) -> None:
         self.end_life()

@@ -6,11 +6,11 @@ Not here: real files, real brokers (`test_writer.py`, `test_live.py`).
 
 from __future__ import annotations
 
-from amqpd.audit.anchors import anchor
+from amqpd.audit.coverage.anchors import anchor
+from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.epochs import Epochs, Eras
 from amqpd.audit.kinds import ANCHOR_RECOVERED
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.rooms import Rooms
 from amqpd.vocabulary.audit_levels import FULL, Level
 from amqpd.vocabulary.records import Delete, PolicyRecord, Put
 from tests.audit.reading import Row, only, rows_of
@@ -33,11 +33,11 @@ class RecordedHarness(Harness):
         super().__init__()
         self.log_rows()
 
-    def audit(self) -> tuple[Recorder | None, Rooms | None]:
+    def audit(self) -> tuple[Recorder | None, Coverage | None]:
         self.life += 1
         self.recorder = Recorder(lambda: 1_000_000 + self.node.now_ms * 1000)
         self.recorder.life = self.life
-        return self.recorder, Rooms(self.recorder, self.level, self.vhosts, Epochs(self.life, self.eras))
+        return self.recorder, Coverage(self.recorder, self.level, self.vhosts, Epochs(self.life, self.eras))
 
     def restart(self) -> None:
         super().restart()

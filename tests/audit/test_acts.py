@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 from amqpd.audit.acts import address_of
 from amqpd.connection import Connection
@@ -202,3 +202,38 @@ def test_a_connection_that_never_spoke_is_none(harness: RecordedHarness) -> None
     connection = Connection(harness.node, Peer("[::1]:1", True), "c0", 0.0)
     connection.lost()
     assert harness.acts() == []
+
+
+def two_clients(harness: RecordedHarness) -> tuple[Client, Client]:
+    clients = Client(harness), Client(harness)
+    for number, client in enumerate(clients, 1):
+        client.connection.name = f"10.0.0.{number}:4000 -> 10.0.0.9:5672"
+        client.open()
+    return clients
+
+
+def test_what_ends_behind_anothers_error_is_its_own_clients_act(harness: RecordedHarness) -> None:
+    """Both in one tick: the node kept whose method was carried out, and a soft error left it there."""
+    first, second = two_clients(harness)
+    second.declare("goes", auto_delete=True)
+    second.call(commands.Basic.Consume(queue="goes", consumer_tag="c"), commands.Basic.ConsumeOk)
+    harness.acts()
+    first.connection.receive(frame.marshal(commands.Queue.Declare(queue="missing", passive=True), 1))
+    second.connection.receive(frame.marshal(commands.Basic.Cancel(consumer_tag="c"), 1))
+    harness.step()
+    assert [row["address"] for row in harness.acts() if row["event"] == "queue_deleted"] == ["10.0.0.2"]
+
+
+def test_a_removal_that_waits_behind_another_names_its_client(harness: RecordedHarness) -> None:
+    first, second = two_clients(harness)
+    first.declare("a")
+    second.declare("b")
+    harness.acts()
+    harness.automatic = False
+    first.connection.receive(frame.marshal(commands.Queue.Delete(queue="a"), 1))
+    second.connection.receive(frame.marshal(commands.Queue.Delete(queue="b"), 1))
+    harness.automatic = True
+    harness.step()
+    harness.step()
+    deleted = [(row["object"], row["address"]) for row in harness.acts() if row["event"] == "queue_deleted"]
+    assert deleted == [("queue a", "10.0.0.1"), ("queue b", "10.0.0.2")]

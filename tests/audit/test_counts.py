@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.audit.counts import Counts
+from amqpd.audit.coverage.counts import Counts
 from amqpd.vocabulary.audit_levels import COUNTS, OFF
 from tests.audit.recorded import RecordedHarness
 from tests.harness.harness import Client
@@ -127,7 +127,7 @@ def test_a_policy_may_ask_for_figures_where_nothing_else_is_recorded() -> None:
 def test_a_queue_that_goes_between_two_steps_is_counted_once(
     harness: RecordedHarness, client: Client, counts: Counts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("amqpd.audit.counts.AT_ONCE", 1)
+    monkeypatch.setattr("amqpd.audit.coverage.counts.AT_ONCE", 1)
     client.declare("q", durable=True)
     client.declare("other", durable=True)
     traffic(client)

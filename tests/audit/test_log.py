@@ -11,10 +11,10 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.files import lives
 from amqpd.audit.files.log import COUNTS_S, AuditLog
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.rooms import Rooms
 from amqpd.config import AuditSettings
 from amqpd.errors import StartupError
 from tests.audit.disk import Disk
@@ -33,9 +33,9 @@ class LoggedHarness(Harness):
         super().__init__()
         self.log_.begin(self.node)
 
-    def audit(self) -> tuple[Recorder | None, Rooms | None]:
+    def audit(self) -> tuple[Recorder | None, Coverage | None]:
         self.log_ = AuditLog(self.folder, self.settings, lambda: 1_795_348_800_000_000, lambda _: None)
-        return self.log_.recorder, self.log_.rooms
+        return self.log_.recorder, self.log_.coverage
 
     def _apply(self, changes: Any) -> None:
         # Acts on the topology are not what is asked for here.

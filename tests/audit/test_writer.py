@@ -15,11 +15,11 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.files.retention import Retention
 from amqpd.audit.files.writer import LOOK_S, SUFFIX, AuditWriter
 from amqpd.audit.kinds import NAMES
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.rooms import Rooms
 from amqpd.config import KIB, AuditSettings
 from amqpd.vocabulary.audit_levels import FULL, OFF
 from tests.audit.disk import Disk
@@ -38,7 +38,7 @@ class Written:
         self.now_us = 1_795_348_800_000_000
         self.recorder = Recorder(lambda: self.now_us)
         self.recorder.life = life
-        Rooms(self.recorder, FULL)
+        Coverage(self.recorder, FULL)
         self.alarms: list[bool] = []
         self.lives: list[list[str]] = []
         """each time the life's number was put on disk: what was in the spool then"""
@@ -349,7 +349,7 @@ async def test_a_gap_that_was_left_is_known_until_it_is_in_the_log(tmp_path: Pat
 
 async def test_without_anything_to_record_no_files_are_written(tmp_path: Path) -> None:
     written = Written(tmp_path, begin=False)
-    Rooms(written.recorder, OFF)
+    Coverage(written.recorder, OFF)
     written.writer.begin()
     assert written.writer.status()["spool_bytes"] == 0
     await written.writer.aclose()

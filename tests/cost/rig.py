@@ -20,7 +20,7 @@ from typing import Any
 
 import trio
 
-from amqpd.audit.rooms import Rooms
+from amqpd.audit.coverage.coverage import Coverage
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.pump import Pump
 from amqpd.vocabulary.audit_levels import FULL
@@ -137,7 +137,7 @@ class Rig:
     def record_all(self) -> None:
         """From now on, at the level `full`. What would go to a file goes nowhere, by a write."""
         node = self.node
-        node.books = Rooms(node.audit, FULL)
+        node.books = Coverage(node.audit, FULL)
         node.audit.acts = False  # connections would be most of it
         nowhere = os.open(os.devnull, os.O_WRONLY)
         self._opened.append(nowhere)

@@ -11,8 +11,8 @@ from typing import Any
 
 from pamqp import base, body, commands, exceptions, frame, header
 
+from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.rooms import Rooms
 from amqpd.connection import Connection
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, Transaction
@@ -89,7 +89,7 @@ class Harness:
             services, self.topology, self.access, journal, self.limits, METHODS, {"product": "amqpd"}, *self.audit()
         )
 
-    def audit(self) -> tuple[Recorder | None, Rooms | None]:
+    def audit(self) -> tuple[Recorder | None, Coverage | None]:
         """What the node records, in tests that read it."""
         return None, None
 

@@ -145,7 +145,7 @@ def test_every_publish_is_where_the_model_says(
     assert len(client.take(commands.Basic.Nack)) == nacked
     told = client.take(commands.Basic.Ack)
     assert (told[-1].delivery_tag if told else 0) <= acked + nacked
-    assert sum(map(len, (harness.node.confirm_waiters, harness.node.confirms_due))) == 0
+    assert sum(map(len, (harness.node.durability.waiting, harness.node.durability.due))) == 0
 
 
 @settings(max_examples=60)

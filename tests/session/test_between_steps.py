@@ -444,10 +444,3 @@ def test_an_exchange_that_is_deleted_while_a_message_passes_it_keeps_no_history(
     scene.harness._apply([Delete(("exchange", "v", "recent"))])
     list(steps)
     assert node.histories.nbytes == 0
-
-
-def test_what_a_refused_method_leaves_to_do_is_nobody_elses_act() -> None:
-    scene = Scene()
-    begin(scene)
-    scene.give(method(Queue.Declare(queue="missing", passive=True)))
-    assert scene.harness.node.acting is None

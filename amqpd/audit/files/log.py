@@ -1,11 +1,11 @@
-"""The audit log of a running broker: its rooms wired together, from its first row to its last.
+"""The audit log of a running broker: its components wired together, from its first row to its last.
 
 What comes in: settings, the data directory, the node. What goes out: a recorder and books for the node; tasks;
 answers to the control socket.
 Rules: 1. A life begins with `started`, what was lost of the one before if anything was, and anchors; it ends with
 anchors and `stopped`. 2. The life's number is on disk before anybody connects; on a full disk, before any row of it.
 3. Damaged files are set aside and said as a gap; only a folder that may not be written keeps a node from starting.
-Not here: the rooms themselves.
+Not here: the components themselves.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import structlog
 import trio
 
 from amqpd import __version__
-from amqpd.audit.anchors import anchor
-from amqpd.audit.counts import Counts
+from amqpd.audit.coverage.anchors import anchor
+from amqpd.audit.coverage.counts import Counts
+from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.epochs import Epochs
 from amqpd.audit.files.damage import folder_in_place
 from amqpd.audit.files.lives import next_life, write_life
 from amqpd.audit.files.writer import NO_SPACE, AuditWriter
 from amqpd.audit.kinds import ANCHOR_STOPPED
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.rooms import Rooms
 from amqpd.config import AuditSettings
 from amqpd.errors import StartupError
 from amqpd.vocabulary.audit_levels import parse_level
@@ -64,8 +64,8 @@ class AuditLog:
         self.recorder.life = self.life.number
         vhosts = {name: parse_level(text) for name, text in settings.vhosts.items()}
         epochs = Epochs(self.life.number, self.life.eras)
-        self.rooms = Rooms(self.recorder, parse_level(settings.level), vhosts, epochs)
-        self.counts = Counts(self.rooms)
+        self.coverage = Coverage(self.recorder, parse_level(settings.level), vhosts, epochs)
+        self.counts = Counts(self.coverage)
         self._node: Node | None = None
         name = settings.node or socket.gethostname()
         self.writer = AuditWriter(
@@ -93,7 +93,7 @@ class AuditLog:
             ) from error
 
     def _keep_life(self) -> None:
-        write_life(self._folder, self.life.number, False, self.rooms.kept_eras)
+        write_life(self._folder, self.life.number, False, self.coverage.kept_eras)
 
     def _tell_start(self) -> None:
         recorder = self.recorder
@@ -132,7 +132,7 @@ class AuditLog:
         self.recorder.act("stopped", {})
         try:
             await self.writer.aclose()
-            write_life(self._folder, self.life.number, not self.writer.full, self.rooms.kept_eras)
+            write_life(self._folder, self.life.number, not self.writer.full, self.coverage.kept_eras)
         except OSError as error:
             _log.error("the end of the audit log's life could not be written", reason=str(error))
 

@@ -261,12 +261,13 @@ def _of_the_orphans(book: Book, seen: Outcome) -> list[str]:
 
 
 def _behind_the_fence(book: Book, seen: Outcome, queue: str, missing: list[str]) -> list[str]:
-    """The good ones before the damage were given; the others are held, and counted."""
+    """The good ones before the damage were given; the others are held, and counted, or died when their time was over:
+    the letters are another queue's."""
     reasons = []
     due = book.due[queue]
-    if queue not in book.unordered and missing != due[len(due) - len(missing) :]:
-        behind = due[due.index(missing[0]) :]
-        skipped = [message for message in behind if message not in missing]
+    given = {each.message for each in seen.deliveries.get(queue, ())}
+    skipped = [message for message in due[due.index(missing[0]) :] if message in given]
+    if queue not in book.unordered and skipped:
         reasons.append(f"fenced {queue} gave messages behind its first missing one {missing[0]}: {_said(skipped)}")
     held = sum(int(seen.rows[name]["messages"]) for name in {queue, book.letters.get(queue, queue)} & set(seen.rows))
     if held < len(missing):

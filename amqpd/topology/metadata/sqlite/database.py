@@ -29,6 +29,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from amqpd.storage.files import keep_log, mark_path, wal_path
+from amqpd.storage.header import cannot_be_written
 from amqpd.storage.mark import Mark, Promise
 from amqpd.topology.metadata.sqlite import copies, promises
 from amqpd.topology.metadata.sqlite.verification import Contents, check_header, check_pages, contents_of, verify
@@ -146,6 +147,8 @@ class _Opening:
         if traces.unknown:
             log.warning("what was committed to the metadata is not known", reason=traces.unknown)
         contents = self._contents(looking)
+        if cannot_be_written(self.path):
+            raise StoreDamaged(f"{self.path} is damaged: its header is (byte 18)")
         identity, revision = (contents.identity, contents.revision) if contents is not None else ("", -1)
         lost = promises.losses(self.path, identity, revision, traces)
         if not self._formats and not lost:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from amqpd.audit.anchors import anchor
 from amqpd.audit.book import Book
+from amqpd.audit.coverage.anchors import anchor
 from amqpd.audit.epochs import Epochs, Eras
 from amqpd.audit.kinds import ANCHOR_LEVEL
 from amqpd.audit.recorder import Recorder
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
 
-class Rooms:
+class Coverage:
     def __init__(
         self,
         recorder: Recorder,

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from operator import sub
 from typing import TYPE_CHECKING
 
-from amqpd.audit.rooms import Rooms
+from amqpd.audit.coverage.coverage import Coverage
 
 if TYPE_CHECKING:
-    from amqpd.connection import Connection
     from amqpd.queues.queue import Queue
+    from amqpd.vocabulary.client import Client
 
 FIGURES = ("accepted", "delivered", "acked", "expired", "dropped", "rejected", "dead_lettered", "purged")
 _NONE = (0,) * len(FIGURES)
@@ -29,9 +29,9 @@ AT_ONCE = 500
 
 
 class Counts:
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-        rooms.on_gone = self.gone
+    def __init__(self, coverage: Coverage) -> None:
+        self._coverage = coverage
+        coverage.on_gone = self.gone
         self._before: dict[Queue, tuple[int, ...]] = {}
         """of all queues, also of those that are recorded: they may not be for ever"""
         self._published: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
@@ -41,7 +41,7 @@ class Counts:
         """What was there at the start was counted in an earlier life."""
         self._before = {queue: _figures(queue) for queue in queues}
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: Client) -> None:
         """The connection is closed: what it published is counted with the next rows."""
         if connection.published:
             known = self._published[connection.vhost, connection.user]
@@ -53,13 +53,13 @@ class Counts:
         """The queue is deleted."""
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
 
-    def write(self, queues: list[Queue], connections: list[Connection]) -> None:
+    def write(self, queues: list[Queue], connections: list[Client]) -> None:
         for _ in self.write_in_steps(queues, connections):
             pass
 
-    def write_in_steps(self, queues: list[Queue], connections: list[Connection]) -> Iterator[None]:
+    def write_in_steps(self, queues: list[Queue], connections: list[Client]) -> Iterator[None]:
         """As `write`; the node may go on between two steps."""
-        recorder, rooms = self._rooms.recorder, self._rooms
+        recorder, coverage = self._coverage.recorder, self._coverage
         for at, connection in enumerate(connections, 1):
             self.left(connection)
             if at % AT_ONCE == 0:
@@ -73,19 +73,19 @@ class Counts:
                 yield
         published, self._published = self._published, defaultdict(lambda: [0, 0])
         for (vhost, user), counts in published.items():
-            if rooms.of_vhost(vhost).counts:
+            if coverage.of_vhost(vhost).counts:
                 for figure, count in zip(("published", "published_bytes"), counts, strict=True):
                     about = {"vhost": vhost, "user": user}
                     recorder.row("counted", {**about, "detail": figure, "count": count})
 
     def _count(self, queue: Queue, before: tuple[int, ...], now: tuple[int, ...]) -> None:
-        if before == now or not self._rooms.level_of(queue).counts:
+        if before == now or not self._coverage.level_of(queue).counts:
             return
         record = queue.record
         for figure, count in zip(FIGURES, map(sub, now, before), strict=True):
             if count > 0:
                 about = {"vhost": record.vhost, "queue": record.name, "queue_id": record.id}
-                self._rooms.recorder.row("counted", {**about, "detail": figure, "count": count})
+                self._coverage.recorder.row("counted", {**about, "detail": figure, "count": count})
 
 
 def _figures(queue: Queue) -> tuple[int, ...]:

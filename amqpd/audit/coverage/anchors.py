@@ -3,7 +3,7 @@
 What comes in: queues with books. What goes out: records, a header and the stretches behind it.
 Rules: 1. One anchor is one row of records without anything else in between. 2. Also an empty queue is said to be
 empty.
-Not here: what happens in between (`book.py`), when an anchor is due (`rooms.py`, `files/log.py`).
+Not here: what happens in between (`audit/book.py`), when an anchor is due (`coverage.py`, `files/log.py`).
 """
 
 from __future__ import annotations
