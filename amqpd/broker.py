@@ -38,6 +38,7 @@ from amqpd.datadir.reserves import hold_all
 from amqpd.errors import NodeFailure
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.management.control import ControlError, ControlServer
@@ -74,6 +75,8 @@ from amqpd.topology.state import Topology
 from amqpd.transport.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
 from amqpd.transport.readiness import busy_wait_s
 from amqpd.transport.tls import server_context
+from amqpd.vocabulary.identity import Identity
+from amqpd.vocabulary.journal_numbers import tombstones_of
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Change
 
@@ -133,8 +136,10 @@ class Broker:
         await bootstrap(self._store)
         recovered = await trio.to_thread.run_sync(self._disk.recover)
         index = await self._pair.begin()
+        identity = Identity(self._settings.node_name, self._disk.names["identity"], index, SOURCE)
         clock = SteadyClock()
-        self._audit = AuditLog(self._settings.data_dir, self._settings.audit, clock.us, self._audit_full)
+        audit = self._settings.audit.model_copy(update={"node": self._settings.audit_node})
+        self._audit = AuditLog(self._settings.data_dir, audit, clock.us, self._audit_full)
         self.node = Node(
             self._services,
             self._topology,
@@ -143,6 +148,7 @@ class Broker:
             limits_of(self._settings),
             METHODS,
             server_properties(self._settings),
+            identity,
             self._audit.recorder,
             self._audit.coverage,
         )
@@ -163,13 +169,12 @@ class Broker:
             busy_wait_s(self._settings.busy_wait_us),
             self._audit.writer.sink.record,
         )
-        self.node.name = f"amqpd@{platform.node()}"
         self.node.recover(recovered)
         await self._sync.start()
         dropped = await self._store.dropped_queues()
         self.node.recovery_ended(dropped, self._pair.suspect)
         # What is dropped now is forgotten at the next start, when the journal has nothing of it for sure.
-        await self._store.forget_dropped(done_with(dropped, recovered.queues))
+        await self._store.forget_dropped(done_with(dropped, tombstones_of(identity.id, recovered.queues)))
         await self._pair.note()
         await self._store.keep_copies()
         self._audit.begin(self.node)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +23,8 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from amqpd.vocabulary.audit_levels import parse_level
 
+# It is part of reply texts, which have 255 bytes.
+NODE_NAME_MAX = 100
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DEFAULT_BIND = ("127.0.0.1", "::1")
 
@@ -72,6 +75,21 @@ def refuse_long(value: str) -> str:
     return value
 
 
+def complete_node_name(value: str) -> str:
+    """`name@host`; without a host, this machine's. The name goes into texts of at most 255 bytes and into names of
+    files, so it is short, and without what has a meaning there."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(@[A-Za-z0-9_.-]+)?", value) is None or len(value) > NODE_NAME_MAX:
+        raise ValueError(
+            f"must be a name such as amqpd, or name@host: letters, digits, '_', '.' and '-', at most {NODE_NAME_MAX}"
+        )
+    return value if "@" in value else f"{value}@{host_name()}"
+
+
+def host_name() -> str:
+    """This machine's, as far as it can be part of a node's name."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()) or "localhost"
+
+
 def refuse_switch(value: Any) -> Any:
     """`port = true` would otherwise be port 1, because Python's True is a number."""
     if isinstance(value, bool):
@@ -93,6 +111,7 @@ Port = Annotated[int, BeforeValidator(refuse_switch), Field(ge=0, le=65535)]
 Watermark = Annotated[float | int, BeforeValidator(parse_watermark)]
 Place = Annotated[Path, BeforeValidator(refuse_empty), AfterValidator(Path.expanduser)]
 ShortName = Annotated[str, AfterValidator(refuse_long)]
+NodeName = Annotated[str, AfterValidator(complete_node_name)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
 
 
@@ -150,7 +169,7 @@ class AuditSettings(BaseModel):
     level: Level = "counts"
     # Virtual hosts with a level of their own. A queue's policy may say `audit` too, and is stronger.
     vhosts: dict[str, Level] = {}
-    # The name of this broker in the log; empty: the machine's.
+    # The name of this broker in the log; empty: its node_name if that is set, else the machine's.
     node: Annotated[str, AfterValidator(refuse_long)] = ""
     # A file of the log has what happened in so many seconds, or so many bytes of the spool: minutes, so that the log
     # can be looked at soon, and so that a day is some hundred files.
@@ -207,6 +226,9 @@ class Settings(BaseSettings):
     tls: TlsSettings = TlsSettings()
     audit: AuditSettings = AuditSettings()
 
+    # What this broker is called in messages, traces and `amqpd status`: RabbitMQ's nodes are called name@host. It is
+    # for people: what is stored is found by an id in the data directory, so the name may be changed at any start.
+    node_name: NodeName = Field("amqpd", validate_default=True)
     data_dir: Place = Field(default_factory=default_data_dir)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -290,6 +312,13 @@ class Settings(BaseSettings):
     # From SIGTERM to the end. Below the 10 s after which Docker kills, so that a stuck client does not turn a
     # stop into a kill.
     drain_timeout_s: Seconds = Field(8.0, ge=0, le=3600)
+
+    @property
+    def audit_node(self) -> str:
+        """What the audit log calls this broker. Until there was `node_name` it was the machine's name: a log that was
+        begun under that goes on."""
+        named = self.node_name if "node_name" in self.model_fields_set else socket.gethostname()
+        return self.audit.node or named
 
     @property
     def published_deaths(self) -> bool:

@@ -8,9 +8,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from amqpd.config import Settings, TlsSettings, default_data_dir, parse_bytes
+from amqpd.config import AuditSettings, Settings, TlsSettings, default_data_dir, parse_bytes
 from amqpd.errors import SettingsError
 from amqpd.process.config_sources import TABLES, load_settings, variable_names
 
@@ -126,6 +126,26 @@ def test_settings_made_in_code_read_nothing_else(monkeypatch: pytest.MonkeyPatch
     assert Settings().port == 5672
 
 
+@pytest.mark.parametrize("name", ["", "@host", "a@b@c", "a/b", ".a", "a\n", "a'b", "é", "a:b", "a" * 101])
+def test_names_that_no_node_has(name: str) -> None:
+    with pytest.raises(ValidationError):
+        Settings(node_name=name)
+
+
+def test_a_node_is_called_after_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "some machine")
+    assert Settings().node_name == "amqpd@some-machine"
+    assert Settings(node_name="shop-1").node_name == "shop-1@some-machine"
+    assert Settings(node_name="rabbit@other.example").node_name == "rabbit@other.example"
+
+
+def test_an_audit_log_that_was_begun_under_the_machines_name_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "machine")
+    assert Settings().audit_node == "machine"
+    assert Settings(node_name="shop").audit_node == "shop@machine"
+    assert Settings(node_name="shop", audit=AuditSettings(node="books")).audit_node == "books"
+
+
 @pytest.mark.parametrize(
     ("toml", "sentence"),
     [
@@ -133,6 +153,11 @@ def test_settings_made_in_code_read_nothing_else(monkeypatch: pytest.MonkeyPatch
         (
             "port = true",
             "setting port = True (from {file}) must be a number, not true or false; correct it there",
+        ),
+        (
+            'node_name = "my node"',
+            "setting node_name = 'my node' (from {file}) must be a name such as amqpd, or name@host: letters, "
+            "digits, '_', '.' and '-', at most 100; correct it there",
         ),
         ("prot = 1", "unknown setting prot in {file}: did you mean port?; correct or remove it there"),
         (

@@ -21,6 +21,7 @@ from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.node.orphans import REMEDY as ORPHANS_REMEDY
 from amqpd.node.orphans import parted
 from amqpd.topology.metadata.sqlite.glance import glance
+from amqpd.vocabulary.journal_numbers import delayed_numbers, dropped_on
 
 
 @dataclass
@@ -39,11 +40,21 @@ def check(directory: Path, progress: Progress | None = None, *, quick: bool = Fa
     progress.begin(f"checking {METADATA}")
     metadata = check_metadata(directory, report)
     journal = check_journal(directory, report, progress, quick=quick)
+    _delayed(report, journal, metadata)
     lost = _pair(directory, report, journal, metadata)
     _orphans(report, journal)
     check_audit(directory, report, progress, quick=quick)
     report.finish()
     return Checked(report, journal, metadata, lost)
+
+
+def _delayed(report: Report, journal: State, metadata: Metadata) -> None:
+    """Which numbers are delayed messages: a node's id is its journal's identity."""
+    node_id = journal.names.get("identity", metadata.journal)
+    names = report.names
+    names.delayed = {number: vhost for vhost in names.vhosts for number in delayed_numbers(node_id, vhost)}
+    numbers = [] if journal.recovered is None else journal.recovered.queues
+    names.dropped = frozenset(dropped_on(node_id, names.dropped, numbers))
 
 
 def _pair(directory: Path, report: Report, journal: State, metadata: Metadata) -> list[str]:

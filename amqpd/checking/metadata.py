@@ -30,7 +30,7 @@ from amqpd.topology.metadata.sqlite.tables import (
 )
 from amqpd.topology.metadata.sqlite.verification import Contents, check_header, read_state, verify
 from amqpd.topology.metadata.store import StoreDamaged
-from amqpd.vocabulary.records import QueueRecord, VhostRecord, delayed_id
+from amqpd.vocabulary.records import QueueRecord, VhostRecord
 
 METADATA = "metadata.db"
 _HISTORY = "SELECT revision, position, key, value, checksum FROM history ORDER BY revision, position"
@@ -191,7 +191,7 @@ class _Check:
         if isinstance(record, QueueRecord):
             self.found.names.queues[record.id] = record.vhost, record.name
         elif isinstance(record, VhostRecord):
-            self.found.names.delayed[delayed_id(record.name)] = record.name
+            self.found.names.vhosts.append(record.name)
 
     def _dropped(self, connection: sqlite3.Connection) -> None:
         dropped: set[int] = set()

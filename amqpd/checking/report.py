@@ -50,8 +50,9 @@ class Names:
     """Queues by their number in the journal: (virtual host, name)."""
 
     queues: dict[int, tuple[str, str]] = field(default_factory=dict)
+    vhosts: list[str] = field(default_factory=list)
     delayed: dict[int, str] = field(default_factory=dict)
-    """the numbers of delayed messages, with their virtual host"""
+    """the numbers of delayed messages, with their virtual host; known when the journal's identity is"""
     dropped: frozenset[int] = frozenset()
     """numbers of queues whose deletion is recorded"""
     known: bool = False

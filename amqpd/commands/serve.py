@@ -61,6 +61,9 @@ finishes what was begun and ends; a second one ends at once."""
 @click.option("--bind", multiple=True, metavar="ADDR", help="Address to listen on; repeat it for several.")
 @click.option("--port", metavar="N", help="Port for AMQP without TLS; 0 lets the system choose.")
 @click.option("--data-dir", metavar="DIR", help="Where messages and definitions are kept.")
+@click.option(
+    "--node-name", metavar="NAME", help="What this broker is called.  [default: amqpd@ and the host's name]"
+)
 @click.option("--log-level", metavar="L", help="debug, info, warning or error.")
 @click.option("--server-product", metavar="NAME", help="What clients are told that this is.  [default: amqpd]")
 @click.option("--server-version", metavar="V", help="The version that they are told.  [default: amqpd's own]")

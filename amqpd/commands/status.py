@@ -71,4 +71,6 @@ def _said(value: Any) -> str:
         return counted(value) or "none"
     if isinstance(value, list):
         return ", ".join(map(_named, value)) or "none"
-    return "none" if value is None else f"{value:,}"
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else f"{value:,}"

@@ -29,8 +29,6 @@ from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Put,
 # What the arguments of one declaration or binding may take in memory: half of what a frame of the usual size holds,
 # and a thousand times what applications need.
 ARGUMENTS_BYTES_MAX = 64 * 1024
-# RabbitMQ names the node; there is one.
-NODE_NAME = "amqpd"
 
 
 Resume = Callable[[bool], None]
@@ -94,7 +92,8 @@ class Census:
         most = self._limits.node_channels_max
         if 0 <= most <= self.channels:
             raise AMQPNotAllowed(
-                f"number of channels opened on node '{NODE_NAME}' has reached the maximum allowed limit of {most}"
+                f"number of channels opened on node '{self._node.identity.name}' has reached the maximum allowed "
+                f"limit of {most}"
             )
         self.channels += 1
         self.channels_by_user[user] += 1

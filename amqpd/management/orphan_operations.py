@@ -28,8 +28,8 @@ from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of, live
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.contents import names
-from amqpd.queues.delayed import delayed_id
 from amqpd.queues.queue import Queue
+from amqpd.vocabulary.journal_numbers import delayed_numbers
 
 # A line of an export goes over the control socket in pieces of so many characters: a message may be larger than what
 # one row of an answer may be.
@@ -94,7 +94,7 @@ class OrphanOperations:
     def _give_back(self, orphan: Orphan, vhost: str) -> dict[str, Any]:
         if vhost not in self._node.topology.vhosts:
             raise ControlError(f"there is no virtual host '{vhost}': `amqpd vhost list` says which there are")
-        if orphan.id != delayed_id(vhost):
+        if orphan.id not in delayed_numbers(self._node.identity.id, vhost):
             raise ControlError(
                 f"the orphan {orphan.id} is not what is left of the delayed messages of virtual host '{vhost}': "
                 "name another virtual host, or a queue with --queue"
@@ -103,6 +103,12 @@ class OrphanOperations:
             raise ControlError(
                 f"virtual host '{vhost}' has no exchange of the type x-delayed-message, and what falls due would be "
                 "dropped: declare the exchange, its queues and bindings first"
+            )
+        store = self._node.delayed.get(vhost)
+        if store is not None and store.backlog.ready:
+            raise ControlError(
+                f"virtual host '{vhost}' has other delayed messages: adopt these when those have fallen due, or name "
+                "a queue with --queue"
             )
         count = orphan.backlog.ready
         with self._busy(orphan, "adopted"):

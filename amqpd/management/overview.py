@@ -28,6 +28,8 @@ def overview(node: Node) -> dict[str, Any]:
     for vhost in node.topology.vhosts:
         unroutable.update(unroutable_of(node, vhost))
     return {
+        "node": node.identity.name,
+        "incarnation": node.identity.incarnation,
         "connections": len(node.connections),
         "channels": node.census.channels,
         "vhosts": len(node.topology.vhosts),

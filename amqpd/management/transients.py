@@ -2,7 +2,8 @@
 
 What comes in: commands of the control socket. What goes out: such records as text; such records made and removed.
 Rules: 1. Records travel as the store writes them (`topology/metadata/codec.py`). 2. What is durable is refused: it
-goes through the store, where no running broker is needed. 3. A command's changes are one transaction.
+goes through the store, where no running broker is needed. 3. A command's changes are one transaction. 4. An exclusive
+queue of another node's connection is left to that node.
 Not here: what is listed for people (`inventory.py`), who sends such commands (`commands/definitions.py`).
 """
 
@@ -55,6 +56,11 @@ class Transients:
         for record in [*records, *(found for found in known.values() if found is not None)]:
             if not isinstance(record, _KINDS) or record.durable:
                 raise ControlError("only transient exchanges, queues and bindings are changed here")
+            if isinstance(record, QueueRecord) and record.is_foreign_to(self._node.identity.id):
+                raise ControlError(
+                    f"queue '{record.name}' in virtual host '{record.vhost}' is exclusive to a connection of another "
+                    "node, which alone may change it"
+                )
         changes: list[Change] = [Put(record, create=True) for record in records]
         changes += [Delete(key) for key, found in known.items() if found is not None]
         if changes and not await self._submit(changes, records):

@@ -69,7 +69,7 @@ def dispatched(channel: Channel, queue: Queue) -> None:
 
 
 def refuse_locked(channel: Channel, record: QueueRecord) -> None:
-    if record.exclusive and record.owner != channel.connection.id:
+    if record.exclusive and not record.is_owned_by(channel.node.identity.id, channel.connection.id):
         raise locked(record)
 
 

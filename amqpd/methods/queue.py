@@ -76,6 +76,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         auto_delete=bool(method.auto_delete),
         exclusive=exclusive,
         owner=connection.id if exclusive else None,
+        owner_node=node.identity.id if exclusive else None,
         arguments=arguments,
     )
     existing = node.queues.get((connection.vhost, name))
@@ -144,7 +145,7 @@ def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) ->
 
 def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
     resource = described_queue(current)
-    if received.owner != current.owner:
+    if (received.owner, received.owner_node) != (current.owner, current.owner_node):
         raise locked(current)  # whatever else differs, as RabbitMQ has it
     require_equal(resource, "durable", received.durable, current.durable)
     require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)

@@ -58,6 +58,7 @@ from amqpd.topology.policies import policies_changed
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.audit_levels import OFF
 from amqpd.vocabulary.client import Client
+from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
 JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
 # Of the queues that fall due at one instant, so many are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
-
 
 Handlers = Mapping[type, Callable[["Channel", Any], None]]
 
@@ -85,6 +85,7 @@ class Node:
         limits: Limits,
         methods: Handlers,
         server_properties: Mapping[str, Any],
+        identity: Identity,
         audit: Recorder | None = None,
         books: Coverage | None = None,
     ) -> None:
@@ -99,6 +100,7 @@ class Node:
         self.limits = limits
         self.methods = methods
         self.server_properties = server_properties
+        self.identity = identity
         self.greetings: dict[str, bytes] = {}  # the frames of connection.start, by the mechanisms that they offer
         self.properties = PropertiesReader()
         self.token = services.token
@@ -137,7 +139,6 @@ class Node:
         self.unroutable = Unroutable()
         self.histories = Histories(self)
         self.firehose = Firehose(self)
-        self.name = "amqpd"  # as traces name it
 
     # Start
 
@@ -246,7 +247,7 @@ class Node:
         """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
         if (store := self.delayed.pop(name, None)) is not None:
             self.registry.end(store)
-        left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name)]
+        left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name, self.identity.id)]
         if left:
             self.submit(left, lambda _: None)
 
@@ -255,9 +256,10 @@ class Node:
         self.remove(queue.record, resume, by=by)
 
     def end_queue(self, queue: Queue, by: Client | None = None) -> None:
-        """The queue's time is over by its own rules (auto-delete, exclusive): for clients it is gone at once, and its
-        record follows. Whoever declares the name anew comes behind that in the store."""
-        if not queue.deleted:
+        """The queue ends by its own rules (auto-delete, exclusive, x-expires): for clients it is gone at once, and
+        its record follows. A later declaration of the name comes behind that in the store. Another node's exclusive
+        queue is left to that node."""
+        if not queue.deleted and not queue.record.is_foreign_to(self.identity.id):
             self.delete_queue(queue, lambda _: None, by)
             self.registry.remove(queue.record.key)
             self.topology.forget_routes()

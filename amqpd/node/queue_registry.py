@@ -16,13 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
-from amqpd.journal.records import Recovered
+from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.orphans import REMEDY, Orphan, parted
 from amqpd.queues.backlog import Backlog
-from amqpd.queues.delayed import DelayedMessages, delayed_id
+from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
+from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, dropped_on
 from amqpd.vocabulary.records import Key, QueueRecord
 from amqpd.vocabulary.states import State
 
@@ -52,9 +53,9 @@ class QueueRegistry:
         known: set[int] = set()
         for queue in node.queues.values():
             known.update(queue.record.id + level for level in range(_levels(queue)))
-        stores = {delayed_id(vhost): vhost for vhost in node.topology.vhosts}
+        stores = {_delayed_number(recovered, node.identity.id, vhost): vhost for vhost in node.topology.vhosts}
         unknown = [each for each in recovered.queues if each not in known and each not in stores]
-        gone, parked = parted(recovered.queues, unknown, dropped)
+        gone, parked = parted(recovered.queues, unknown, dropped_on(node.identity.id, dropped, unknown))
         for queue_id, vhost in stores.items():
             found = recovered.queues.get(queue_id)
             if found is None:
@@ -63,7 +64,7 @@ class QueueRegistry:
                 # What falls due would find no exchange, and be gone.
                 parked[queue_id] = found
                 continue
-            store = self.delayed(vhost)
+            store = self.delayed(vhost, queue_id)
             try:
                 store.recover(0, found)
             except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
@@ -100,7 +101,7 @@ class QueueRegistry:
             self.remove(record.key)
         queue = node.queues[key] = self._made(record)
         node.books.look_at(queue)
-        if record.owner is not None:
+        if record.owner is not None and not record.is_foreign_to(node.identity.id):
             self._owned.setdefault(record.owner, {})[queue] = None
             owner = node.connections.get(record.owner)
             if owner is None or owner.state is not State.RUNNING:
@@ -153,7 +154,7 @@ class QueueRegistry:
         """See `Node.delay`. While those of an earlier run are parked no other is taken: they have the store's place
         in the journal."""
         node = self._node
-        if vhost not in node.topology.vhosts or (node.orphans and node.orphans.get(delayed_id(vhost)) is not None):
+        if vhost not in node.topology.vhosts or (node.orphans and self._parked(vhost)):
             return None
         store = self.delayed(vhost)
         try:
@@ -162,23 +163,34 @@ class QueueRegistry:
             node.quarantine(store, error)
             return None
 
-    def delayed(self, vhost: str) -> DelayedMessages:
-        """The store of the virtual host's delayed messages, made if it is not there."""
+    def _parked(self, vhost: str) -> bool:
+        orphans = self._node.orphans
+        return any(orphans.get(number) is not None for number in delayed_numbers(self._node.identity.id, vhost))
+
+    def delayed(self, vhost: str, number: int | None = None) -> DelayedMessages:
+        """The store of the virtual host's delayed messages, made if it is not there. `number`: what the journal has
+        of it is under another one than this node gives today."""
         node = self._node
         store = node.delayed.get(vhost)
         if store is None:
-            store = node.delayed[vhost] = DelayedMessages(vhost, node, node._release)
+            store = node.delayed[vhost] = DelayedMessages(
+                vhost, delayed_id(node.identity.id, vhost) if number is None else number, node, node._release
+            )
             node.books.look_at(store)
         node.dirty[store] = None
         return store
 
     def give_back(self, vhost: str, orphan: Orphan) -> None:
         """The orphan is what is left of the virtual host's delayed messages: they go on being delayed."""
-        store = self.delayed(vhost)
+        node, store = self._node, self._node.delayed.get(vhost)
+        if store is not None and store.record.id != orphan.id:
+            del node.delayed[vhost]
+            self.end(store)
+        store = self.delayed(vhost, orphan.id)
         assert isinstance(orphan.backlog, Backlog)
         store.take_over(orphan.backlog)
-        self._node.orphans.forget(orphan)
-        self._node.books.look_at(store)
+        node.orphans.forget(orphan)
+        node.books.look_at(store)
 
     def owned(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))
@@ -207,6 +219,17 @@ class QueueRegistry:
             for level in range(_levels(queue)):
                 node.journal.drop(queue.record.id + level)
         node.books.gone(queue)
+
+
+def _delayed_number(recovered: Recovered, node_id: str, vhost: str) -> int:
+    """Messages of a version before stay under their old number until there are none at a start."""
+    today, before = delayed_numbers(node_id, vhost)
+    found = recovered.queues
+    return before if before in found and found[before].rows and not _has_rows(found.get(today)) else today
+
+
+def _has_rows(found: RecoveredQueue | None) -> bool:
+    return found is not None and bool(found.rows)
 
 
 def _levels(queue: Queue) -> int:

@@ -118,7 +118,7 @@ class Tap(Queue):
         if EXCHANGE not in node.topology.vhosts[vhost].exchanges:
             return
         key = traced.key.encode("utf-8", "surrogateescape")[:KEY_BYTES_MAX].decode("utf-8", "surrogateescape")
-        run = readdressed(traced.run, EXCHANGE, key, _headers(traced, node.name))
+        run = readdressed(traced.run, EXCHANGE, key, _headers(traced, node.identity.name))
         node.work_left -= TRACE_WORK + run.nbytes // BYTES_A_WORK
         properties = node.properties.read(run.properties)
         if audit.active:

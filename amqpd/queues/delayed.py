@@ -20,7 +20,6 @@ from amqpd.queues.fences import look
 from amqpd.queues.host import QueueHost
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import QueueRecord
-from amqpd.vocabulary.records import delayed_id as delayed_id
 
 # What it takes to publish a run again, in the unit of `limiting/turns.py`, without routing and copies.
 RELEASE_WORK = 10
@@ -32,8 +31,9 @@ Release = Callable[[str, Run], object]
 class DelayedMessages(Queue):
     """Like a queue for the node, which pages it and looks at it in time; but no client can name it."""
 
-    def __init__(self, vhost: str, host: QueueHost, release: Release) -> None:
-        super().__init__(QueueRecord(vhost, "delayed messages", delayed_id(vhost)), host, {})
+    def __init__(self, vhost: str, number: int, host: QueueHost, release: Release) -> None:
+        """`number`: under which the journal has them (`vocabulary/journal_numbers.py`)."""
+        super().__init__(QueueRecord(vhost, "delayed messages", number), host, {})
         self._release = release
         self.backlog.buries = True
         self._falling: deque[tuple[int, int]] = deque()

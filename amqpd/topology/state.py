@@ -307,14 +307,15 @@ class Topology:
         """What the policies say of a queue or an exchange, which need not exist; its virtual host must."""
         return self.vhosts[vhost].policy_of(kind, name, queue_type)
 
-    def leftovers(self, vhost: str) -> list[Record]:
-        """What belongs to a virtual host that has no record (any more)."""
+    def leftovers(self, vhost: str, node_id: str) -> list[Record]:
+        """What belongs to a virtual host that has no record (any more), except exclusive queues of other nodes."""
         contents = self._waiting.get(vhost)
         if contents is None:
             return []
         exchanges = (state.record for state in contents.exchanges.values())
         about: list[Record] = [*contents.parameters.values(), *contents.policies.records()]
-        return [*contents.bindings(), *exchanges, *contents.queues.values(), *about]
+        queues = (record for record in contents.queues.values() if not record.is_foreign_to(node_id))
+        return [*contents.bindings(), *exchanges, *queues, *about]
 
     def _put(self, record: Record) -> None:
         match record:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any, Literal
 
 Key = tuple[str, ...]
@@ -101,8 +100,8 @@ class ExchangeRecord:
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
     """`id` is a random 63-bit number, never used again: the journal's rows carry it, so that the
-    messages of a deleted queue cannot come back in a new one of the same name. `owner` is the id of
-    the connection that an exclusive queue belongs to, or None."""
+    messages of a deleted queue cannot come back in a new one of the same name. An exclusive queue belongs to the
+    connection `owner` (its id) of the node `owner_node` (`Identity.id`); others have None in both."""
 
     vhost: str
     name: str
@@ -112,10 +111,19 @@ class QueueRecord:
     exclusive: bool = False
     owner: str | None = None
     arguments: Arguments = field(default_factory=dict)
+    owner_node: str | None = None
 
     @property
     def key(self) -> Key:
         return ("queue", self.vhost, self.name)
+
+    def is_owned_by(self, node_id: str, connection_id: str) -> bool:
+        """An exclusive queue of this connection of this node."""
+        return self.owner == connection_id and self.owner_node == node_id
+
+    def is_foreign_to(self, node_id: str) -> bool:
+        """An exclusive queue of another node's connection: only that node may end it."""
+        return self.owner_node is not None and self.owner_node != node_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +218,3 @@ class Delete:
 
 
 Change = Put | Delete
-
-
-def delayed_id(vhost: str) -> int:
-    """The number in the journal of the virtual host's delayed messages, of 63 bits as all are. It follows from the
-    name, so there is nothing to be remembered."""
-    return int.from_bytes(sha256(b"delayed messages of " + vhost.encode("utf-8", "surrogatepass")).digest()[:8]) >> 1

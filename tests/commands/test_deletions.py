@@ -9,7 +9,8 @@ import trio
 
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.sync import transaction_of
-from amqpd.vocabulary.records import Change, Put, QueueRecord, delayed_id
+from amqpd.vocabulary.journal_numbers import vhost_number
+from amqpd.vocabulary.records import Change, Put, QueueRecord
 
 
 def dropped(data_dir: Path, changes: Sequence[Change] = ()) -> frozenset[int]:
@@ -30,4 +31,4 @@ def test_a_virtual_host_s_queues_are_recorded_as_deleted(data_dir: Path, ok: Cal
     queues = [Put(QueueRecord(vhost, "q", number)) for number, vhost in ((5, "/"), (6, "orders"))]
     assert dropped(data_dir, queues) == frozenset()
     ok("vhost", "delete", "orders")
-    assert dropped(data_dir) == {6, delayed_id("orders")}
+    assert dropped(data_dir) == {6, vhost_number("orders")}

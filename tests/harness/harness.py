@@ -19,9 +19,10 @@ from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, 
 from amqpd.methods import METHODS
 from amqpd.node.node import Node
 from amqpd.node.world import Resume
-from amqpd.queues.delayed import delayed_id
 from amqpd.topology import plans
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.identity import Identity
+from amqpd.vocabulary.journal_numbers import vhost_number
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Change, Delete, Key, Put
 from amqpd.vocabulary.states import Peer, State
@@ -51,6 +52,7 @@ class Harness:
     With `automatic`, both happen by themselves at the end of each step."""
 
     node_class: type[Node] = Node
+    identity = Identity("amqpd@test", "17" * 16)
 
     def __init__(self, limits: Limits | None = None, automatic: bool = True) -> None:
         self.limits = limits or Limits()
@@ -86,7 +88,15 @@ class Harness:
     def _start(self, journal: JournalBuffer) -> None:
         services: Any = self
         self.node = self.node_class(
-            services, self.topology, self.access, journal, self.limits, METHODS, {"product": "amqpd"}, *self.audit()
+            services,
+            self.topology,
+            self.access,
+            journal,
+            self.limits,
+            METHODS,
+            {"product": "amqpd"},
+            self.identity,
+            *self.audit(),
         )
 
     def audit(self) -> tuple[Recorder | None, Coverage | None]:
@@ -100,7 +110,7 @@ class Harness:
                 if vhost is not None and change.key[0] == "queue" and change.key[2] in vhost.queues:
                     self.tombstones.add(vhost.queues[change.key[2]].id)
                 elif change.key[0] == "vhost":
-                    self.tombstones.add(delayed_id(change.key[1]))
+                    self.tombstones.add(vhost_number(change.key[1]))
         self.topology.apply(changes)
         self.node.applied(changes)
 

@@ -135,7 +135,7 @@ def test_the_node_has_so_many_channels() -> None:
     harness = Harness(Limits(node_channels_max=1))
     client = harness.client()
     client.send(commands.Channel.Open(), 2)
-    text = "NOT_ALLOWED - number of channels opened on node 'amqpd' has reached the maximum allowed limit of 1"
+    text = "NOT_ALLOWED - number of channels opened on node 'amqpd@test' has reached the maximum allowed limit of 1"
     assert texts(client.expect(commands.Connection.Close)) == (530, text)
 
 

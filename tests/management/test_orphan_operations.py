@@ -15,7 +15,7 @@ from amqpd.journal.records import Row
 from amqpd.management.control import ControlError
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.node.orphans import Orphan
-from amqpd.queues.delayed import delayed_id
+from amqpd.vocabulary.journal_numbers import delayed_id
 from amqpd.vocabulary.records import ExchangeRecord, QueueRecord
 from tests.harness.harness import Client, Harness, publish_bytes
 
@@ -269,7 +269,7 @@ async def test_delayed_messages_wait_again_when_there_is_an_exchange_for_them() 
     rig.restart()
     rig.harness.loses = lambda record: False
     rig.harness.node.now_ms = 2_000
-    wish = {"id": str(delayed_id("/")), "delayed": True}
+    wish = {"id": str(delayed_id(Harness.identity.id, "/")), "delayed": True}
     with pytest.raises(ControlError, match="no exchange of the type x-delayed-message"):
         await rig.do("adopt", **wish)
     assert rig.client is not None

@@ -11,9 +11,9 @@ from pamqp import commands
 from amqpd.journal.records import RecoveredQueue, RecoveredRow
 from amqpd.management.overview import overview
 from amqpd.node.orphans import Orphan, done_with, grouped, parted
-from amqpd.queues.delayed import delayed_id
 from amqpd.queues.settings import PRIORITY_MAX
 from amqpd.topology import plans
+from amqpd.vocabulary.journal_numbers import delayed_id
 from amqpd.vocabulary.records import Delete, ExchangeRecord, QueueRecord, VhostRecord
 from tests.harness.harness import Client, Harness
 
@@ -159,7 +159,7 @@ def test_delayed_messages_of_a_lost_virtual_host_are_parked_and_wait_again() -> 
     client.call(commands.Queue.Bind(queue="q", exchange="later", routing_key="q"), commands.Queue.BindOk)
     client.publish(b"x", exchange="later", headers={"x-delay": 1_000}, delivery_mode=2)
     restart(harness, lambda record: isinstance(record, VhostRecord) and record.name == "v")
-    assert only(harness).id == delayed_id("v")
+    assert only(harness).id == delayed_id(Harness.identity.id, "v")
     # The virtual host is made again, and its exchange. While the old ones are parked, no new ones are taken.
     harness._apply(plans.create_vhost("v"))
     again = Client(harness)
@@ -199,7 +199,7 @@ def test_delayed_messages_wait_when_their_exchanges_may_be_missing(suspect: bool
         restart(harness, is_a(QueueRecord))
     else:
         restart(harness, is_a((QueueRecord, ExchangeRecord)))  # type: ignore[arg-type]
-    assert delayed_id("/") in [orphan.id for orphan in harness.node.orphans]
+    assert delayed_id(Harness.identity.id, "/") in [orphan.id for orphan in harness.node.orphans]
     harness.node.now_ms = 2_000
     harness.step()
     assert sum(orphan.backlog.ready for orphan in harness.node.orphans) == 1 + other
@@ -211,7 +211,7 @@ def test_delayed_messages_of_metadata_that_have_their_exchange_go_on() -> None:
     client.call(commands.Exchange.Declare(exchange="later", durable=True, **DELAYED), commands.Exchange.DeclareOk)
     client.publish(b"x", exchange="later", headers={"x-delay": 1_000}, delivery_mode=2)
     restart(harness)
-    assert only(harness).id != delayed_id("/")
+    assert only(harness).id != delayed_id(Harness.identity.id, "/")
     assert harness.node.delayed["/"].backlog.ready == 1
 
 

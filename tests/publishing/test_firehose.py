@@ -71,7 +71,7 @@ def test_a_publish_is_copied_with_what_it_was(traced: Traced) -> None:
             "timestamp": int(when.timestamp()),
             "priority": 3,
         },
-        "node": "amqpd",
+        "node": "amqpd@test",
         "vhost": "/",
         "connection": "test",
         "channel": 1,

@@ -327,11 +327,11 @@ def test_what_is_about_a_vhost_that_is_gone_is_left_over() -> None:
     policy = PolicyRecord("gone", "p", "", "all", {"expires": 1})
     parameter = ParameterRecord("gone", "vhost-limits", "limits", {})
     topology.apply([Put(policy), Put(parameter)])
-    assert topology.leftovers("gone") == [parameter, policy]
+    assert topology.leftovers("gone", "node") == [parameter, policy]
     topology.apply([Delete(policy.key)])
-    assert topology.leftovers("gone") == [parameter]
+    assert topology.leftovers("gone", "node") == [parameter]
     topology.apply([Delete(parameter.key)])
-    assert topology.leftovers("gone") == []
+    assert topology.leftovers("gone", "node") == []
 
 
 # -- versions

@@ -74,6 +74,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "JsonValue": (),
     "DestinationType": (str,),
 }
+# Left out when they are None: who has a record without them can read it with the version before they came.
+_OPTIONAL = frozenset({"owner_node"})
 _FIELDS = {
     record_type: {field.name: _TYPES[str(field.type)] for field in fields(record_type)}
     for record_type in RECORDS.values()
@@ -109,6 +111,8 @@ def encode_record(record: Record) -> str:
     values: dict[str, Any] = {}
     for name, types in _FIELDS[type(record)].items():
         value = getattr(record, name)
+        if value is None and name in _OPTIONAL:
+            continue
         values[name] = _plain_table(value, 1) if types == (dict,) else value if types else _plain(value, 1)
     return json.dumps(values, separators=(",", ":"))
 

@@ -211,8 +211,8 @@ class MetadataStore(Protocol):
         ...
 
     async def dropped_queues(self) -> frozenset[int]:
-        """The journal's numbers of queues without a lease whose keys were deleted, and of deleted virtual hosts'
-        delayed messages (`sqlite/tombstones.py`), as long as they are not forgotten. One number stands for all levels
+        """The journal's numbers of queues without a lease whose keys were deleted, and what stands for deleted
+        virtual hosts (`tombstones.py`), as long as they are not forgotten. One number stands for all levels
         of a queue: ask `tombstones.covers`."""
         ...
 

@@ -1,7 +1,8 @@
 """Which numbers of the journal end with a record: what a deletion leaves behind, so that it is known as one.
 
 What comes in: keys and values of the metadata store. What goes out: the journal's numbers that they stand for.
-Rules: 1. A queue's record has its number; a virtual host has the one of its delayed messages. 2. One number is
+Rules: 1. A queue's record has its number; a virtual host has one that its name gives, from which each node finds
+that of its own delayed messages (`vocabulary/journal_numbers.py`). 2. One number is
 recorded for a queue, though a priority queue's levels have the numbers behind it: `covers` knows them. 3. A number
 that is in use again is not dropped: a virtual host may be made again, and its name is its number.
 Not here: the table (`sqlite/tables.py`), what is done with the journal's rows (`node/queue_registry.py`).
@@ -13,7 +14,7 @@ import json
 from collections.abc import Collection, Iterable
 from urllib.parse import unquote
 
-from amqpd.vocabulary.records import delayed_id
+from amqpd.vocabulary.journal_numbers import vhost_number
 
 _QUEUE = "topology/queue/"
 _VHOST = "topology/vhost/"
@@ -42,5 +43,5 @@ def _number(key: str, value: str) -> int | None:
             return None  # `topology/metadata/codec.py` will call it damaged
         return found if type(found) is int and 0 <= found < 1 << 63 else None
     if key.startswith(_VHOST):
-        return delayed_id(unquote(key[len(_VHOST) :].removesuffix("/"), errors="surrogatepass"))
+        return vhost_number(unquote(key[len(_VHOST) :].removesuffix("/"), errors="surrogatepass"))
     return None
