@@ -35,8 +35,11 @@ Resume = Callable[[bool], None]
 
 
 class Census:
-    def __init__(self, limits: Limits, topology: Topology, queues: Collection[tuple[str, str]]) -> None:
+    def __init__(
+        self, limits: Limits, topology: Topology, queues: Collection[tuple[str, str]], node_name: str
+    ) -> None:
         """`queues`: those that are there, as (virtual host, name)."""
+        self._node_name = node_name
         self._limits = limits
         self._topology = topology
         self._queues = queues
@@ -92,7 +95,7 @@ class Census:
         most = self._limits.node_channels_max
         if 0 <= most <= self.channels:
             raise AMQPNotAllowed(
-                f"number of channels opened on node '{self._node.identity.name}' has reached the maximum allowed "
+                f"number of channels opened on node '{self._node_name}' has reached the maximum allowed "
                 f"limit of {most}"
             )
         self.channels += 1

@@ -125,7 +125,7 @@ class Node:
         self.orphans = Orphans(self)
         self.disk_space = DiskSpace()
         self.congestion = Congestion()
-        self.census = Census(limits, topology, self.queues)
+        self.census = Census(limits, topology, self.queues, identity.name)
         self.quotas = Quotas(topology, self.log)
         self.shares = MemoryShares(limits, self.queues)
         self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
