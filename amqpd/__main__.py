@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from amqpd.errors import Failure
-from amqpd.management.control import ControlError
+from amqpd.management.errors import ManagementError
 from amqpd.process.config_sources import load_settings
 from amqpd.vocabulary.escapes import escaped_lines
 
@@ -154,7 +154,7 @@ def run(arguments: list[str] | None = None) -> int:
         return _complain("stopped", 130)
     except Failure as error:
         return _complain(error.sentence, error.exit_code)
-    except ControlError as error:
+    except ManagementError as error:
         return _complain(str(error), 1)
     return code if isinstance(code, int) else 0
 

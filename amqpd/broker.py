@@ -41,14 +41,15 @@ from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.journal.writer import BacklogReader, JournalWriter
-from amqpd.management.control import ControlError, ControlServer
+from amqpd.management import control_commands
+from amqpd.management.control import ControlServer
 from amqpd.management.damaged_rows import DamagedRows
+from amqpd.management.errors import Unavailable
 from amqpd.management.messages import Messages
-from amqpd.management.operations import Operations
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.management.overview import overview
+from amqpd.management.running import Running
 from amqpd.management.sampling import run_measurements, run_samples
-from amqpd.management.transients import Transients
 from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
@@ -189,8 +190,7 @@ class Broker:
 
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
-        operations = Operations(self.node, self.pump.settle, self._board)
-        transients = Transients(self.node)
+        running = Running(self.node, self.pump.settle, self._board)
         messages = Messages(self.node, self._reader, self.pump.settle)
         damaged = DamagedRows(self.node, self._reader, self.pump.settle, self._settings.data_dir)
         orphans = OrphanOperations(self.node, self._reader, self.pump.settle)
@@ -203,12 +203,16 @@ class Broker:
                 "refresh": self._refresh,
                 "status": self._status,
                 "scrub": self._scrub.asked,
-                **operations.handlers,
-                **transients.handlers,
+                **control_commands.handlers(running),
                 **self._audit.handlers,
             },
-            {**operations.listings, **transients.listings},
-            {**messages.streams, **damaged.streams, **orphans.streams, **self._backups.streams},
+            control_commands.listings(running),
+            {
+                **control_commands.message_streams(messages),
+                **control_commands.damage_streams(damaged),
+                **control_commands.orphan_streams(orphans),
+                **self._backups.streams,
+            },
         )
         alarms = Alarms(self._settings, self._alarm, self._disk_space)
         async with trio.open_nursery() as recording:
@@ -347,7 +351,7 @@ class Broker:
         try:
             await self._sync.refresh()
         except StoreBusy as error:
-            raise ControlError(str(error)) from error
+            raise Unavailable(str(error)) from error
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:

@@ -49,8 +49,8 @@ ARROWS = {
     "pump": "faults kernel vocabulary limiting session node connection transport",
     "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite",
     "definitions": "vocabulary wire exchanges topology security queues",
-    "management": "faults kernel vocabulary wire message topology journal audit queues session node connection "
-    "storage topology.metadata",
+    "management": "faults kernel vocabulary wire message topology journal audit security queues session node "
+    "connection storage security.authentication topology.metadata topology.metadata.sqlite definitions",
     "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "datadir management",
     "checking": "vocabulary journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
@@ -62,8 +62,8 @@ ARROWS = {
     "broker": "errors vocabulary topology journal config security publishing node methods connection storage "
     "journal.sqlite security.authentication topology.metadata audit.files transport pump datadir management "
     "backup scrub process",
-    "commands": "errors faults vocabulary topology config security journal.sqlite security.authentication "
-    "topology.metadata topology.metadata.sqlite datadir definitions management backup checking process broker",
+    "commands": "errors faults vocabulary topology config journal.sqlite security.authentication "
+    "topology.metadata.sqlite datadir definitions management backup checking process broker",
     "__main__": "errors vocabulary management process",
 }
 # Arrows that go up, all of them for type checkers only: what is above is to be known by an interface below. No new

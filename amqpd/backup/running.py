@@ -24,7 +24,8 @@ from amqpd.backup.job import LOG_BYTES_MAX, Job
 from amqpd.backup.manifest import BackupError, Manifest
 from amqpd.backup.progress import Progress
 from amqpd.faults import ENDS_NODE
-from amqpd.management.control import ControlError, Stream, caller_uid
+from amqpd.management.control import Stream, caller
+from amqpd.management.errors import BadArgument, Conflict, ManagementError, Unavailable
 from amqpd.node.node import Node
 
 LOOK_S = 0.1
@@ -75,22 +76,22 @@ class Backups:
         finally:
             task.progress.stop("the client that asked for the backup has left")
         if task.manifest is None:
-            raise ControlError(task.failure)
+            raise ManagementError(task.failure)
         yield [task.progress.row, {"backup": asdict(task.manifest)}]
 
     def _begin(self, arguments: dict[str, Any]) -> _Task:
         target = arguments.get("target")
         if not isinstance(target, str) or not Path(target).is_absolute():
-            raise ControlError("target must be the absolute path of a new folder")
+            raise BadArgument("target must be the absolute path of a new folder")
         if self._task is not None:
-            raise ControlError(f"a backup to {self._task.target} is under way: wait until it has ended")
+            raise Conflict(f"a backup to {self._task.target} is under way: wait until it has ended")
         if "disk" in self._node.alarms:
-            raise ControlError("the disk alarm is on: no backup is made until it is off")
+            raise Unavailable("the disk alarm is on: no backup is made until it is off")
         if self._nursery is None or self._node.draining:
-            raise ControlError("the broker is stopping: make the backup when it has stopped")
+            raise Unavailable("the broker is stopping: make the backup when it has stopped")
         rate = _number(arguments, "rate_bytes_s", None)
         log_bytes_max = _number(arguments, "log_bytes_max", LOG_BYTES_MAX)
-        task = self._task = _Task(Path(target), Progress(rate), caller_uid())
+        task = self._task = _Task(Path(target), Progress(rate), caller().uid)
         job = Job(
             self._data_dir,
             task.target,
@@ -154,5 +155,5 @@ def _number(arguments: dict[str, Any], name: str, default: float | None) -> floa
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ControlError(f"{name} must be a number above 0")
+        raise BadArgument(f"{name} must be a number above 0")
     return float(value)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.running import ask, ask_rows
+from amqpd.commands.tables import show
 
 
 @click.group()

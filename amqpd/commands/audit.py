@@ -15,8 +15,9 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.running import ask
+from amqpd.commands.tables import show
 from amqpd.vocabulary.escapes import escaped
 
 # Columns of `show`, beside the time; those that are empty in all rows are left out.

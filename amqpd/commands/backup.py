@@ -26,7 +26,7 @@ from amqpd.backup.manifest import BackupError, Manifest
 from amqpd.backup.progress import Progress
 from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.restore import restore as put_back
-from amqpd.commands.metadata import data_dir_option
+from amqpd.commands.options import data_dir_option
 from amqpd.commands.running import ANSWER_TIMEOUT_S
 from amqpd.datadir.lock import open_data_directory
 from amqpd.journal.sqlite.database import JOURNAL
@@ -120,7 +120,7 @@ def restore(source: Path, replace: bool, rate: float | None, as_json: bool, data
 def _of_running(
     data_dir: Path, target: Path, rate: float | None, log_max: int, show: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any] | None:
-    """The manifest; None when no broker runs. Raises ControlError."""
+    """The manifest; None when no broker runs. Raises ManagementError."""
     wish = {"target": str(target), "log_bytes_max": log_max * MEGABYTE}
     if rate is not None:
         wish["rate_bytes_s"] = rate * MEGABYTE

@@ -17,7 +17,7 @@ from amqpd.checking.check import check as check_all
 from amqpd.checking.repair import Repaired, RepairError, repair
 from amqpd.checking.report import DAMAGE, NOTE, Report
 from amqpd.commands.backup import shown, watched
-from amqpd.commands.metadata import data_dir_option
+from amqpd.commands.options import data_dir_option
 from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import SettingsError, StartupError
 from amqpd.vocabulary.escapes import escaped, readable_json

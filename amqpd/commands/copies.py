@@ -14,8 +14,10 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import FILE_NAME, data_dir_option, json_option, show
+from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.tables import show
 from amqpd.datadir.lock import open_data_directory
+from amqpd.management.stored_metadata import FILE_NAME
 from amqpd.topology.metadata.sqlite.copies import Copy, good_copies, restore
 from amqpd.topology.metadata.sqlite.promises import COPIES, copy_path
 

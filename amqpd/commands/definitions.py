@@ -1,49 +1,34 @@
-"""`amqpd definitions`: everything that exists, to a file and from a file, in RabbitMQ's format.
+"""`amqpd definitions`: everything that exists, to a file and from a file.
 
-What comes in: files; flags. What goes out: files; changed records; plans in words.
-Rules: 1. All or nothing: a file with a mistake, or with a conflict that was not waved through, changes nothing. 2.
-Durable things go through the metadata store, whether a broker runs or not; transient ones need a running broker, and
-are left out without one. 3. A file with password hashes is readable by its owner only.
-Not here: the format and the comparison (`amqpd/definitions/`), how a change reaches the broker (`metadata.py`).
+What comes in: a file in RabbitMQ's format. What goes out: files; what was changed, or would be, in words.
+Rules: a file with password hashes is readable by its owner only.
+Not here: the format and the comparison (`amqpd/definitions/`), what is exported and changed
+(`amqpd/management/definitions.py`).
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from amqpd import __version__
-from amqpd.commands.metadata import Plan, change, data_dir_option, found_vhost, read, sweep
-from amqpd.commands.running import ANSWER_TIMEOUT_S
+from amqpd.commands.metadata import carry_out, refusals
+from amqpd.commands.options import data_dir_option
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, summary
-from amqpd.definitions.difference import Difference, difference
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
-from amqpd.definitions.export import export_text
-from amqpd.management import control
-from amqpd.security.authentication.passwords import hash_password, verify_password
-from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record
-from amqpd.topology.metadata.store import StoreDamaged
-from amqpd.topology.state import Topology
+from amqpd.management import definitions as use_cases
 from amqpd.vocabulary.escapes import escaped
-from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, Record, UserRecord
 
 # A million queues with some arguments; it is read into memory whole, several times over.
 FILE_BYTES_MAX = 256 << 20
 # Mistakes of a file that are shown; the rest is counted.
 PROBLEMS_SHOWN_MAX = 20
-# Changes of transient things in one command of the control socket: so many, or so many characters, as its line holds
-# 4 MiB.
-TRANSIENTS_A_COMMAND = 500
-CHARACTERS_A_COMMAND = 1 << 20
 
 
 @click.group()
@@ -81,10 +66,7 @@ def export_definitions(file: Path, vhost: str | None, data_dir: Path) -> None:
       amqpd definitions export all.json
       amqpd definitions export orders.json --vhost orders
     """
-    topology = _with_live(read(data_dir), _live_records(data_dir) or [])
-    if vhost is not None:
-        found_vhost(topology, vhost)
-    text = export_text(topology, __version__, vhost)
+    text = carry_out(data_dir, use_cases.exported, vhost)
     if str(file) == "-":
         click.echo(text, nl=False)
     else:
@@ -122,10 +104,12 @@ def plan(file: Path, vhost: str | None, prune: bool, skip_conflicts: bool, full:
       amqpd definitions plan all.json
       amqpd definitions plan all.json --prune --full
     """
-    wish = _Import(_read_file(file, vhost), prune, skip_conflicts)
-    wish.look(data_dir)
-    _show(wish, describe(wish.found, full))
-    wish.refuse_conflicts("an import would change nothing")
+    wanted = _read_file(file, vhost)
+    found = carry_out(data_dir, use_cases.planned, wanted, prune=prune)
+    _show(wanted, describe(found, full))
+    if not skip_conflicts:
+        with _conflicts():
+            use_cases.refuse_conflicts(found, "an import would change nothing")
 
 
 @definitions.command("import")
@@ -166,143 +150,24 @@ def import_definitions(
             plan, file=file, vhost=vhost, prune=prune, skip_conflicts=skip_conflicts, full=full, data_dir=data_dir
         )
         return
-    wish = _Import(_read_file(file, vhost), prune, skip_conflicts)
-    wish.carry_out(data_dir)
-    _show(wish, describe(wish.found, full)[:-1] if full else describe_left_out(wish.found))
-    click.echo(summary(wish.found, done=True))
+    wanted = _read_file(file, vhost)
+    with _conflicts():
+        found = carry_out(data_dir, use_cases.import_definitions, wanted, prune=prune, skip_conflicts=skip_conflicts)
+    _show(wanted, describe(found, full)[:-1] if full else describe_left_out(found))
+    click.echo(summary(found, done=True))
 
 
-@dataclass
-class _Import:
-    wanted: Definitions
-    prune: bool
-    skip_conflicts: bool
-    found: Difference = field(default_factory=Difference)
-    live: dict[Key, Record] = field(default_factory=dict)
-    """what the running broker has and the store has not"""
-    running: bool = False
-    _hashes: dict[str, str] = field(default_factory=dict)
-
-    def look(self, data_dir: Path) -> None:
-        self._ask(data_dir)
-        self._compare(read(data_dir))
-
-    def carry_out(self, data_dir: Path) -> None:
-        """Raises ClickException."""
-        self._ask(data_dir)
-
-        def plan(topology: Topology) -> Plan:
-            self._compare(topology)
-            self.refuse_conflicts("nothing was changed")
-            durable = [each for each in self.found.changes if not self._is_transient(each)]
-            return Plan(durable, _requires(durable, topology))
-
-        change(data_dir, plan)
-        self._change_transients(data_dir)
-        if any(step.action == "remove" and step.section in ("vhosts", "users") for step in self.found.steps):
-            sweep(data_dir)
-
-    def refuse_conflicts(self, so: str) -> None:
-        count = len(self.found.conflicts)
-        if count and not self.skip_conflicts:
-            for line in describe_conflicts(self.found):
-                click.echo(line, err=True)
-            things = "1 thing of the file conflicts" if count == 1 else f"{count} things of the file conflict"
-            raise click.ClickException(f"{things} with what is here, and {so}; --skip-conflicts goes on without")
-
-    def _ask(self, data_dir: Path) -> None:
-        live = _live_records(data_dir)
-        self.running = live is not None
-        self.live = {record.key: record for record in live or []}
-
-    def _compare(self, topology: Topology) -> None:
-        topology = _with_live(topology, self.live.values())
-        self._hash_passwords(topology)
-        self.found = difference(topology, self.wanted, lambda: secrets.randbits(63), prune=self.prune)
-        if not self.running:
-            self._leave_transients_out()
-
-    def _hash_passwords(self, topology: Topology) -> None:
-        """A password in clear text that is right already is no difference."""
-        for name, password in self.wanted.passwords.items():
-            known = topology.users.get(name)
-            if known is not None and verify_password(known.password_hash, password.encode()):
-                stored = known.password_hash
-            else:
-                stored = self._hashes.get(name) or hash_password(password.encode())
-            self._hashes[name] = stored
-            user = self.wanted.records["users"]["user", name]
-            assert isinstance(user, UserRecord)
-            self.wanted.records["users"]["user", name] = replace(user, password_hash=stored)
-
-    def _leave_transients_out(self) -> None:
-        transient = [step for step in self.found.steps if step.action == "create" and not step.record.durable]
-        if transient:
-            gone = {id(step) for step in transient}
-            self.found.steps = [step for step in self.found.steps if id(step) not in gone]
-            self.found.left_out.append(
-                f"{len(transient)} transient queues, exchanges and bindings: they need a broker that runs"
-            )
-
-    def _is_transient(self, each: Change) -> bool:
-        return not each.record.durable if isinstance(each, Put) else each.key in self.live
-
-    def _change_transients(self, data_dir: Path) -> None:
-        for wish in _commands(each for each in self.found.changes if self._is_transient(each)):
-            if control.call(data_dir, "transients change", wish, ANSWER_TIMEOUT_S) is None:
-                raise click.ClickException("the broker ended during the import: transient things are missing")
-
-
-def _requires(changes: Sequence[Change], topology: Topology) -> Iterable[Key]:
-    """The ends of new bindings, and virtual hosts, that must still be there; not those that are made along."""
-    made = {each.record.key for each in changes if isinstance(each, Put)}
-    bindings = [each.record for each in changes if isinstance(each, Put) and isinstance(each.record, BindingRecord)]
-    ends = chain.from_iterable(
-        (("exchange", each.vhost, each.source), (each.destination_type, each.vhost, each.destination))
-        for each in bindings
-    )
-    vhosts = (("vhost", each.record.key[1]) for each in changes if isinstance(each, Put) and _is_within(each.record))
-    return {key for key in chain(ends, vhosts) if key not in made}
-
-
-def _is_within(record: Record) -> bool:
-    """In a virtual host."""
-    return bool(getattr(record, "vhost", ""))
-
-
-def _commands(changes: Iterable[Change]) -> Iterator[dict[str, list[Any]]]:
-    """The changes in their order, as the arguments of commands that fit in a line each."""
-    wish: dict[str, list[Any]] = {"put": [], "delete": []}
-    count = characters = 0
-    for each in changes:
-        if isinstance(each, Put):
-            text = encode_record(each.record)
-            wish["put"].append({"key": encode_key(each.record.key), "record": text})
-            characters += len(text)
-        else:
-            wish["delete"].append(encode_key(each.key))
-        count += 1
-        if count == TRANSIENTS_A_COMMAND or characters >= CHARACTERS_A_COMMAND:
-            yield wish
-            wish = {"put": [], "delete": []}
-            count = characters = 0
-    if count:
-        yield wish
-
-
-def _live_records(data_dir: Path) -> list[Record] | None:
-    """What the running broker alone knows; None when none runs."""
-    rows = control.rows(data_dir, "transients list", timeout_s=ANSWER_TIMEOUT_S)
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Each of them is named before the sentence that says how many there are."""
     try:
-        return None if rows is None else [decode_record(row["key"], row["record"]) for row in rows]
-    except StoreDamaged as error:
-        # A field table of 256 KiB and more is not listed.
-        raise click.ClickException(f"what is not durable in the running broker cannot be read: {error}") from None
-
-
-def _with_live(topology: Topology, live: Iterable[Record]) -> Topology:
-    topology.apply([Put(record) for record in live])
-    return topology
+        with refusals():
+            yield
+    except click.ClickException as error:
+        if isinstance(error.__cause__, use_cases.Conflicting):
+            for line in describe_conflicts(error.__cause__.found):
+                click.echo(line, err=True)
+        raise
 
 
 def _read_file(file: Path, vhost: str | None) -> Definitions:
@@ -338,8 +203,8 @@ def _write(file: Path, text: str) -> None:
         raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
 
 
-def _show(wish: _Import, lines: list[str]) -> None:
+def _show(wanted: Definitions, lines: list[str]) -> None:
     for line in lines:
         click.echo(line)
-    for warning in wish.wanted.warnings:
+    for warning in wanted.warnings:
         click.echo(f"(warning) {escaped(warning)}", err=True)

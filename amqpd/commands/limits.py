@@ -1,36 +1,25 @@
 """`amqpd limits`: how much users and virtual hosts may have, and how fast they may publish.
 
-What comes in: names and numbers. What goes out: changed records; lists.
-Rules: 1. What is not mentioned stays as it was. 2. -1 is no limit.
-Not here: what happens at a limit (`amqpd/limiting/`), the limits of the whole node (`amqpd/config.py`), how a change
-reaches the broker (`metadata.py`).
+What comes in: names and numbers. What goes out: limits set and cleared; lists.
+Not here: what is checked and done (`amqpd/management/limits.py`), what happens at a limit (`amqpd/limiting/`), the
+limits of the whole node (`amqpd/config.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from amqpd.commands.metadata import (
-    Plan,
-    change,
-    data_dir_option,
-    found_user,
-    found_vhost,
-    json_option,
-    read,
-    show,
-)
+from amqpd.commands.metadata import carry_out
+from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.tables import show
 from amqpd.config import parse_bytes
-from amqpd.topology.limit_keys import KEYS, LIMITS, VHOST_LIMITS, LimitInvalid, Owner, check_limits, limits_of
-from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import Change, Delete, ParameterRecord, Put
-
-WORDS: Mapping[Owner, str] = {"vhost": "virtual host", "user": "user"}
+from amqpd.management import limits as use_cases
+from amqpd.management.limits import WORDS
+from amqpd.topology.limit_keys import KEYS, Owner
 
 
 class Size(click.ParamType[int]):
@@ -159,68 +148,17 @@ def list_limits(vhost: str | None, user: str | None, as_json: bool, data_dir: Pa
     Example:
       amqpd limits list --user shop --json
     """
-    topology = read(data_dir)
-    everybody = vhost is None and user is None
-    names: list[tuple[Owner, str]] = []
-    if everybody or vhost is not None:
-        names += [("vhost", name) for name in (sorted(topology.vhosts) if vhost is None else [vhost])]
-    if everybody or user is not None:
-        names += [("user", name) for name in (sorted(topology.users) if user is None else [user])]
-    for owner, name in names:
-        _found(topology, owner, name)
-    rows = [
-        {"of": owner, "name": name, "limit": key, "value": value}
-        for owner, name in names
-        for key, value in sorted(limits_of(topology, owner, name).items())
-    ]
-    show(rows, ("of", "name", "limit", "value"), as_json)
+    show(carry_out(data_dir, use_cases.listed, vhost, user), ("of", "name", "limit", "value"), as_json)
 
 
 def _set(data_dir: Path, owner: Owner, name: str, wanted: Mapping[str, int | None]) -> None:
     given = {key.replace("_", "-"): value for key, value in wanted.items() if value is not None}
     if not given:
         raise click.UsageError(f"say which limit: --{', --'.join(KEYS[owner])}")
-
-    def plan(topology: Topology) -> Plan:
-        _found(topology, owner, name)
-        changed = {**limits_of(topology, owner, name), **given}
-        try:
-            check_limits(owner, changed)
-        except LimitInvalid as error:
-            raise click.ClickException(str(error)) from error
-        return _stored(topology, owner, name, changed)
-
-    change(data_dir, plan)
+    carry_out(data_dir, use_cases.put, owner, name, given)
     click.echo(f"set {', '.join(given)} of {WORDS[owner]} '{name}'")
 
 
 def _clear(data_dir: Path, owner: Owner, name: str, keys: tuple[str, ...]) -> None:
-    unknown = [key for key in keys if key not in KEYS[owner]]
-    if unknown:
-        raise click.ClickException(
-            f"'{unknown[0]}' is no limit of a {WORDS[owner]}; there are {', '.join(KEYS[owner])}"
-        )
-
-    def plan(topology: Topology) -> Plan:
-        _found(topology, owner, name)
-        left = {key: value for key, value in limits_of(topology, owner, name).items() if keys and key not in keys}
-        return _stored(topology, owner, name, left)
-
-    change(data_dir, plan)
+    carry_out(data_dir, use_cases.clear, owner, name, keys)
     click.echo(f"cleared {', '.join(keys) or 'all limits'} of {WORDS[owner]} '{name}'")
-
-
-def _found(topology: Topology, owner: Owner, name: str) -> None:
-    if owner == "user":
-        found_user(topology, name)
-    else:
-        found_vhost(topology, name)
-
-
-def _stored(topology: Topology, owner: Owner, name: str, changed: Mapping[str, Any]) -> Plan:
-    if owner == "user":
-        user = topology.users[name]
-        return Plan([Put(replace(user, limits=dict(changed)))], [user.key])
-    parameter = ParameterRecord(name, VHOST_LIMITS, LIMITS, dict(changed))
-    written: Change = Put(parameter) if changed else Delete(parameter.key)
-    return Plan([written], [topology.vhost_records[name].key])

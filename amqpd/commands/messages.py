@@ -17,8 +17,9 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.running import ask_rows
+from amqpd.commands.tables import show
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (

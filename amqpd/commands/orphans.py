@@ -14,9 +14,9 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.running import ask_each, ask_rows
-from amqpd.management.control import ControlError
+from amqpd.commands.tables import show
 
 COLUMNS = ("id", "messages", "bytes", "oldest", "newest", "exchange", "routing_key", "damage")
 
@@ -117,7 +117,7 @@ def export(orphan_id: str, file: Path, data_dir: Path) -> None:
             written.flush()
             os.fsync(written.fileno())
         part.rename(file)
-    except (OSError, ControlError, click.ClickException) as error:
+    except (OSError, click.ClickException) as error:
         part.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise click.ClickException(f"cannot write {part}: {error.strerror}") from error

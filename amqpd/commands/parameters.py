@@ -1,8 +1,7 @@
 """`amqpd parameter` and `amqpd global-parameter`: values that components of the broker look up by name.
 
-What comes in: names, values as JSON. What goes out: changed records; lists.
-Rules: 1. What nothing would look at is refused. 2. Policies and limits have commands of their own.
-Not here: the components (`topology/parameters.py`), how a change reaches the broker (`metadata.py`).
+What comes in: names, values as JSON. What goes out: parameters set and cleared; lists.
+Not here: what is checked and done (`amqpd/management/parameters.py`); policies and limits have commands of their own.
 """
 
 from __future__ import annotations
@@ -11,22 +10,10 @@ from pathlib import Path
 
 import click
 
-from amqpd.commands.metadata import (
-    Plan,
-    change,
-    check_filter,
-    check_name,
-    data_dir_option,
-    found_vhost,
-    json_cell,
-    json_option,
-    json_value,
-    read,
-    show,
-)
-from amqpd.topology.parameters import KEPT_FOR_OTHERS, ParameterInvalid, check_parameter
-from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import Delete, ParameterRecord, Put
+from amqpd.commands.metadata import carry_out
+from amqpd.commands.options import data_dir_option, json_option, json_value
+from amqpd.commands.tables import json_cells, show
+from amqpd.management import parameters
 
 
 @click.group()
@@ -62,19 +49,8 @@ def set_parameter(vhost: str, component: str, name: str, value: str, data_dir: P
       amqpd parameter set / unroutable default '"nack"'
       amqpd parameter set orders vhost-limits limits '{"max-queues": 1000}'
     """
-    check_name("parameter", name)
-    record = ParameterRecord(vhost, component, name, json_value("value", value))
-
-    def plan(topology: Topology) -> Plan:
-        on = found_vhost(topology, vhost)
-        try:
-            check_parameter(record)
-        except ParameterInvalid as error:
-            raise click.ClickException(f"the parameter is not valid: {error}") from error
-        return Plan([Put(record)], [on.key])
-
-    change(data_dir, plan)
-    note = "; it is kept, and nothing is done with it" if component in KEPT_FOR_OTHERS else ""
+    used = carry_out(data_dir, parameters.put, vhost, component, name, json_value("value", value))
+    note = "" if used else "; it is kept, and nothing is done with it"
     click.echo(f"set the parameter '{name}' of {component} in virtual host '{vhost}'{note}")
 
 
@@ -90,15 +66,7 @@ def clear(vhost: str, component: str, name: str, data_dir: Path) -> None:
     Example:
       amqpd parameter clear / unroutable default
     """
-
-    def plan(topology: Topology) -> Plan:
-        found_vhost(topology, vhost)
-        found = topology.vhosts[vhost].parameters.get((component, name))
-        if found is None:
-            raise click.ClickException(f"there is no parameter '{name}' of {component} in virtual host '{vhost}'")
-        return Plan([Delete(found.key)])
-
-    change(data_dir, plan)
+    carry_out(data_dir, parameters.clear, vhost, component, name)
     click.echo(f"cleared the parameter '{name}' of {component} in virtual host '{vhost}'")
 
 
@@ -113,15 +81,8 @@ def list_parameters(vhost: str | None, as_json: bool, data_dir: Path) -> None:
     Example:
       amqpd parameter list --vhost / --json
     """
-    topology = read(data_dir)
-    check_filter(topology, vhost)
-    rows = [
-        {"vhost": at, "component": record.component, "name": record.name, "value": json_cell(record.value, as_json)}
-        for at in sorted(topology.vhosts)
-        if vhost in (None, at)
-        for _, record in sorted(topology.vhosts[at].parameters.items())
-    ]
-    show(rows, ("vhost", "component", "name", "value"), as_json)
+    rows = carry_out(data_dir, parameters.listed, vhost)
+    show(json_cells(rows, "value", as_json), ("vhost", "component", "name", "value"), as_json)
 
 
 @click.group("global-parameter")
@@ -148,9 +109,7 @@ def set_global(name: str, value: str, data_dir: Path) -> None:
     Example:
       amqpd global-parameter set cluster_tags '{"region": "eu"}'
     """
-    check_name("parameter", name)
-    record = ParameterRecord("", "", name, json_value("value", value))
-    change(data_dir, lambda _: Plan([Put(record)]))
+    carry_out(data_dir, parameters.put_global, name, json_value("value", value))
     click.echo(f"set the global parameter '{name}'")
 
 
@@ -164,14 +123,7 @@ def clear_global(name: str, data_dir: Path) -> None:
     Example:
       amqpd global-parameter clear cluster_tags
     """
-
-    def plan(topology: Topology) -> Plan:
-        found = topology.global_parameters.get(("", name))
-        if found is None:
-            raise click.ClickException(f"there is no global parameter '{name}'")
-        return Plan([Delete(found.key)])
-
-    change(data_dir, plan)
+    carry_out(data_dir, parameters.clear_global, name)
     click.echo(f"cleared the global parameter '{name}'")
 
 
@@ -185,6 +137,5 @@ def list_global(as_json: bool, data_dir: Path) -> None:
     Example:
       amqpd global-parameter list --json
     """
-    found = sorted(read(data_dir).global_parameters.items())
-    rows = [{"name": record.name, "value": json_cell(record.value, as_json)} for _, record in found]
-    show(rows, ("name", "value"), as_json)
+    rows = carry_out(data_dir, parameters.listed_global)
+    show(json_cells(rows, "value", as_json), ("name", "value"), as_json)

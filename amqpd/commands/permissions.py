@@ -1,9 +1,8 @@
 """`amqpd permission`: what users may do in a virtual host.
 
-What comes in: names and regular expressions. What goes out: changed records; lists.
-Rules: 1. A pattern that the broker could not use is refused here, with the reason. 2. Permissions are for
-users and virtual hosts that exist.
-Not here: what the patterns are held against, and when (`security/access.py`).
+What comes in: names and regular expressions. What goes out: permissions set and cleared; lists.
+Not here: what is checked and done (`amqpd/management/permissions.py`), what the patterns are held against, and when
+(`security/access.py`).
 """
 
 from __future__ import annotations
@@ -12,21 +11,10 @@ from pathlib import Path
 
 import click
 
-from amqpd.commands.metadata import (
-    Plan,
-    change,
-    check_filter,
-    data_dir_option,
-    found_user,
-    found_vhost,
-    json_option,
-    read,
-    show,
-)
-from amqpd.security.access import compile_pattern
-from amqpd.topology.expressions import PatternError
-from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import Delete, PermissionRecord, Put, TopicPermissionRecord
+from amqpd.commands.metadata import carry_out
+from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.tables import show
+from amqpd.management import permissions
 
 
 @click.group()
@@ -66,13 +54,7 @@ def set_permission(vhost: str, user: str, configure: str, write: str, read: str,
       amqpd permission set / alice '.*' '.*' '.*'
       amqpd permission set / worker '^amq\\.gen' '^(amq\\.default|amq\\.gen.*)$' '^(jobs|amq\\.gen.*)$'
     """
-    _check_patterns(configure=configure, write=write, read=read)
-
-    def plan(topology: Topology) -> Plan:
-        on, to = found_vhost(topology, vhost), found_user(topology, user)
-        return Plan([Put(PermissionRecord(user, vhost, configure, write, read))], [on.key, to.key])
-
-    change(data_dir, plan)
+    carry_out(data_dir, permissions.put, vhost, user, configure, write, read)
     click.echo(f"set the permissions of user '{user}' in virtual host '{vhost}'")
 
 
@@ -87,13 +69,7 @@ def clear(vhost: str, user: str, data_dir: Path) -> None:
     Example:
       amqpd permission clear / guest
     """
-
-    def plan(topology: Topology) -> Plan:
-        if (vhost, user) not in topology.permissions:
-            raise click.ClickException(f"user '{user}' has no permissions in virtual host '{vhost}'")
-        return Plan([Delete(topology.permissions[vhost, user].key)])
-
-    change(data_dir, plan)
+    carry_out(data_dir, permissions.clear, vhost, user)
     click.echo(f"cleared the permissions of user '{user}' in virtual host '{vhost}'")
 
 
@@ -109,19 +85,7 @@ def list_permissions(vhost: str | None, user: str | None, as_json: bool, data_di
     Example:
       amqpd permission list --user alice --json
     """
-    topology = read(data_dir)
-    check_filter(topology, vhost, user)
-    rows = [
-        {
-            "vhost": record.vhost,
-            "user": record.user,
-            "configure": record.configure,
-            "write": record.write,
-            "read": record.read,
-        }
-        for _, record in sorted(topology.permissions.items())
-        if vhost in (None, record.vhost) and user in (None, record.user)
-    ]
+    rows = carry_out(data_dir, permissions.listed, vhost, user)
     show(rows, ("vhost", "user", "configure", "write", "read"), as_json)
 
 
@@ -154,15 +118,7 @@ def set_topic(vhost: str, user: str, exchange: str, write: str, read: str, data_
     Example:
       amqpd permission topic set / alice amq.topic '^sensors\\.' '^(sensors|alerts)\\.'
     """
-    _check_patterns(write=write, read=read)
-    if not exchange:
-        raise click.ClickException("topic permissions are for topic exchanges, the default exchange is none")
-
-    def plan(topology: Topology) -> Plan:
-        on, to = found_vhost(topology, vhost), found_user(topology, user)
-        return Plan([Put(TopicPermissionRecord(user, vhost, exchange, write, read))], [on.key, to.key])
-
-    change(data_dir, plan)
+    carry_out(data_dir, permissions.put_topic, vhost, user, exchange, write, read)
     click.echo(f"set the topic permissions of user '{user}' on exchange '{exchange}' in virtual host '{vhost}'")
 
 
@@ -179,16 +135,7 @@ def clear_topic(vhost: str, user: str, exchange: str | None, data_dir: Path) -> 
     Example:
       amqpd permission topic clear / alice amq.topic
     """
-
-    def plan(topology: Topology) -> Plan:
-        held = topology.topic_permissions.get((vhost, user), {})
-        chosen = [record for name, record in held.items() if exchange in (None, name)]
-        if not chosen:
-            on = "" if exchange is None else f" on exchange '{exchange}'"
-            raise click.ClickException(f"user '{user}' has no topic permissions{on} in virtual host '{vhost}'")
-        return Plan([Delete(record.key) for record in chosen])
-
-    change(data_dir, plan)
+    carry_out(data_dir, permissions.clear_topic, vhost, user, exchange)
     click.echo(f"cleared the topic permissions of user '{user}' in virtual host '{vhost}'")
 
 
@@ -204,28 +151,5 @@ def list_topics(vhost: str | None, user: str | None, as_json: bool, data_dir: Pa
     Example:
       amqpd permission topic list --vhost /
     """
-    topology = read(data_dir)
-    check_filter(topology, vhost, user)
-    rows = [
-        {
-            "vhost": record.vhost,
-            "user": record.user,
-            "exchange": record.exchange,
-            "write": record.write,
-            "read": record.read,
-        }
-        for _, by_exchange in sorted(topology.topic_permissions.items())
-        for _, record in sorted(by_exchange.items())
-        if vhost in (None, record.vhost) and user in (None, record.user)
-    ]
+    rows = carry_out(data_dir, permissions.listed_topics, vhost, user)
     show(rows, ("vhost", "user", "exchange", "write", "read"), as_json)
-
-
-def _check_patterns(**patterns: str) -> None:
-    for name, pattern in patterns.items():
-        try:
-            compile_pattern(pattern)
-        except PatternError as error:
-            raise click.ClickException(
-                f"the {name} pattern '{pattern}' is not a regular expression that amqpd takes: {error}"
-            ) from error

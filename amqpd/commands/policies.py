@@ -1,38 +1,23 @@
 """`amqpd policy` and `amqpd operator-policy`: arguments for many queues and exchanges at once.
 
-What comes in: names, patterns, definitions as JSON. What goes out: changed records; lists.
-Rules: 1. A policy that the broker could not use is refused here, with RabbitMQ's words. 2. Both kinds have the same
-commands.
-Not here: which policy applies (`topology/policies.py`), the keys (`topology/policy_keys.py`), how a change reaches
-the broker (`metadata.py`).
+What comes in: names, patterns, definitions as JSON. What goes out: policies set and cleared; lists.
+Rules: both kinds have the same commands.
+Not here: what is checked and done (`amqpd/management/policies.py`), which policy applies (`topology/policies.py`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from amqpd.commands.metadata import (
-    Plan,
-    change,
-    check_filter,
-    check_name,
-    data_dir_option,
-    found_vhost,
-    json_cell,
-    json_option,
-    json_value,
-    read,
-    show,
-)
-from amqpd.topology.policies import APPLY_TO, check_policy
-from amqpd.topology.policy_keys import PolicyInvalid
-from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import Delete, PolicyRecord, Put
+from amqpd.commands.metadata import carry_out
+from amqpd.commands.options import data_dir_option, json_option, json_value
+from amqpd.commands.tables import json_cells, show
+from amqpd.management import policies
+from amqpd.management.policies import KINDS
+from amqpd.topology.policies import APPLY_TO
 
-KINDS = {False: "policy", True: "operator policy"}
 SET_HELP = """Set the {kind} NAME in VHOST: what matches PATTERN gets DEFINITION, from now on and until the
     {kind} changes; queues and exchanges that exist too.
 
@@ -117,15 +102,8 @@ def _add_set(group: click.Group, operator: bool, keys: str, examples: str) -> No
     def set_policy(
         vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str, data_dir: Path
     ) -> None:
-        check_name(kind, name)
-        record = PolicyRecord(
-            vhost, name, pattern, apply_to, json_value("definition", definition), priority, operator
-        )
-        try:
-            check_policy(record)
-        except PolicyInvalid as error:
-            raise click.ClickException(f"the {kind} is not valid: {error}") from error
-        change(data_dir, lambda topology: Plan([Put(record)], [found_vhost(topology, vhost).key]))
+        value = json_value("definition", definition)
+        carry_out(data_dir, policies.put, operator, vhost, name, pattern, value, priority, apply_to)
         click.echo(f"set the {kind} '{name}' in virtual host '{vhost}'")
 
 
@@ -145,15 +123,7 @@ def _add_clear(group: click.Group, operator: bool) -> None:
     @click.argument("name")
     @data_dir_option
     def clear(vhost: str, name: str, data_dir: Path) -> None:
-        def plan(topology: Topology) -> Plan:
-            found_vhost(topology, vhost)
-            held = topology.vhosts[vhost].policies
-            found = (held.operator_policies if operator else held.policies).get(name)
-            if found is None:
-                raise click.ClickException(f"there is no {kind} '{name}' in virtual host '{vhost}'")
-            return Plan([Delete(found.key)])
-
-        change(data_dir, plan)
+        carry_out(data_dir, policies.clear, operator, vhost, name)
         click.echo(f"cleared the {kind} '{name}' in virtual host '{vhost}'")
 
 
@@ -171,27 +141,9 @@ def _add_list(group: click.Group, operator: bool) -> None:
     @json_option
     @data_dir_option
     def list_policies(vhost: str | None, as_json: bool, data_dir: Path) -> None:
-        topology = read(data_dir)
-        check_filter(topology, vhost)
-        rows = [
-            _row(record, as_json)
-            for at in sorted(topology.vhosts)
-            if vhost in (None, at)
-            for record in sorted(topology.vhosts[at].policies.records(), key=lambda each: (-each.priority, each.name))
-            if record.operator == operator
-        ]
-        show(rows, ("vhost", "name", "pattern", "apply-to", "definition", "priority"), as_json)
-
-
-def _row(record: PolicyRecord, as_json: bool) -> dict[str, Any]:
-    return {
-        "vhost": record.vhost,
-        "name": record.name,
-        "pattern": record.pattern,
-        "apply-to": record.apply_to,
-        "definition": json_cell(dict(record.definition), as_json),
-        "priority": record.priority,
-    }
+        rows = carry_out(data_dir, policies.listed, operator, vhost)
+        columns = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
+        show(json_cells(rows, "definition", as_json), columns, as_json)
 
 
 _add_set(

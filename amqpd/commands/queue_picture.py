@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from amqpd.commands.metadata import table
+from amqpd.commands.tables import table
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 Row = Mapping[str, Any]

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.queue_picture import counted, picture
 from amqpd.commands.running import ask_rows, listing
+from amqpd.commands.tables import show
 from amqpd.vocabulary.escapes import readable_json
 
 DEFAULT_COLUMNS = "vhost,name,type,policy,ready,unacked,oldest,in,out,consumers"

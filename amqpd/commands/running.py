@@ -14,7 +14,9 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, json_option, show
+from amqpd.commands.metadata import refusals
+from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.tables import show
 from amqpd.management import control
 
 # A busy broker answers between two ticks; a minute is for one that closes its 65,536 connections.
@@ -22,8 +24,9 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 def ask(data_dir: Path, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Raises ClickException when no broker runs, ControlError when it refuses."""
-    result = control.call(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+    """Raises ClickException when no broker runs, or when it refuses."""
+    with refusals():
+        result = control.call(data_dir, command, arguments, ANSWER_TIMEOUT_S)
     if result is None:
         raise _nobody(data_dir)
     return result
@@ -31,7 +34,8 @@ def ask(data_dir: Path, command: str, arguments: dict[str, Any]) -> dict[str, An
 
 def ask_rows(data_dir: Path, command: str, arguments: dict[str, Any], order: Sequence[str]) -> list[dict[str, Any]]:
     """The rows of a listing, sorted by the members that `order` names. Raises as `ask`."""
-    rows = control.rows(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+    with refusals():
+        rows = control.rows(data_dir, command, arguments, ANSWER_TIMEOUT_S)
     if rows is None:
         raise _nobody(data_dir)
     return sorted(rows, key=lambda row: [row[name] for name in order])
@@ -39,10 +43,11 @@ def ask_rows(data_dir: Path, command: str, arguments: dict[str, Any], order: Seq
 
 def ask_each(data_dir: Path, command: str, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows of an answer that may be larger than memory, as they come. Raises as `ask`."""
-    rows = control.each_row(data_dir, command, arguments, ANSWER_TIMEOUT_S)
-    if rows is None:
-        raise _nobody(data_dir)
-    return rows
+    with refusals():
+        rows = control.each_row(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+        if rows is None:
+            raise _nobody(data_dir)
+        yield from rows
 
 
 def listing(

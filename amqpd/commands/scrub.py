@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option
+from amqpd.commands.options import data_dir_option
 from amqpd.commands.running import ask
 from amqpd.vocabulary.escapes import escaped, readable_json
 

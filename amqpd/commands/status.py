@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import data_dir_option, show
+from amqpd.commands.options import data_dir_option
 from amqpd.commands.queue_picture import counted
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.scrub import summary as scrubbed
+from amqpd.commands.tables import show
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (

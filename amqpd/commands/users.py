@@ -1,9 +1,9 @@
 """`amqpd user`: who may log in.
 
-What comes in: names, tags, passwords (from a prompt, standard input, or an argument). What goes out:
-changed records; lists.
-Rules: 1. Passwords are hashed here and never stored or shown. 2. Every mistake is one sentence.
-Not here: what users may do (`permissions.py`), how a change reaches the broker (`metadata.py`).
+What comes in: names, tags, passwords (from a prompt, standard input, or an argument). What goes out: users added,
+changed and deleted; lists.
+Rules: whether the wish makes sense is known before somebody is asked for a password.
+Not here: what is checked and done (`amqpd/management/users.py`), what users may do (`permissions.py`).
 """
 
 from __future__ import annotations
@@ -11,28 +11,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from amqpd.commands.metadata import (
-    Plan,
-    change,
-    check_name,
-    data_dir_option,
-    found_user,
-    json_option,
-    read,
-    show,
-    sweep,
-)
+from amqpd.commands.metadata import carry_out
+from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.tables import show
+from amqpd.management import users
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
-from amqpd.security.authentication.passwords import hash_password
-from amqpd.topology.plans import delete_user
-from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import Put, UserRecord
 
 
 @click.group()
@@ -87,19 +75,8 @@ def add(
       amqpd user add bob --tag monitoring --password-stdin < bob.secret
       amqpd user add sensor-7.example.com --no-password
     """
-    check_name("user", name)
-    tags = _checked_tags(tags)
-
-    def plan(topology: Topology) -> Plan:
-        if name in topology.users:
-            raise click.ClickException(f"there is a user '{name}' already")
-        return Plan([Put(UserRecord(name, password_hash, tags), create=True)])
-
-    # Known before anybody is asked for a password.
-    password_hash = ""
-    plan(read(data_dir))
-    password_hash = _password_hash(password, password_stdin, no_password)
-    change(data_dir, plan)
+    carry_out(data_dir, users.check_new, name, tags)
+    carry_out(data_dir, users.add, name, _password(password, password_stdin, no_password), tags)
     click.echo(f"added user '{name}'; what it may do says `amqpd permission set`")
 
 
@@ -118,15 +95,10 @@ def passwd(name: str, password: str | None, password_stdin: bool, no_password: b
       amqpd user passwd alice
       amqpd user passwd alice --password-stdin < alice.secret
     """
-
-    def plan(topology: Topology) -> Plan:
-        return Plan([Put(replace(found_user(topology, name), password_hash=password_hash))])
-
-    password_hash = ""
-    plan(read(data_dir))
-    password_hash = _password_hash(password, password_stdin, no_password)
-    change(data_dir, plan)
-    click.echo(f"changed the password of user '{name}'" if password_hash else f"user '{name}' has no password now")
+    carry_out(data_dir, users.check_known, name)
+    secret = _password(password, password_stdin, no_password)
+    carry_out(data_dir, users.set_password, name, secret)
+    click.echo(f"changed the password of user '{name}'" if secret else f"user '{name}' has no password now")
 
 
 @user.command()
@@ -139,12 +111,7 @@ def delete(name: str, data_dir: Path) -> None:
     Example:
       amqpd user delete guest
     """
-
-    def plan(topology: Topology) -> Plan:
-        return Plan(delete_user(topology, found_user(topology, name).name))
-
-    change(data_dir, plan)
-    sweep(data_dir)
+    carry_out(data_dir, users.delete, name)
     click.echo(f"deleted user '{name}'")
 
 
@@ -161,8 +128,7 @@ def tags(name: str, tags: tuple[str, ...], data_dir: Path) -> None:
       amqpd user tags bob monitoring policymaker
       amqpd user tags carol
     """
-    tags = _checked_tags(tags)
-    change(data_dir, lambda topology: Plan([Put(replace(found_user(topology, name), tags=tags))]))
+    tags = carry_out(data_dir, users.set_tags, name, tags)
     click.echo(f"user '{name}' has the tags {', '.join(tags)}" if tags else f"user '{name}' has no tags")
 
 
@@ -176,36 +142,18 @@ def list_users(as_json: bool, data_dir: Path) -> None:
     Example:
       amqpd user list --json
     """
-    users = read(data_dir).users
-    rows = [
-        {"name": name, "tags": list(users[name].tags), "password": bool(users[name].password_hash)}
-        for name in sorted(users)
-    ]
-    show(rows, ("name", "tags", "password"), as_json)
+    show(carry_out(data_dir, users.listed), ("name", "tags", "password"), as_json)
 
 
-def _checked_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
-    for tag in tags:
-        check_name("tag", tag)
-        if "," in tag or tag != tag.strip():
-            raise click.ClickException(f"'{tag}' cannot be a tag: a tag has no commas, and no spaces at its ends")
-    return tuple(dict.fromkeys(tags))
-
-
-def _password_hash(password: str | None, from_stdin: bool, none: bool) -> str:
-    """Asks for the password, or takes it from where it was said to be; empty for `none`."""
+def _password(password: str | None, from_stdin: bool, none: bool) -> bytes | None:
+    """Asks for the password, or takes it from where it was said to be; None for `none`."""
     if (password is not None) + from_stdin + none > 1:
         raise click.UsageError("give the password once: PASSWORD, --password-stdin or --no-password")
     if none:
-        return ""
+        return None
     if from_stdin:
-        secret = sys.stdin.buffer.readline(PASSWORD_BYTES_MAX + 2).rstrip(b"\r\n")
-    elif password is not None:
-        secret = os.fsencode(password)
-    else:
-        secret = os.fsencode(click.prompt("Password", hide_input=True, confirmation_prompt=True))
-    if not secret:
-        raise click.ClickException("an empty password lets nobody in: for certificates only, say --no-password")
-    if len(secret) > PASSWORD_BYTES_MAX:
-        raise click.ClickException(f"the password is longer than {PASSWORD_BYTES_MAX} bytes")
-    return hash_password(secret)
+        # One byte more than it may have: the use case says that it is too long.
+        return sys.stdin.buffer.readline(PASSWORD_BYTES_MAX + 2).rstrip(b"\r\n")
+    if password is not None:
+        return os.fsencode(password)
+    return os.fsencode(click.prompt("Password", hide_input=True, confirmation_prompt=True))

@@ -1,8 +1,7 @@
 """`amqpd vhost`: virtual hosts.
 
-What comes in: names. What goes out: changed records; lists.
-Rules: 1. A new virtual host has the predeclared exchanges. 2. With a virtual host goes everything in it.
-Not here: who may enter (`permissions.py`), how a change reaches the broker (`metadata.py`).
+What comes in: names. What goes out: virtual hosts added and deleted; lists.
+Not here: what is checked and done (`amqpd/management/vhosts.py`), who may enter (`permissions.py`).
 """
 
 from __future__ import annotations
@@ -11,19 +10,10 @@ from pathlib import Path
 
 import click
 
-from amqpd.commands.metadata import (
-    Plan,
-    change,
-    check_name,
-    data_dir_option,
-    found_vhost,
-    json_option,
-    read,
-    show,
-    sweep,
-)
-from amqpd.topology.plans import create_vhost, delete_vhost
-from amqpd.topology.state import Topology
+from amqpd.commands.metadata import carry_out
+from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.tables import show
+from amqpd.management import vhosts
 
 
 @click.group()
@@ -51,14 +41,7 @@ def add(name: str, description: str, data_dir: Path) -> None:
     Example:
       amqpd vhost add orders --description 'the shop, production'
     """
-    check_name("virtual host", name)
-
-    def plan(topology: Topology) -> Plan:
-        if name in topology.vhost_records:
-            raise click.ClickException(f"there is a virtual host '{name}' already")
-        return Plan(create_vhost(name, description))
-
-    change(data_dir, plan)
+    carry_out(data_dir, vhosts.add, name, description)
     click.echo(f"added virtual host '{name}'; who may enter says `amqpd permission set`")
 
 
@@ -72,12 +55,7 @@ def delete(name: str, data_dir: Path) -> None:
     Example:
       amqpd vhost delete orders
     """
-
-    def plan(topology: Topology) -> Plan:
-        return Plan(delete_vhost(topology, found_vhost(topology, name).name))
-
-    change(data_dir, plan)
-    sweep(data_dir)
+    carry_out(data_dir, vhosts.delete, name)
     click.echo(f"deleted virtual host '{name}'")
 
 
@@ -91,13 +69,4 @@ def list_vhosts(as_json: bool, data_dir: Path) -> None:
     Example:
       amqpd vhost list --json
     """
-    topology = read(data_dir)
-    rows = [
-        {
-            "name": name,
-            "description": topology.vhost_records[name].description,
-            "queues": len(topology.vhosts[name].queues),
-        }
-        for name in sorted(topology.vhost_records)
-    ]
-    show(rows, ("name", "description", "queues"), as_json)
+    show(carry_out(data_dir, vhosts.listed), ("name", "description", "queues"), as_json)

@@ -1,13 +1,16 @@
 """The control socket: how `amqpd user`, `connection` and their like reach a running broker.
 
 What comes in: on `control.sock` in the data directory, one JSON object a line: {"command": NAME, "arguments":
-{...}}. What goes out: one line for each, {"ok": true, "result": {...}} or {"ok": false, "error": SENTENCE}; before
-that, when the command is a listing, any number of lines {"ok": true, "rows": [...]}: no list is too long for them.
+{...}}. What goes out: one line for each, {"ok": true, "result": {...}} or {"ok": false, "error": SENTENCE, "kind":
+KIND}; before that, when the command is a listing, any number of lines {"ok": true, "rows": [...]}: no list is too
+long for them.
 Rules: 1. Who may write the data directory may command the broker: the socket is 0600 in a directory of 0700,
 there is no other check. 2. Lines, connections and idle time are bounded. 3. A handler refuses by raising
-`ControlError`; any other exception is a bug of ours: it is logged with its traceback, answered, and the
-broker goes on. Unless it says that the node cannot: a failure of its own, or damage in what it reads.
-Not here: the commands (`commands/`), who is running (`datadir/lock.py` holds the lock).
+a `ManagementError`, and `call` and its like raise the same one (`errors.py` has the kinds); any other exception is a
+bug of ours: it is logged with its traceback, answered, and the broker goes on. Unless it says that the node cannot: a
+failure of its own, or damage in what it reads.
+Not here: the commands (`control_commands.py`), the command line (`amqpd/commands/`), who is running
+(`datadir/lock.py` holds the lock).
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ import structlog
 import trio
 
 from amqpd.faults import ENDS_NODE
+from amqpd.management.errors import BadArgument, ManagementError, Unavailable, of_kind
+from amqpd.management.operators import Operator
 
 SOCKET_NAME = "control.sock"
 # A line holds one command, or its answer, or a page of it.
@@ -55,8 +60,8 @@ _caller: ContextVar[int | None] = ContextVar("caller", default=None)
 log = structlog.get_logger(room="control")
 
 
-class ControlError(Exception):
-    """A command was refused, or could not be sent: one sentence for the one who gave it."""
+class ControlError(Unavailable):
+    """A command could not be sent, or its answer could not be read."""
 
 
 class BrokerLost(ControlError):
@@ -68,9 +73,9 @@ def call(
 ) -> dict[str, Any] | None:
     """Asks the broker that runs on `data_dir`; blocking, for the command line.
 
-    Returns the handler's result, or None when no broker listens there. Raises ControlError when the broker
-    refuses, or does not answer within `timeout_s` seconds (it may have carried out the command all the
-    same)."""
+    Returns the handler's result, or None when no broker listens there. Raises the ManagementError with which the
+    broker refuses; ControlError when it does not answer within `timeout_s` seconds (it may have carried out the
+    command all the same)."""
     with contextlib.closing(_answers(data_dir, command, arguments, timeout_s)) as answers:
         for answer in answers:
             result: dict[str, Any] = answer["result"]
@@ -150,7 +155,7 @@ def _answers(
                 raise _lost(data_dir, "the connection ended before the answer")
             answer = json.loads(text)
             if not answer["ok"]:
-                raise ControlError(str(answer["error"]))
+                raise of_kind(str(answer.get("kind", "")), str(answer["error"]))
             yield answer
 
 
@@ -222,7 +227,8 @@ class ControlServer:
         self._connections += 1
         try:
             if self._connections > CONNECTIONS_MAX:
-                await _send(stream, _refusal(f"more than {CONNECTIONS_MAX} control connections: try again"))
+                busy = Unavailable(f"more than {CONNECTIONS_MAX} control connections: try again")
+                await _send(stream, _refusal(busy))
                 return
             _caller.set(_uid(stream))
             received = bytearray()
@@ -248,7 +254,9 @@ class ControlServer:
             if not isinstance(command, str) or not isinstance(arguments, dict):
                 raise TypeError
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            await _send(stream, _refusal('a command is one JSON object: {"command": NAME, "arguments": {...}}'))
+            await _send(
+                stream, _refusal(BadArgument('a command is one JSON object: {"command": NAME, "arguments": {...}}'))
+            )
             return
         try:
             if command in self._listings:
@@ -262,22 +270,21 @@ class ControlServer:
             elif command in self._handlers:
                 result = await self._handlers[command](arguments)
             else:
-                raise ControlError(f"unknown command {command!r}")
+                raise BadArgument(f"unknown command {command!r}")
             answer = {"ok": True, "result": result}
-        except ControlError as error:
-            answer = _refusal(str(error))
+        except ManagementError as error:
+            answer = _refusal(error)
         except (*ENDS_NODE, trio.BrokenResourceError, trio.TooSlowError):
             raise
         except Exception:
             log.exception("control command failed", command=command)
-            answer = _refusal(f"{command} failed inside the broker: see its log")
+            answer = _refusal(ManagementError(f"{command} failed inside the broker: see its log"))
         await _send(stream, answer)
 
 
-def caller_uid() -> int | None:
-    """The user id of the process that gave the command that is being carried out; None where the system does not
-    say."""
-    return _caller.get()
+def caller() -> Operator:
+    """Whoever gave the command that is being carried out."""
+    return Operator(uid=_caller.get())
 
 
 def _uid(stream: trio.SocketStream) -> int | None:
@@ -288,8 +295,8 @@ def _uid(stream: trio.SocketStream) -> int | None:
     return int(_CREDENTIALS.unpack(credentials)[1])
 
 
-def _refusal(sentence: str) -> dict[str, Any]:
-    return {"ok": False, "error": sentence}
+def _refusal(error: ManagementError) -> dict[str, Any]:
+    return {"ok": False, "error": str(error), "kind": error.kind}
 
 
 async def _send(stream: trio.SocketStream, answer: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """What an operator does about damaged messages: export their bytes, or set them aside so that the queue goes on.
 
-What comes in: commands of the control socket. What goes out: the raw bytes of a damaged row; files in the data
+What comes in: which messages of which queue. What goes out: the raw bytes of a damaged row; files in the data
 directory's `quarantine`, and queues without the row.
 Rules: 1. The bytes are never taken for messages. 2. What is set aside is on disk, as a file with its facts beside it,
 before it leaves the queue; where the files cannot be written nothing leaves. 3. A row that can be read after all goes
@@ -12,8 +12,9 @@ Not here: finding damage (`queues/segments.py`), where a queue stops (`queues/fe
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ import trio
 
 from amqpd.journal.records import Row
 from amqpd.management.bodies import Bodies, Reader
-from amqpd.management.control import ControlError, Stream, caller_uid
+from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.message_wishes import Wish
+from amqpd.management.operators import Operator
 from amqpd.management.quarantine_files import keep_row
 from amqpd.management.repair import delete
 from amqpd.node.fence import numbers
@@ -39,8 +41,19 @@ Rows = list[dict[str, Any]]
 log = structlog.get_logger(room="messages")
 
 
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Damaged messages of a queue, or (`delayed`) of a virtual host's delayed ones: with these ids, pairs of first
+    and last, or all."""
+
+    vhost: str
+    queue: str
+    ids: Sequence[Sequence[int]] | None = None
+    delayed: bool = False
+
+
 class DamagedRows:
-    """`streams` are for the control server."""
+    """Each use case gives lists of rows as they come. `Which` says whose damage is meant."""
 
     def __init__(self, node: Node, reader: Reader, settle: Callable[[], None], data_dir: Path) -> None:
         """`settle` is called after anything that acted on the node."""
@@ -49,25 +62,21 @@ class DamagedRows:
         self._settle = settle
         self._data_dir = data_dir
 
-    @property
-    def streams(self) -> Mapping[str, Stream]:
-        return {"message export": self.export, "message quarantine": self.quarantine}
-
-    async def export(self, arguments: dict[str, Any]) -> AsyncGenerator[Rows, None]:
+    async def export(self, which: Which) -> AsyncGenerator[Rows, None]:
         """What is known of the one damaged row that is meant, then its bytes in pieces (`data`, base64)."""
-        queue, found = await self._meant(arguments)
+        queue, found = await self._meant(which)
         if len(found) > 1:
             rows = ", ".join(f"{first} to {last}" for first, last in map(numbers, found))
-            raise ControlError(f"several rows are damaged, with the messages {rows}: choose one with --id")
+            raise BadArgument(f"several rows are damaged, with the messages {rows}: choose one with --id")
         row = await self._read(found[0])
         yield [{**self._facts(queue, found[0], row), "row": True}]
         for at in range(0, len(row.data), PIECE_BYTES):
             yield [{"row": False, "data": b64encode(row.data[at : at + PIECE_BYTES]).decode()}]
 
-    async def quarantine(self, arguments: dict[str, Any]) -> AsyncGenerator[Rows, None]:
-        """A row for each damaged row that was set aside, or would be without `yes`: `count`, `first_id`, `last_id`,
+    async def quarantine(self, which: Which, by: Operator, *, dry_run: bool = False) -> AsyncGenerator[Rows, None]:
+        """A row for each damaged row that was set aside, or would be: `count`, `first_id`, `last_id`,
         `file`; or `whole`, when it can be read after all."""
-        queue, found = await self._meant(arguments)
+        queue, found = await self._meant(which)
         for damage in found:
             first, last = numbers(damage)
             row = await self._read(damage)
@@ -75,24 +84,26 @@ class DamagedRows:
                 continue
             about = {"count": damage.segment.left, "first_id": first, "last_id": last, "whole": False, "file": None}
             if row.data and not body_segment(row).damage:
-                if arguments.get("yes") is True:
+                if not dry_run:
                     whole_again(queue, damage)
                     self._node.dirty[queue] = None
                     self._settle()
                 yield [{**about, "whole": True}]
                 continue
-            if arguments.get("yes") is not True:
+            if dry_run:
                 yield [about]
                 continue
-            yield [await self._set_aside(queue, damage, row, about)]
+            yield [await self._set_aside(queue, damage, row, about, by)]
 
-    async def _set_aside(self, queue: Queue, damage: Damage, row: Row, about: dict[str, Any]) -> dict[str, Any]:
+    async def _set_aside(
+        self, queue: Queue, damage: Damage, row: Row, about: dict[str, Any], by: Operator
+    ) -> dict[str, Any]:
         facts = self._facts(queue, damage, row)
         name = f"{queue.record.id}-{damage.first}-{damage.last}"
         try:
             file = await trio.to_thread.run_sync(keep_row, self._data_dir, name, row.data, facts)
         except OSError as error:
-            raise ControlError(
+            raise Unavailable(
                 f"the damaged messages cannot be written to {self._data_dir / 'quarantine'}: {error.strerror}; they "
                 "stay in the queue"
             ) from error
@@ -107,7 +118,7 @@ class DamagedRows:
             "damaged messages set aside by an operator",
             queue=queue.record.name,
             vhost=queue.record.vhost,
-            uid=caller_uid(),
+            **by.said,
             count=count,
             first_id=about["first_id"],
             last_id=about["last_id"],
@@ -115,15 +126,15 @@ class DamagedRows:
         )
         return {**about, "count": count, "file": str(file)}
 
-    async def _meant(self, arguments: dict[str, Any]) -> tuple[Queue, list[Damage]]:
-        """The queue, and what is damaged in it: of the messages with these ids, or of all. Raises ControlError when
-        there is none."""
-        wish = Wish.of_listing({name: arguments.get(name) for name in ("vhost", "queue", "ids")} | {"state": "all"})
-        queue = self._node.queues.get((wish.vhost, wish.queue))
-        if arguments.get("delayed") is True:
-            queue = self._node.delayed.get(wish.vhost)
+    async def _meant(self, which: Which) -> tuple[Queue, list[Damage]]:
+        """The queue, and what is damaged in it: of the messages with these ids, or of all. Raises NotFound when there
+        is none."""
+        wish = Wish.of_listing({"vhost": which.vhost, "queue": which.queue, "ids": which.ids, "state": "all"})
+        queue = (
+            self._node.delayed.get(wish.vhost) if which.delayed else self._node.queues.get((wish.vhost, wish.queue))
+        )
         if queue is None:
-            raise ControlError(f"there is no queue '{wish.queue}' in virtual host '{wish.vhost}'")
+            raise NotFound(f"there is no queue '{wish.queue}' in virtual host '{wish.vhost}'")
         if wish.ids != EVERY:
             await self._look_for_damage(queue, wish)
         found = [
@@ -132,7 +143,7 @@ class DamagedRows:
             if any(low <= damage.last and high >= damage.first for low, high in wish.ids)
         ]
         if not found:
-            raise ControlError(
+            raise NotFound(
                 f"no damage is known in the queue '{queue.record.name}': it is found when messages are read, and "
                 "amqpd message list with a --count reads them"
             )

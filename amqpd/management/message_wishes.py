@@ -1,7 +1,8 @@
 """Which messages a command means: the arguments of `message list`, `delete` and `move`.
 
-What comes in: the arguments of a command of the control socket. What goes out: a `Wish`, or the sentence that says
-what is wrong with it.
+What comes in: arguments as a face has them, values of JSON: `vhost`, `queue`, `state`, `body`, `from`, `count`, `ids`
+(pairs of first and last), `message_id`, `headers` (pairs of name and value, null for any), `all`, `yes`, `to_vhost`,
+`to_queue`. What goes out: a `Wish`, or the sentence that says what is wrong with it.
 Rules: 1. All that is said must hold: places, ids, message_id, headers. 2. What acts says which messages: all of them
 only with `all`. 3. Nothing is done without `yes`.
 Not here: options of the command line (`commands/messages.py`).
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqpd.management.control import ControlError
+from amqpd.management.errors import BadArgument
 from amqpd.queues.browsing import EVERY, ID_MAX, READY, UNACKED, Ids
 from amqpd.queues.contents import Condition
 
@@ -53,23 +54,23 @@ class Wish:
 
     @classmethod
     def of_listing(cls, arguments: dict[str, Any]) -> Wish:
-        """Raises ControlError."""
+        """Raises BadArgument."""
         state = arguments.get("state", READY)
         if state not in (READY, UNACKED, "all"):
-            raise ControlError("a state is ready, unacked or all")
+            raise BadArgument("a state is ready, unacked or all")
         body = _number(arguments, "body", 0, 0)
         if body > BODY_BYTES_MAX:
-            raise ControlError(f"at most {BODY_BYTES_MAX} bytes of a body are listed")
+            raise BadArgument(f"at most {BODY_BYTES_MAX} bytes of a body are listed")
         return cls(**_selected(arguments, COUNT_DEFAULT), ready=state != UNACKED, unacked=state != READY, body=body)
 
     @classmethod
     def of_act(cls, arguments: dict[str, Any]) -> Wish:
-        """Raises ControlError."""
+        """Raises BadArgument."""
         said = {
             name: arguments[name] for name in ("ids", "message_id", "headers", "from", "count") if arguments.get(name)
         }
         if not said and arguments.get("all") is not True:
-            raise ControlError("say which messages: ids, a position and a count, a message_id, headers, or all")
+            raise BadArgument("say which messages: ids, a position and a count, a message_id, headers, or all")
         vhost = _text(arguments, "vhost")
         return cls(
             **_selected(arguments, ID_MAX),
@@ -83,7 +84,7 @@ class Wish:
 def _selected(arguments: dict[str, Any], count: int) -> dict[str, Any]:
     message_id = arguments.get("message_id")
     if message_id is not None and not isinstance(message_id, str):
-        raise ControlError("message_id must be a text")
+        raise BadArgument("message_id must be a text")
     return {
         "vhost": _text(arguments, "vhost"),
         "queue": _text(arguments, "queue"),
@@ -97,7 +98,7 @@ def _selected(arguments: dict[str, Any], count: int) -> dict[str, Any]:
 def _text(arguments: dict[str, Any], name: str) -> str:
     value = arguments.get(name)
     if not isinstance(value, str):
-        raise ControlError(f"{name} must be a text")
+        raise BadArgument(f"{name} must be a text")
     return value
 
 
@@ -106,7 +107,7 @@ def _number(arguments: dict[str, Any], name: str, default: int, least: int) -> i
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ControlError(f"{name} must be a number, {least} or more")
+        raise BadArgument(f"{name} must be a number, {least} or more")
     return value
 
 
@@ -117,13 +118,13 @@ def _ids(value: Any) -> Ids:
     try:
         pairs = sorted((int(first), int(last)) for first, last in value)
     except (TypeError, ValueError):
-        raise ControlError("ids must be pairs of numbers") from None
+        raise BadArgument("ids must be pairs of numbers") from None
     if len(pairs) > RANGES_MAX:
-        raise ControlError(f"more than {RANGES_MAX} ranges of ids: give them in several commands")
+        raise BadArgument(f"more than {RANGES_MAX} ranges of ids: give them in several commands")
     found: list[tuple[int, int]] = []
     for first, last in pairs:
         if not 0 <= first <= last <= ID_MAX:
-            raise ControlError(f"{first}-{last} is no range of ids")
+            raise BadArgument(f"{first}-{last} is no range of ids")
         if found and first <= found[-1][1]:
             found[-1] = (found[-1][0], max(found[-1][1], last))
         else:
@@ -145,5 +146,5 @@ def _headers(value: Any) -> tuple[tuple[str, str | None], ...]:
             for pair in value
         )
     ):
-        raise ControlError(f"headers must be pairs of a name and a value, {HEADERS_MAX} at the most")
+        raise BadArgument(f"headers must be pairs of a name and a value, {HEADERS_MAX} at the most")
     return tuple((name, wanted) for name, wanted in value)

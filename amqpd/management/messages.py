@@ -1,6 +1,6 @@
 """What an operator sees of the messages in a queue, and does to them: listed, deleted, moved.
 
-What comes in: commands of the control socket. What goes out: rows of messages; queues without them; the log of who
+What comes in: wishes (`message_wishes.py`). What goes out: rows of messages; queues without them; the log of who
 did it.
 Rules: 1. Nothing is taken, and the queue's memory and its consumers do not notice who looks. 2. Everything goes in
 small steps, the broker going on in between. 3. What was deleted or moved is on disk before it is told, and a large
@@ -13,7 +13,7 @@ message says (`queues/contents.py`), reading from the disk (`bodies.py`), what a
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -21,9 +21,10 @@ import structlog
 import trio
 
 from amqpd.management.bodies import Bodies, Part, Reader
-from amqpd.management.control import ControlError, Stream, caller_uid
+from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.holders import Holders
 from amqpd.management.message_wishes import Wish
+from amqpd.management.operators import Operator
 from amqpd.management.repair import Mover, delete
 from amqpd.node.fence import numbers
 from amqpd.node.node import Node
@@ -46,7 +47,7 @@ log = structlog.get_logger(room="messages")
 
 
 class Messages:
-    """`streams` are for the control server."""
+    """Each use case gives lists of rows as they come; the empty ones are signs of life."""
 
     def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
         """`settle` is called after anything that acted on the node, and to have it look at the clock."""
@@ -54,13 +55,8 @@ class Messages:
         self._reader = reader
         self._settle = settle
 
-    @property
-    def streams(self) -> Mapping[str, Stream]:
-        return {"message list": self.list, "message delete": self.delete, "message move": self.move}
-
-    async def list(self, arguments: dict[str, Any]) -> AsyncGenerator[Rows, None]:
-        """A row for each message that is meant, up to the count that is wished for."""
-        wish = Wish.of_listing(arguments)
+    async def list(self, wish: Wish) -> AsyncGenerator[Rows, None]:
+        """A row for each message that is meant, up to the count that is wished for. Raises NotFound, Conflict."""
         queue = self._queue(wish.vhost, wish.queue)
         self._settle()
         holders = Holders(self._node, queue) if wish.unacked else None
@@ -81,21 +77,21 @@ class Messages:
                 if not left:
                     return
 
-    async def delete(self, arguments: dict[str, Any]) -> AsyncGenerator[Rows, None]:
-        """What was done so far, from time to time, and at the end: `count`, `first_id`, `last_id`."""
-        wish = Wish.of_act(arguments)
-        act = _Act(self, self._queue(wish.vhost, wish.queue), wish)
+    async def delete(self, wish: Wish, by: Operator) -> AsyncGenerator[Rows, None]:
+        """What was done so far, from time to time, and at the end: `count`, `first_id`, `last_id`. Raises NotFound,
+        Conflict."""
+        act = _Act(self, self._queue(wish.vhost, wish.queue), wish, by)
         async with aclosing(act.look() if wish.dry_run else act.delete()) as pages:
             async for page in pages:
                 yield page
 
-    async def move(self, arguments: dict[str, Any]) -> AsyncGenerator[Rows, None]:
-        """As `delete`; and `full`, when the other queue takes no more; `damaged`, what it stopped at."""
-        wish = Wish.of_act(arguments)
-        act = _Act(self, self._queue(wish.vhost, wish.queue), wish)
+    async def move(self, wish: Wish, by: Operator) -> AsyncGenerator[Rows, None]:
+        """As `delete`; and `full`, when the other queue takes no more; `damaged`, what it stopped at. Raises
+        Unavailable while memory or disk is short."""
+        act = _Act(self, self._queue(wish.vhost, wish.queue), wish, by)
         target = self._queue(wish.to_vhost, wish.to_queue)
         if target is act.queue:
-            raise ControlError(f"the queue '{wish.queue}' is where they are: name another one to move them to")
+            raise BadArgument(f"the queue '{wish.queue}' is where they are: name another one to move them to")
         async with aclosing(act.look() if wish.dry_run else act.move(target)) as pages:
             async for page in pages:
                 yield page
@@ -103,7 +99,7 @@ class Messages:
     def _queue(self, vhost: str, name: str) -> Queue:
         queue = self._node.queues.get((vhost, name))
         if queue is None:
-            raise ControlError(f"there is no queue '{name}' in virtual host '{vhost}'")
+            raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
         return queue
 
     async def _parts(self, queue: Queue, wish: Wish) -> AsyncGenerator[Part, None]:
@@ -112,7 +108,7 @@ class Messages:
             async with aclosing(bodies.parts(stretch, wish.step)) as parts:
                 async for part in parts:
                     if queue.deleted:
-                        raise ControlError(f"the queue '{wish.queue}' was deleted meanwhile")
+                        raise Conflict(f"the queue '{wish.queue}' was deleted meanwhile")
                     if stretch.lane.damaged:
                         look(queue)
                     yield part
@@ -121,11 +117,12 @@ class Messages:
 class _Act:
     """Deleting or moving, step by step, with its account."""
 
-    def __init__(self, room: Messages, queue: Queue, wish: Wish) -> None:
+    def __init__(self, room: Messages, queue: Queue, wish: Wish, by: Operator) -> None:
         self.queue = queue
         self._room = room
         self._node = room._node
         self._wish = wish
+        self._by = by
         self._left = wish.count
         self._count = 0
         self._ids: tuple[int, int] | None = None
@@ -179,9 +176,9 @@ class _Act:
             async with aclosing(self._room._parts(self.queue, self._wish)) as parts:
                 async for part in parts:
                     if short := sorted(SHORTAGES & self._node.alarms):
-                        raise ControlError(f"the {short[0]} alarm is on: nothing is moved until it is off")
+                        raise Unavailable(f"the {short[0]} alarm is on: nothing is moved until it is off")
                     if target.deleted:
-                        raise ControlError(f"the queue '{self._wish.to_queue}' was deleted meanwhile")
+                        raise Conflict(f"the queue '{self._wish.to_queue}' was deleted meanwhile")
                     lane = part.stretch.lane
                     if part.bodies.damage:
                         self._stopped_at(part)
@@ -270,7 +267,7 @@ class _Act:
     def _log(self, event: str, **fields: Any) -> None:
         wish, (first, last) = self._wish, self._ids or (None, None)
         about = {**fields, **wish.said, "count": self._count, "first_id": first, "last_id": last}
-        log.warning(event, queue=wish.queue, vhost=wish.vhost, uid=caller_uid(), **about)
+        log.warning(event, queue=wish.queue, vhost=wish.vhost, **self._by.said, **about)
 
 
 def stretches(queue: Queue, wish: Wish) -> Iterator[Stretch]:

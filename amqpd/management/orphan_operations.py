@@ -1,7 +1,7 @@
 """What an operator does with messages whose queue is unknown: lists them, adopts, exports and deletes them.
 
-What comes in: commands of the control socket. What goes out: rows; messages in the queue that adopts them; lines of
-an export; the log and the audit log of who did it.
+What comes in: the numbers of orphans, and who gets their messages. What goes out: rows; messages in the queue that
+adopts them; lines of an export; the log and the audit log of who did it.
 Rules: 1. One thing at a time is done with an orphan. 2. Everything goes in small steps, the broker going on in
 between. 3. Adopting goes row by row, in the order of the queue that it was: a message leaves the orphan in the
 transaction of the journal in which it enters the other queue. 4. A damaged row stops adopting, and is a line of its
@@ -12,7 +12,7 @@ export (`orphan_export.py`), reading the disk (`journal/writer.py`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
@@ -21,7 +21,8 @@ import trio
 
 from amqpd.journal.records import Row
 from amqpd.management.bodies import Reader
-from amqpd.management.control import ControlError, Stream, caller_uid
+from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
+from amqpd.management.operators import Operator
 from amqpd.management.orphan_adoption import Adoption
 from amqpd.management.orphan_export import lines, moment
 from amqpd.node.node import Node
@@ -35,13 +36,12 @@ from amqpd.vocabulary.journal_numbers import delayed_numbers
 # one row of an answer may be.
 PIECE_CHARACTERS = 96 << 10
 
-Arguments = dict[str, Any]
 Rows = list[dict[str, Any]]
 log = structlog.get_logger(room="orphans")
 
 
 class OrphanOperations:
-    """`streams` are for the control server."""
+    """Each use case gives lists of rows as they come."""
 
     def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
         """`settle` is called after anything that acted on the node."""
@@ -49,16 +49,7 @@ class OrphanOperations:
         self._reader = reader
         self._settle = settle
 
-    @property
-    def streams(self) -> Mapping[str, Stream]:
-        return {
-            "orphans list": self.listed,
-            "orphans adopt": self.adopt,
-            "orphans export": self.export,
-            "orphans delete": self.delete,
-        }
-
-    async def listed(self, _: Arguments) -> AsyncGenerator[Rows, None]:
+    async def listed(self) -> AsyncGenerator[Rows, None]:
         """A row for each orphan, with the exchange and the routing key of its first message: with the default
         exchange, that is the name of the queue that it was in."""
         for orphan in list(self._node.orphans):
@@ -69,14 +60,13 @@ class OrphanOperations:
                 first |= await self._first(orphan)
             yield [{**facts, "oldest": moment(oldest), "newest": moment(newest), **first}]
 
-    async def adopt(self, arguments: Arguments) -> AsyncGenerator[Rows, None]:
-        """Its messages go to the end of a queue; or, with `delayed`, they go on waiting for their times. What was
-        done so far, from time to time, and at the end: `count`, `left`, `stopped` (why something is left)."""
-        orphan = self._orphan(arguments)
-        if arguments.get("delayed") is True:
-            yield [self._give_back(orphan, _vhost(arguments))]
-            return
-        target = self._target(arguments)
+    async def adopt(self, orphan_id: str, vhost: str, name: str | None, by: Operator) -> AsyncGenerator[Rows, None]:
+        """Its messages go to the end of the queue `name`. What was done so far, from time to time, and at the end:
+        `count`, `left`, `stopped` (why something is left). Raises NotFound, Conflict, Unavailable."""
+        orphan = self._orphan(orphan_id)
+        if name is None:
+            raise BadArgument("say which queue adopts the messages")
+        target = self._target(vhost, name)
         with self._busy(orphan, "adopted"):
             act = Adoption(self._node, orphan, target)
             try:
@@ -89,24 +79,27 @@ class OrphanOperations:
             finally:
                 record = target.record
                 about = {"to_queue": record.name, "to_vhost": record.vhost, **act.account()}
-                self._record("adopted", orphan, record.vhost, about)
+                self._record("adopted", orphan, record.vhost, about, by)
 
-    def _give_back(self, orphan: Orphan, vhost: str) -> dict[str, Any]:
+    def give_back(self, orphan_id: str, vhost: str, by: Operator) -> dict[str, Any]:
+        """Its messages go on waiting for their times, as the virtual host's delayed messages; `count`, `left`,
+        `stopped` as `adopt` has them. Raises NotFound, Conflict."""
+        orphan = self._orphan(orphan_id)
         if vhost not in self._node.topology.vhosts:
-            raise ControlError(f"there is no virtual host '{vhost}': `amqpd vhost list` says which there are")
+            raise NotFound(f"there is no virtual host '{vhost}': `amqpd vhost list` says which there are")
         if orphan.id not in delayed_numbers(self._node.identity.id, vhost):
-            raise ControlError(
+            raise BadArgument(
                 f"the orphan {orphan.id} is not what is left of the delayed messages of virtual host '{vhost}': "
                 "name another virtual host, or a queue with --queue"
             )
         if not self._node.registry.delays(vhost):
-            raise ControlError(
+            raise Conflict(
                 f"virtual host '{vhost}' has no exchange of the type x-delayed-message, and what falls due would be "
                 "dropped: declare the exchange, its queues and bindings first"
             )
         store = self._node.delayed.get(vhost)
         if store is not None and store.backlog.ready:
-            raise ControlError(
+            raise Conflict(
                 f"virtual host '{vhost}' has other delayed messages: adopt these when those have fallen due, or name "
                 "a queue with --queue"
             )
@@ -114,13 +107,13 @@ class OrphanOperations:
         with self._busy(orphan, "adopted"):
             self._node.registry.give_back(vhost, orphan)
         self._settle()
-        self._record("adopted", orphan, vhost, {"to_vhost": vhost, "delayed": True, "count": count})
+        self._record("adopted", orphan, vhost, {"to_vhost": vhost, "delayed": True, "count": count}, by)
         return {"count": count, "left": 0, "stopped": None}
 
-    async def export(self, arguments: Arguments) -> AsyncGenerator[Rows, None]:
+    async def export(self, orphan_id: str, by: Operator) -> AsyncGenerator[Rows, None]:
         """Rows whose `text`, end to end, is a JSON object in a line for each message and each damaged row; the last
         row has `count` (messages), `damaged` (rows) and `missing` (messages in them)."""
-        orphan = self._orphan(arguments)
+        orphan = self._orphan(orphan_id)
         count = damaged = missing = 0
         with self._busy(orphan, "exported"):
             async with aclosing(self.rows(orphan)) as found:
@@ -133,43 +126,40 @@ class OrphanOperations:
                         damaged += 1
                         missing += sum(last - first + 1 for first, last in live(lane, row))
         done = {"count": count, "damaged": damaged, "missing": missing}
-        self._record("exported", orphan, None, done)
+        self._record("exported", orphan, None, done, by)
         yield [done]
 
-    async def delete(self, arguments: Arguments) -> AsyncGenerator[Rows, None]:
-        """Without `yes`, only how many messages it would be."""
-        orphan = self._orphan(arguments)
+    async def delete(self, orphan_id: str, by: Operator, *, dry_run: bool = False) -> dict[str, int]:
+        """`count`: how many messages it was, or would be. Raises NotFound, Conflict."""
+        orphan = self._orphan(orphan_id)
         count = orphan.backlog.ready
-        if arguments.get("yes") is True:
+        if not dry_run:
             with self._busy(orphan, "deleted"):
                 await self._end(orphan)
-            self._record("deleted", orphan, None, {"count": count})
-        yield [{"count": count}]
+            self._record("deleted", orphan, None, {"count": count}, by)
+        return {"count": count}
 
     # What these have in common
 
-    def _orphan(self, arguments: Arguments) -> Orphan:
-        text = str(arguments.get("id", ""))
-        orphan = self._node.orphans.get(int(text)) if text.isascii() and text.isdecimal() else None
+    def _orphan(self, orphan_id: str) -> Orphan:
+        number = int(orphan_id) if orphan_id.isascii() and orphan_id.isdecimal() else None
+        orphan = None if number is None else self._node.orphans.get(number)
         if orphan is None:
-            raise ControlError(f"there is no orphan {text}: `amqpd orphans list` says which there are")
+            raise NotFound(f"there is no orphan {orphan_id}: `amqpd orphans list` says which there are")
         return orphan
 
-    def _target(self, arguments: Arguments) -> Queue:
-        vhost, name = _vhost(arguments), arguments.get("queue")
-        if not isinstance(name, str):
-            raise ControlError("say which queue adopts the messages")
+    def _target(self, vhost: str, name: str) -> Queue:
         queue = self._node.queues.get((vhost, name))
         if queue is None:
-            raise ControlError(f"there is no queue '{name}' in virtual host '{vhost}': declare it first")
+            raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}': declare it first")
         if queue.stopped:
-            raise ControlError(f"the queue '{name}' is out of service: `amqpd status` says why")
+            raise Unavailable(f"the queue '{name}' is out of service: `amqpd status` says why")
         return queue
 
     @contextmanager
     def _busy(self, orphan: Orphan, what: str) -> Iterator[None]:
         if orphan.busy:
-            raise ControlError(f"the orphan {orphan.id} is just being {orphan.busy}: try again when that is over")
+            raise Conflict(f"the orphan {orphan.id} is just being {orphan.busy}: try again when that is over")
         orphan.busy = what
         try:
             yield
@@ -230,13 +220,6 @@ class OrphanOperations:
         self._settle()
         await done.wait()
 
-    def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any]) -> None:
-        log.warning(f"orphan {what} by an operator", orphan=orphan.id, uid=caller_uid(), **about)
+    def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any], by: Operator) -> None:
+        log.warning(f"orphan {what} by an operator", orphan=orphan.id, **by.said, **about)
         self._node.acts.of_orphan(f"orphan_{what}", orphan.id, vhost, about)
-
-
-def _vhost(arguments: Arguments) -> str:
-    vhost = arguments.get("vhost", "/")
-    if not isinstance(vhost, str):
-        raise ControlError("vhost must be a text")
-    return vhost

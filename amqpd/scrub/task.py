@@ -20,7 +20,7 @@ import trio
 from amqpd.config import Settings
 from amqpd.journal.sqlite.scrubbing import Found, Step
 from amqpd.journal.writer import BacklogReader
-from amqpd.management.control import ControlError
+from amqpd.management.errors import BadArgument
 from amqpd.node.node import Node
 from amqpd.scrub.found import COPIES, FENCED, UNWANTED, DamagedRow, damage_found
 from amqpd.scrub.pace import Pace, expected_s, period_s
@@ -107,7 +107,7 @@ class Scrub:
         """The command `scrub`: with `now`, begin a pass at the greatest rate, in place of one that is under way."""
         now = arguments.get("now", False)
         if not isinstance(now, bool):
-            raise ControlError("now must be true or false")
+            raise BadArgument("now must be true or false")
         if now:
             self._wish.set()
         return self.facts()

@@ -4,7 +4,7 @@ What comes in: any text. What goes out: the same text, with what moves a cursor,
 what is read or is no character, written as `\\u001b`, as JSON and logfmt write it.
 Rules: 1. Text without such characters is returned as it is. 2. JSON stays exactly the same value: the escapes are
 JSON's own. 3. Half a surrogate pair stands for an octet that is not UTF-8 (PEP 383); it cannot be encoded.
-Not here: what has to be in quotes in a line (`process/logs.py`), columns (`commands/metadata.py`).
+Not here: what has to be in quotes in a line (`process/logs.py`), columns (`commands/tables.py`).
 
 Source: https://www.unicode.org/reports/tr36/ for the characters that change the direction; CWE-117 and CWE-150 for
 what they are used for.

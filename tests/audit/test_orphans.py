@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from amqpd.journal.records import Row
+from amqpd.management.control_commands import orphan_streams
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.node.orphans import Orphan
 from amqpd.vocabulary.audit_levels import COUNTS, FULL, OFF
@@ -44,7 +45,7 @@ def parked(harness: RecordedHarness, count: int = 3) -> Orphan:
 async def done(harness: RecordedHarness, act: str, **wish: Any) -> None:
     operations = OrphanOperations(harness.node, read(harness), harness.step)
     (orphan,) = harness.node.orphans
-    async for _ in operations.streams[f"orphans {act}"]({"id": str(orphan.id), **wish}):
+    async for _ in orphan_streams(operations)[f"orphans {act}"]({"id": str(orphan.id), **wish}):
         pass
 
 

@@ -19,7 +19,7 @@ from amqpd.backup.manifest import MANIFEST
 from amqpd.backup.running import Backups
 from amqpd.errors import leaves
 from amqpd.journal.errors import DiskFailure
-from amqpd.management.control import ControlError
+from amqpd.management.errors import ManagementError
 
 from .conftest import ROWS, Node
 
@@ -69,10 +69,10 @@ async def test_the_disk_alarm_ends_it_and_no_other_alarm_does(node: Node, tmp_pa
         state.alarms.add("memory")
         await until_copying(stream)
         state.alarms.add("disk")
-        with pytest.raises(ControlError, match="the disk alarm came on: the backup was given up; make space"):
+        with pytest.raises(ManagementError, match="the disk alarm came on: the backup was given up; make space"):
             await rest_of(stream)
         assert not (tmp_path / "backup").exists()
-        with pytest.raises(ControlError, match="the disk alarm is on: no backup is made until it is off"):
+        with pytest.raises(ManagementError, match="the disk alarm is on: no backup is made until it is off"):
             await rest_of(backups.backup({"target": str(tmp_path / "backup")}))
         state.alarms.clear()
         assert "backup" in (await rest_of(backups.backup({"target": str(tmp_path / "backup")})))[-1]
@@ -83,9 +83,9 @@ async def test_a_drain_ends_it_and_none_begins(node: Node, tmp_path: Path) -> No
         stream = backups.backup({"target": str(tmp_path / "backup"), **SLOW})
         await until_copying(stream)
         state.draining = True
-        with pytest.raises(ControlError, match="the broker was stopped: the backup was given up"):
+        with pytest.raises(ManagementError, match="the broker was stopped: the backup was given up"):
             await rest_of(stream)
-        with pytest.raises(ControlError, match="the broker is stopping"):
+        with pytest.raises(ManagementError, match="the broker is stopping"):
             await rest_of(backups.backup({"target": str(tmp_path / "backup")}))
     assert not (tmp_path / "backup").exists()
 
@@ -125,7 +125,7 @@ async def test_a_second_one_is_refused_until_the_first_has_ended(node: Node, tmp
     async with backups_of(node) as (backups, _):
         async with aclosing(backups.backup({"target": str(tmp_path / "first"), **SLOW})) as first:
             await until_copying(first)
-            with pytest.raises(ControlError, match=r"a backup to .*/first is under way: wait until it has ended"):
+            with pytest.raises(ManagementError, match=r"a backup to .*/first is under way: wait until it has ended"):
                 await rest_of(backups.backup({"target": str(tmp_path / "second")}))
             task = backups._task
         # Its client has left: it ends by itself.
@@ -147,7 +147,7 @@ async def test_a_second_one_is_refused_until_the_first_has_ended(node: Node, tmp
 )
 async def test_a_wish_that_makes_no_sense_is_refused(node: Node, wish: dict[str, Any], sentence: str) -> None:
     async with backups_of(node) as (backups, _):
-        with pytest.raises(ControlError, match=sentence):
+        with pytest.raises(ManagementError, match=sentence):
             await rest_of(backups.backup(wish))
         # And it stands in nobody's way.
         assert backups._task is None
@@ -177,7 +177,7 @@ async def test_a_bug_is_told_and_the_next_one_is_possible(
 
     async with backups_of(node) as (backups, _):
         monkeypatch.setattr(Job, "copy", broken)
-        with pytest.raises(ControlError, match="the backup failed inside the broker: see its log"):
+        with pytest.raises(ManagementError, match="the backup failed inside the broker: see its log"):
             await rest_of(backups.backup({"target": str(tmp_path / "backup")}))
         monkeypatch.undo()
         await rest_of(backups.backup({"target": str(tmp_path / "backup")}))

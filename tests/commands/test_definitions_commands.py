@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from click.testing import Result
 
-from amqpd.commands import definitions, metadata
+from amqpd.commands import definitions
+from amqpd.management import stored_metadata
+from amqpd.management.stored_metadata import StoredMetadata
 from amqpd.security.authentication.passwords import verify_password
 from amqpd.topology.state import Topology
 
@@ -22,7 +25,7 @@ Run = Callable[..., Result]
 
 
 def stored(data_dir: Path) -> Topology:
-    return metadata.read(data_dir)
+    return trio.run(StoredMetadata(data_dir).read)
 
 
 def write(directory: Path, **sections: Any) -> str:
@@ -149,7 +152,7 @@ def test_a_password_in_clear_text_is_hashed_once(ok: Ok, data_dir: Path, tmp_pat
 def test_a_large_plan_is_cut_into_transactions(
     ok: Ok, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "CHANGES_A_TRANSACTION", 7)
+    monkeypatch.setattr(stored_metadata, "CHANGES_A_TRANSACTION", 7)
     queues = [{"vhost": "v", "name": f"q{number}"} for number in range(20)]
     bindings = [
         {"vhost": "v", "source": "amq.topic", "destination": queue["name"], "destination_type": "queue"}

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 from click.testing import Result
 
-from amqpd.commands import metadata
+from amqpd.management.stored_metadata import StoredMetadata
 from amqpd.topology.limit_keys import limit_of, limits_of
 from amqpd.vocabulary.records import ParameterRecord, PolicyRecord
 
@@ -22,7 +23,7 @@ def test_a_policy_is_set_listed_and_cleared(ok: Ok, data_dir: Path, kind: str) -
     ok(kind, "set", "/", *words)
     operator = kind == "operator-policy"
     record = PolicyRecord("/", "short", "^q", "queues", {"message-ttl": 5, "max-length": 1}, -3, operator)
-    topology = metadata.read(data_dir)
+    topology = trio.run(StoredMetadata(data_dir).read)
     assert topology.vhosts["/"].policies.records() == [record]
     applied = topology.policy_of("queue", "/", "q1")
     assert (applied.operator_name if operator else applied.name) == "short"
@@ -42,7 +43,7 @@ def test_a_policy_is_set_listed_and_cleared(ok: Ok, data_dir: Path, kind: str) -
     }
     ok(kind, "clear", "/", "short")
     ok(kind, "clear", "/", "first")
-    assert metadata.read(data_dir).vhosts["/"].policies.records() == []
+    assert trio.run(StoredMetadata(data_dir).read).vhosts["/"].policies.records() == []
 
 
 def test_the_two_kinds_of_policies_are_apart(ok: Ok, refused: Ok) -> None:
@@ -69,7 +70,7 @@ def test_mistakes_about_policies(refused: Ok, data_dir: Path) -> None:
     assert "the definition is not JSON" in refused("policy", "set", "/", "p", "", "{expires: 1}")
     assert "no number in JSON" in refused("policy", "set", "/", "p", "", '{"expires": NaN}')
     assert "must be a dictionary" in refused("policy", "set", "/", "p", "", "[]")
-    assert metadata.read(data_dir).vhosts["/"].policies.records() == []
+    assert trio.run(StoredMetadata(data_dir).read).vhosts["/"].policies.records() == []
 
 
 def test_policies_and_parameters_go_with_their_vhost_and_global_ones_stay(ok: Ok, data_dir: Path) -> None:
@@ -80,7 +81,7 @@ def test_policies_and_parameters_go_with_their_vhost_and_global_ones_stay(ok: Ok
     ok("global-parameter", "set", "cluster_name", '"c"')
     ok("vhost", "delete", "v")
     ok("vhost", "add", "v")
-    topology = metadata.read(data_dir)
+    topology = trio.run(StoredMetadata(data_dir).read)
     assert (topology.vhosts["v"].policies.records(), topology.vhosts["v"].parameters) == ([], {})
     assert list(topology.global_parameters) == [("", "cluster_name")]
 
@@ -88,7 +89,7 @@ def test_policies_and_parameters_go_with_their_vhost_and_global_ones_stay(ok: Ok
 def test_parameters_are_set_listed_and_cleared(ok: Ok, data_dir: Path) -> None:
     ok("parameter", "set", "/", "unroutable", "default", '"nack"')
     assert "nothing is done with it" in ok("parameter", "set", "/", "shovel", "s", '{"src-uri": "amqp://"}')
-    held = metadata.read(data_dir).vhosts["/"].parameters
+    held = trio.run(StoredMetadata(data_dir).read).vhosts["/"].parameters
     assert held["unroutable", "default"] == ParameterRecord("/", "unroutable", "default", "nack")
     assert ok("parameter", "list").splitlines() == [
         "vhost  component   name     value",
@@ -97,7 +98,7 @@ def test_parameters_are_set_listed_and_cleared(ok: Ok, data_dir: Path) -> None:
     ]
     assert json.loads(ok("parameter", "list", "--vhost", "/", "--json"))[0]["value"] == {"src-uri": "amqp://"}
     ok("parameter", "clear", "/", "unroutable", "default")
-    assert list(metadata.read(data_dir).vhosts["/"].parameters) == [("shovel", "s")]
+    assert list(trio.run(StoredMetadata(data_dir).read).vhosts["/"].parameters) == [("shovel", "s")]
 
 
 def test_global_parameters_are_set_listed_and_cleared(ok: Ok, refused: Ok, data_dir: Path) -> None:
@@ -134,7 +135,7 @@ def test_mistakes_about_parameters(refused: Ok, data_dir: Path) -> None:
     assert "is not JSON" in refused("parameter", "set", "/", "unroutable", "default", "nack")
     assert refused("parameter", "set", "no", "shovel", "s", "1") == "there is no virtual host 'no'"
     assert "there is no parameter 's' of shovel" in refused("parameter", "clear", "/", "shovel", "s")
-    assert metadata.read(data_dir).vhosts["/"].parameters == {}
+    assert trio.run(StoredMetadata(data_dir).read).vhosts["/"].parameters == {}
 
 
 def test_limits_are_set_one_by_one_listed_and_cleared(ok: Ok, data_dir: Path) -> None:
@@ -142,7 +143,7 @@ def test_limits_are_set_one_by_one_listed_and_cleared(ok: Ok, data_dir: Path) ->
     ok("limits", "set-vhost", "/", "--max-connections", "0")
     ok("limits", "set-user", "guest", "--max-channels", "-1", "--publish-rate", "1000", "--publish-bytes", "-1")
     ok("user", "passwd", "guest", "new")
-    topology = metadata.read(data_dir)
+    topology = trio.run(StoredMetadata(data_dir).read)
     assert limits_of(topology, "vhost", "/") == {"max-queues": 10, "publish-bytes": 10**7, "max-connections": 0}
     assert limits_of(topology, "user", "guest") == {"max-channels": -1, "publish-rate": 1000, "publish-bytes": -1}
     assert limit_of(topology, "vhost", "/", "max-connections") == 0
@@ -165,7 +166,7 @@ def test_limits_are_set_one_by_one_listed_and_cleared(ok: Ok, data_dir: Path) ->
     ]
     ok("limits", "clear-vhost", "/")
     ok("limits", "clear-user", "guest")
-    topology = metadata.read(data_dir)
+    topology = trio.run(StoredMetadata(data_dir).read)
     assert (topology.vhosts["/"].parameters, topology.users["guest"].limits) == ({}, {})
 
 
@@ -179,4 +180,4 @@ def test_mistakes_about_limits(refused: Ok, run: Callable[..., Result], data_dir
     assert "'max-channels' is no limit of a virtual host" in refused("limits", "clear-vhost", "/", "max-channels")
     for words in ((), ("--max-queues", "-2"), ("--publish-bytes", "10 parsecs"), ("--max-channels", "1")):
         assert run("limits", "set-vhost", "/", *words).exit_code == 2
-    assert metadata.read(data_dir).vhosts["/"].parameters == {}
+    assert trio.run(StoredMetadata(data_dir).read).vhosts["/"].parameters == {}

@@ -18,6 +18,7 @@ import trio.testing
 from amqpd.errors import NodeFailure
 from amqpd.management import control
 from amqpd.management.control import SOCKET_NAME, ControlError, ControlServer, call, rows, short_path
+from amqpd.management.errors import AlreadyExists, BadArgument, ManagementError
 
 pytestmark = pytest.mark.trio
 
@@ -27,7 +28,7 @@ async def echo(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 async def refuse(_: dict[str, Any]) -> dict[str, Any]:
-    raise ControlError("user 'bob' exists")
+    raise AlreadyExists("user 'bob' exists")
 
 
 async def broken(_: dict[str, Any]) -> dict[str, Any]:
@@ -42,15 +43,15 @@ def numbers(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for number in range(arguments["count"]):
         yield {"number": number, "padding": "x" * arguments.get("bytes", 0)}
     if arguments.get("refused"):
-        raise ControlError("no more of them")
+        raise ManagementError("no more of them")
 
 
 async def slow_numbers(arguments: dict[str, Any]) -> AsyncGenerator[list[dict[str, Any]], None]:
     for number in range(arguments["count"]):
         await trio.lowlevel.checkpoint()
-        yield [{"number": number, "uid": control.caller_uid()}] if number % 2 else []
+        yield [{"number": number, "uid": control.caller().uid}] if number % 2 else []
     if arguments.get("refused"):
-        raise ControlError("no more of them")
+        raise ManagementError("no more of them")
 
 
 HANDLERS = {"echo": echo, "refuse": refuse, "broken": broken, "failing": failing}
@@ -103,22 +104,22 @@ async def test_rows_that_are_waited_for_come_page_by_page_and_the_caller_is_know
         assert [each.get("rows") for each in answers] == [[], [{"number": 1, "uid": os.getuid()}], [], None]
         found = await trio.to_thread.run_sync(rows, tmp_path, "slow", {"count": 5})
         assert [row["number"] for row in found or ()] == [1, 3]
-        with pytest.raises(ControlError, match="no more of them"):
+        with pytest.raises(ManagementError, match="no more of them"):
             await trio.to_thread.run_sync(rows, tmp_path, "slow", {"count": 2, "refused": True})
-    assert control.caller_uid() is None
+    assert control.caller().uid is None
 
 
 async def test_a_refusal_is_a_sentence(tmp_path: Path) -> None:
     async with running(tmp_path):
-        with pytest.raises(ControlError, match=r"^user 'bob' exists$"):
+        with pytest.raises(AlreadyExists, match=r"^user 'bob' exists$"):
             await ask(tmp_path, "refuse")
-        with pytest.raises(ControlError, match=r"^unknown command 'nothing'$"):
+        with pytest.raises(BadArgument, match=r"^unknown command 'nothing'$"):
             await ask(tmp_path, "nothing")
 
 
 async def test_a_bug_in_a_handler_is_logged_and_the_server_goes_on(tmp_path: Path) -> None:
     async with running(tmp_path):
-        with structlog.testing.capture_logs() as logs, pytest.raises(ControlError, match="see its log"):
+        with structlog.testing.capture_logs() as logs, pytest.raises(ManagementError, match="see its log"):
             await ask(tmp_path, "broken")
         assert [(entry["event"], entry["log_level"]) for entry in logs] == [("control command failed", "error")]
         assert await ask(tmp_path, "echo") == {"echo": {}}
@@ -154,9 +155,9 @@ async def test_a_listing_comes_in_pages_that_are_bounded(tmp_path: Path, monkeyp
 
 async def test_a_listing_that_fails_on_its_way_says_so(tmp_path: Path) -> None:
     async with running(tmp_path):
-        with pytest.raises(ControlError, match=r"^no more of them$"):
+        with pytest.raises(ManagementError, match=r"^no more of them$"):
             await ask_rows(tmp_path, {"count": 3, "refused": True})
-        with structlog.testing.capture_logs(), pytest.raises(ControlError, match="see its log"):
+        with structlog.testing.capture_logs(), pytest.raises(ManagementError, match="see its log"):
             await ask_rows(tmp_path, {})
         assert await ask(tmp_path, "echo") == {"echo": {}}
 

@@ -14,8 +14,9 @@ import structlog.testing
 from pamqp import commands
 
 from amqpd.management import quarantine_files
-from amqpd.management.control import ControlError
+from amqpd.management.control_commands import damage_streams
 from amqpd.management.damaged_rows import DamagedRows
+from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.messages import Messages
 from tests.harness.invariants import check_node
 from tests.management.test_messages import Room
@@ -42,7 +43,8 @@ class Damaged(Room):
         self.damaged = DamagedRows(self.harness.node, self, self.settle, data_dir)
 
     async def do(self, what: str, **wish: Any) -> list[dict[str, Any]]:
-        pages = getattr(self.damaged, what)({"vhost": "/", "queue": "q", "yes": True, **wish})
+        streams = damage_streams(self.damaged)
+        pages = streams[f"message {what}"]({"vhost": "/", "queue": "q", "yes": True, **wish})
         return [row async for page in pages for row in page]
 
     def consumed(self) -> list[int]:
@@ -125,7 +127,7 @@ async def test_the_bytes_are_exported(tmp_path: Path) -> None:
 async def test_one_of_several_is_chosen(tmp_path: Path) -> None:
     room = Damaged(tmp_path, [2, 4])
     await room.list(count=100)
-    with pytest.raises(ControlError, match=r"10 to 14, 20 to 24: choose one with --id"):
+    with pytest.raises(BadArgument, match=r"10 to 14, 20 to 24: choose one with --id"):
         await room.do("export")
     assert (await room.do("export", ids=[[22, 22]]))[0]["first_id"] == 20
 
@@ -162,7 +164,7 @@ async def test_nothing_leaves_that_cannot_be_written(tmp_path: Path, monkeypatch
         file.write_bytes(data)
 
     monkeypatch.setattr(quarantine_files, "_write", failing)
-    with pytest.raises(ControlError, match=r"No space left on device; they\s+stay in the queue"):
+    with pytest.raises(Unavailable, match=r"No space left on device; they\s+stay in the queue"):
         await room.do("quarantine")
     assert room.queue().backlog.ready == 60
     assert not files(tmp_path / "quarantine")
@@ -181,9 +183,9 @@ async def test_what_can_be_read_after_all_is_back_in_line(tmp_path: Path) -> Non
 
 async def test_damage_that_nobody_knows_is_looked_for_by_id(tmp_path: Path) -> None:
     room = Damaged(tmp_path, [2])
-    with pytest.raises(ControlError, match="no damage is known in the queue 'q'"):
+    with pytest.raises(NotFound, match="no damage is known in the queue 'q'"):
         await room.do("quarantine")
-    with pytest.raises(ControlError, match="no damage is known"):
+    with pytest.raises(NotFound, match="no damage is known"):
         await room.do("quarantine", ids=[[20, 30]])
     assert (await room.do("quarantine", ids=[[12, 12]]))[0]["count"] == 5
     assert room.consumed() == [*range(10), *range(15, 60)]

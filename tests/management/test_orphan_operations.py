@@ -12,7 +12,8 @@ import structlog.testing
 from pamqp import commands
 
 from amqpd.journal.records import Row
-from amqpd.management.control import ControlError
+from amqpd.management.control_commands import orphan_streams
+from amqpd.management.errors import Conflict, ManagementError
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.node.orphans import Orphan
 from amqpd.vocabulary.journal_numbers import delayed_id
@@ -72,7 +73,7 @@ class Rig:
 
     async def do(self, act: str, **wish: Any) -> list[dict[str, Any]]:
         wish = {"id": str(self.orphan.id), **wish} if len(self.harness.node.orphans) == 1 else wish
-        return [row async for page in self.operations.streams[f"orphans {act}"](wish) for row in page]
+        return [row async for page in orphan_streams(self.operations)[f"orphans {act}"](wish) for row in page]
 
     def bodies(self, queue: str = "new") -> list[int]:
         """What is in the queue, in order; it is empty then."""
@@ -250,7 +251,7 @@ async def test_what_cannot_be_done_is_one_sentence() -> None:
         ("adopt", {"delayed": True, "vhost": "none"}, "there is no virtual host 'none'"),
     ]
     for act, wish, sentence in cases:
-        with pytest.raises(ControlError, match=sentence):
+        with pytest.raises(ManagementError, match=sentence):
             await rig.do(act, **wish)
     assert rig.orphan.backlog.ready == 23
 
@@ -270,7 +271,7 @@ async def test_delayed_messages_wait_again_when_there_is_an_exchange_for_them() 
     rig.harness.loses = lambda record: False
     rig.harness.node.now_ms = 2_000
     wish = {"id": str(delayed_id(Harness.identity.id, "/")), "delayed": True}
-    with pytest.raises(ControlError, match="no exchange of the type x-delayed-message"):
+    with pytest.raises(Conflict, match="no exchange of the type x-delayed-message"):
         await rig.do("adopt", **wish)
     assert rig.client is not None
     rig.client.call(later, commands.Exchange.DeclareOk)
@@ -284,9 +285,9 @@ async def test_delayed_messages_wait_again_when_there_is_an_exchange_for_them() 
 
 async def test_one_thing_at_a_time_is_done_with_an_orphan() -> None:
     rig = Rig()
-    pages = rig.operations.streams["orphans export"]({"id": str(rig.orphan.id)})
+    pages = orphan_streams(rig.operations)["orphans export"]({"id": str(rig.orphan.id)})
     await anext(pages)
-    with pytest.raises(ControlError, match="is just being exported: try again"):
+    with pytest.raises(Conflict, match="is just being exported: try again"):
         await rig.do("delete", yes=True)
     assert (await rig.do("list"))[0]["busy"] == "exported"
     await pages.aclose()

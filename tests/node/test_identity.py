@@ -16,8 +16,10 @@ import trio
 import trio.testing
 from pamqp import commands
 
-from amqpd.management.control import ControlError
-from amqpd.management.transients import Transients
+from amqpd.management.control_commands import handlers
+from amqpd.management.errors import Conflict
+from amqpd.management.running import Running
+from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.world import Resume
 from amqpd.topology import plans
 from amqpd.topology.metadata.codec import encode_key, encode_record
@@ -172,14 +174,18 @@ async def test_transients_are_changed_by_the_node_that_has_them() -> None:
     async with trio.open_nursery() as nursery:
         one, two = [await started(space, identity, nursery) for identity in (ONE, TWO)]
         owner = await declared(one, exclusive=True)
+        board = AlarmBoard(lambda kind, on: None)
+        change_one, change_two = [
+            handlers(Running(each.node, lambda: None, board))["transients change"] for each in (one, two)
+        ]
         for asked in (
             {"delete": [KEY]},
             {"put": [{"key": KEY, "record": encode_record(one.topology.vhosts["/"].queues["mine"])}]},
         ):
-            with pytest.raises(ControlError, match="exclusive to a connection of another node"):
-                await Transients(two.node).handlers["transients change"](asked)
+            with pytest.raises(Conflict, match="exclusive to a connection of another node"):
+                await change_two(asked)
         assert KEY in space.entries
-        assert await Transients(one.node).handlers["transients change"]({"delete": [KEY]}) == {"changed": 1}
+        assert await change_one({"delete": [KEY]}) == {"changed": 1}
         assert KEY not in space.entries
         assert not owner.closed
         nursery.cancel_scope.cancel()

@@ -39,7 +39,7 @@ class Drain:
         self.contents: dict[int, list[Any]] = {}
 
     def run(self) -> None:
-        """Raises OSError or ControlError when the broker is gone, AssertionError when it breaks the protocol."""
+        """Raises OSError or ManagementError when the broker is gone, AssertionError when it breaks the protocol."""
         with Wire(self.port, timeout_s=HANG_S) as wire:
             wire.open()
             self._ask()

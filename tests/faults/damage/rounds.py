@@ -20,8 +20,8 @@ from pamqp import commands
 
 from amqpd.checking.check import check
 from amqpd.checking.report import DAMAGE, NOTE
-from amqpd.management.control import ControlError
 from amqpd.management.control import rows as control_rows
+from amqpd.management.errors import ManagementError
 from tests.clients.broker_process import BrokerFailed
 from tests.clients.wire import METHOD, Wire, decode_method, publish_bytes
 
@@ -121,7 +121,7 @@ def _take(broker: ForkedBroker, book: Book, seen: Outcome) -> bool:
             _adopt(broker, book, seen)
         seen.unbound = _probe(broker.port, book)
         return True
-    except (OSError, AssertionError, ControlError) as error:
+    except (OSError, AssertionError, ManagementError) as error:
         code = broker.exit_code(5.0)
         if code is None:
             seen.hung = seen.hung or f"the drain failed, and the broker goes on: {error!r}"
@@ -156,7 +156,7 @@ def _once_more(broker: ForkedBroker, book: Book, seen: Outcome) -> None:
 def _orphans(data: Path) -> list[dict[str, object]]:
     try:
         return control_rows(data, "orphans list", {}, START_S) or []
-    except ControlError as error:
+    except ManagementError as error:
         if "unknown command" in str(error) or "no command" in str(error):
             return []  # a broker that has none yet
         raise

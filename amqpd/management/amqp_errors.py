@@ -1,0 +1,42 @@
+"""Refusals of the protocol's checks, as an operator is told them.
+
+What comes in: what a declaration, a binding or a publish by a client would be refused with. What goes out: the
+`ManagementError` of that kind, with the same words.
+Rules: the words stay RabbitMQ's, because tools compare them: NAME - explanation is the client's form, the explanation
+alone is the operator's.
+Not here: the checks (`amqpd/declarations/`, `amqpd/publishing/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pamqp.exceptions import (
+    AMQPAccessRefused,
+    AMQPError,
+    AMQPNotAllowed,
+    AMQPNotFound,
+    AMQPNotImplemented,
+    AMQPResourceLocked,
+)
+
+from amqpd.management.errors import BadArgument, Conflict, ManagementError, NotFound, Refused
+
+# A precondition that does not hold is a bad argument in most cases; who knows better raises what it is.
+KINDS: dict[type[AMQPError], type[ManagementError]] = {
+    AMQPAccessRefused: Refused,
+    AMQPNotAllowed: Refused,
+    AMQPNotFound: NotFound,
+    AMQPNotImplemented: BadArgument,
+    AMQPResourceLocked: Conflict,
+}
+
+
+@contextmanager
+def refusals(otherwise: type[ManagementError] = BadArgument) -> Iterator[None]:
+    """Raises what the protocol's exception is to an operator; `otherwise` for a precondition that does not hold."""
+    try:
+        yield
+    except AMQPError as error:
+        raise KINDS.get(type(error), otherwise)(str(error)) from error

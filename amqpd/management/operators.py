@@ -1,0 +1,25 @@
+"""Who wishes something: an operator, as a use case on a running node sees them.
+
+What comes in: what a face knows of the one who asks. What goes out: a value for the log, and whose permissions count.
+Not here: how somebody proves who they are: the control socket takes whoever may open it, an HTTP API asks for a
+password.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """`user` is the user of the broker whose permissions hold for what is done; without one, all is allowed: that is
+    somebody who may write the broker's files, and could do anything with them. `uid` is that process's user id, where
+    the system says it."""
+
+    user: str | None = None
+    uid: int | None = None
+
+    @property
+    def said(self) -> dict[str, object]:
+        """For the log."""
+        return {"uid": self.uid} if self.user is None else {"uid": self.uid, "user": self.user}

@@ -1,0 +1,50 @@
+"""A running node, as use cases act on it.
+
+What comes in: the node and what belongs to it. What goes out: what use cases look up in it, or `NotFound`; waits.
+Rules: 1. Whoever acts on the node calls `settle` after it, before the next await: the pump does what the act made
+necessary. 2. Nothing of the node goes out of a use case: answers are plain values, so that another node may give
+them.
+Not here: what is done (`connections.py`, `queues.py`, `messages.py` and so on), metadata alone (`metadata.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from amqpd.management.errors import NotFound
+from amqpd.node.alarm_board import AlarmBoard
+from amqpd.node.node import Node
+from amqpd.queues.queue import Queue
+from amqpd.topology.state import VhostTopology
+
+
+@dataclass(frozen=True)
+class Running:
+    node: Node
+    settle: Callable[[], None]
+    """to be called after anything that acted on the node"""
+    board: AlarmBoard
+
+    def vhost(self, name: str) -> VhostTopology:
+        """Raises NotFound."""
+        found = self.node.topology.vhosts.get(name)
+        if found is None:
+            raise NotFound(f"there is no virtual host '{name}': `amqpd vhost list` says which there are")
+        return found
+
+    def queue(self, vhost: str, name: str) -> Queue:
+        """Raises NotFound."""
+        found = self.node.queues.get((vhost, name))
+        if found is None:
+            raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
+        return found
+
+    async def durable(self) -> None:
+        """Returns when all that was done is on disk."""
+        done = trio.Event()
+        self.node.durability.when_durable(done.set)
+        self.settle()
+        await done.wait()

@@ -1,0 +1,185 @@
+"""The metadata of a data directory, for processes other than the broker's: the command line.
+
+What comes in: a data directory. What goes out: a `Metadata` on its store.
+Rules: 1. The store is opened for each call and closed after it. 2. A broker that runs on the directory is only told
+to look, when the changes are committed; without one they are made all the same.
+Not here: what is changed (the use cases), the metadata inside of a broker (`live_metadata.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from amqpd.management import control
+from amqpd.management.errors import Conflict, ManagementError, Unavailable
+from amqpd.management.metadata import OVERTAKEN, ROUNDS_MAX, Metadata, Planner
+from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import Committed, Compare, MetadataStore, MetadataStoreError, StoreDamaged
+from amqpd.topology.metadata.sync import records_of, transaction_of
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
+    Change,
+    Delete,
+    Key,
+    ParameterRecord,
+    PermissionRecord,
+    Put,
+    Record,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+
+FILE_NAME = "metadata.db"
+# A larger plan is cut here, at whatever stands there: a broker applies a transaction in one go, at some 15,000
+# changes a second, and does nothing else meanwhile.
+CHANGES_A_TRANSACTION = 10_000
+# How long the running broker may take to look; it needs milliseconds.
+REFRESH_TIMEOUT_S = 60.0
+# A busy broker answers between two ticks.
+ANSWER_TIMEOUT_S = 60.0
+# Changes of transient things in one command of the control socket: so many, or so many characters, as its line holds
+# 4 MiB.
+TRANSIENTS_A_COMMAND = 500
+CHARACTERS_A_COMMAND = 1 << 20
+
+OfUser = PermissionRecord | TopicPermissionRecord
+
+
+class StoredMetadata(Metadata):
+    """Blocks while it reads, writes and waits for the broker: a process of its own has nothing else to do."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    async def read(self, *, whole: bool = False) -> Topology:
+        live = await self._live(whole)
+        async with self._opened() as store:
+            return (await _load(store, live))[0]
+
+    async def change(self, plan: Planner, *, whole: bool = False) -> None:
+        live = await self._live(whole)
+        async with self._opened() as store:
+            await _commit(store, plan, live)
+        self._refresh()
+
+    async def sweep(self) -> None:
+        async with self._opened() as store:
+            snapshot = await store.range(PREFIX)
+            if left := leftovers(records_of(snapshot)):
+                await store.transact([], transaction_of(left).operations)
+        self._refresh()
+
+    async def transients(self) -> list[Record] | None:
+        rows = control.rows(self._data_dir, "transients list", timeout_s=ANSWER_TIMEOUT_S)
+        try:
+            return None if rows is None else [decode_record(row["key"], row["record"]) for row in rows]
+        except StoreDamaged as error:
+            # A field table of 256 KiB and more is not listed.
+            raise Unavailable(f"what is not durable in the running broker cannot be read: {error}") from None
+
+    async def change_transients(self, changes: Sequence[Change]) -> None:
+        for wish in commands_of(changes):
+            if control.call(self._data_dir, "transients change", wish, ANSWER_TIMEOUT_S) is None:
+                raise Unavailable("the broker ended during the import: transient things are missing")
+
+    async def _live(self, wanted: bool) -> list[Record]:
+        return (await self.transients() or []) if wanted else []
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[MetadataStore]:
+        """Raises Unavailable, also for what fails inside."""
+        data_dir = self._data_dir
+        if not (data_dir / FILE_NAME).exists():
+            missing = "has no metadata.db" if data_dir.is_dir() else "does not exist"
+            raise Unavailable(
+                f"data directory {data_dir} {missing}: name the broker's with --data-dir, "
+                f"or let the broker make it (amqpd serve --data-dir {data_dir})"
+            )
+        try:
+            store = await SqliteStore.open(data_dir / FILE_NAME)
+            try:
+                await bootstrap(store)
+                yield store
+            finally:
+                await store.aclose()
+        except MetadataStoreError as error:
+            raise Unavailable(str(error)) from error
+
+    def _refresh(self) -> None:
+        try:
+            control.call(self._data_dir, "refresh", timeout_s=REFRESH_TIMEOUT_S)
+        except ManagementError as error:
+            raise Unavailable(f"it is stored, but the running broker did not take it over: {error}") from error
+
+
+def leftovers(records: Iterable[Record]) -> list[Change]:
+    """The deletions of what belongs to a virtual host or a user that is not among the records."""
+    records = list(records)
+    vhosts = {record.name for record in records if isinstance(record, VhostRecord)}
+    users = {record.name for record in records if isinstance(record, UserRecord)}
+    return [
+        Delete(record.key)
+        for record in records
+        if not isinstance(record, VhostRecord | UserRecord)
+        and (record.vhost not in vhosts or (isinstance(record, OfUser) and record.user not in users))
+        and not (isinstance(record, ParameterRecord) and not record.vhost)
+    ]
+
+
+async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record]) -> None:
+    for _ in range(ROUNDS_MAX):
+        topology, revisions = await _load(store, live)
+        planned = plan(topology)
+        for first in range(0, len(planned.changes), CHANGES_A_TRANSACTION):
+            some = planned.changes[first : first + CHANGES_A_TRANSACTION]
+            if not await _transact(store, some, planned.requires, revisions):
+                break
+        else:
+            return
+    raise Conflict(OVERTAKEN)
+
+
+async def _transact(
+    store: MetadataStore, changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
+) -> bool:
+    wanted = transaction_of(changes, requires=requires)
+    compares = {compare.key: compare for compare in wanted.compares}
+    for each in changes:
+        if isinstance(each, Put):
+            key = encode_key(each.record.key)
+            compares[key] = Compare(key, revisions.get(key, 0))
+    return isinstance(await store.transact(list(compares.values()), wanted.operations), Committed)
+
+
+async def _load(store: MetadataStore, live: Sequence[Record]) -> tuple[Topology, dict[str, int]]:
+    """What is stored and what lives beside it, and the revisions of what is stored."""
+    snapshot = await store.range(PREFIX)
+    topology = Topology()
+    topology.apply([Put(record) for record in [*records_of(snapshot), *live]])
+    return topology, {entry.key: entry.mod_revision for entry in snapshot.entries}
+
+
+def commands_of(changes: Iterable[Change]) -> Iterator[dict[str, list[Any]]]:
+    """The changes in their order, as the arguments of commands that fit in a line of the control socket each."""
+    wish: dict[str, list[Any]] = {"put": [], "delete": []}
+    count = characters = 0
+    for each in changes:
+        if isinstance(each, Put):
+            text = encode_record(each.record)
+            wish["put"].append({"key": encode_key(each.record.key), "record": text})
+            characters += len(text)
+        else:
+            wish["delete"].append(encode_key(each.key))
+        count += 1
+        if count == TRANSIENTS_A_COMMAND or characters >= CHARACTERS_A_COMMAND:
+            yield wish
+            wish = {"put": [], "delete": []}
+            count = characters = 0
+    if count:
+        yield wish

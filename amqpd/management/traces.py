@@ -1,0 +1,49 @@
+"""Traces: virtual hosts whose messages are copied to an exchange (RabbitMQ's firehose).
+
+What comes in: a virtual host. What goes out: tracing turned on and off; rows.
+Rules: it is not kept over a restart, as in RabbitMQ.
+Not here: the copies (`publishing/firehose.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import structlog
+
+from amqpd.management.operators import Operator
+from amqpd.management.running import Running
+
+log = structlog.get_logger(room="operations")
+
+
+class TraceRow(TypedDict):
+    vhost: str
+    traced: int
+    """messages copied"""
+    dropped: int
+    """messages that could not be copied in time"""
+
+
+def listed(on: Running) -> list[TraceRow]:
+    """What is traced."""
+    taps = on.node.firehose.taps.items()
+    return [{"vhost": vhost, "traced": tap.traced, "dropped": tap.dropped} for vhost, tap in taps]
+
+
+def begin(on: Running, by: Operator, vhost: str) -> bool:
+    """Whether it is new. Raises NotFound."""
+    on.vhost(vhost)
+    new = on.node.firehose.start(vhost)
+    if new:
+        log.warning("tracing turned on by an operator: messages are copied", vhost=vhost, **by.said)
+    return new
+
+
+def end(on: Running, by: Operator, vhost: str) -> bool:
+    """Whether it was on. Raises NotFound."""
+    on.vhost(vhost)
+    was_on = on.node.firehose.stop(vhost)
+    if was_on:
+        log.warning("tracing turned off by an operator", vhost=vhost, **by.said)
+    return was_on
