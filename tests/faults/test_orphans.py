@@ -105,7 +105,7 @@ def test_lost_metadata_lose_no_message(
     assert broker.terminate() == 0
     start_without_metadata(broker)
     broker.wait_log("orphans_parked")
-    parked = amqpd.node.orphans()
+    parked = amqpd.orphans()
     assert {name: row["messages"] for name, row in parked.items()} == {**dict.fromkeys(ARGUMENTS, COUNT), "late": 3}
     status = amqpd.status()
     assert (status["orphans"], status["messages_orphaned"]) == (4, 3 * COUNT + 3)
@@ -120,13 +120,13 @@ def test_lost_metadata_lose_no_message(
     # When the answer came, it was on disk.
     broker.kill()
     broker.start()
-    assert set(amqpd.node.orphans()) == {"classic", "quorum"}
+    assert set(amqpd.orphans()) == {"classic", "quorum"}
     assert amqpd.status()["messages_delayed"] == 3
     for name in ("classic", "quorum"):
         amqpd("orphans", "adopt", ids[name], "--queue", name)
     assert broker.terminate() == 0
     broker.start()
-    assert amqpd.node.orphans() == {}
+    assert amqpd.orphans() == {}
     with opened(broker) as channel:
         for name in ("classic", "quorum"):
             assert bodies(channel, name, COUNT) == [*range(COUNT)]
@@ -153,13 +153,13 @@ def test_an_older_copy_of_the_metadata_erases_nothing(
         publish(channel, ["old", "young", "younger"], COUNT)
     assert broker.terminate() == 0
     start_without_metadata(broker, older)
-    parked = amqpd.node.orphans()
+    parked = amqpd.orphans()
     assert {name: row["messages"] for name, row in parked.items()} == {"young": COUNT, "younger": COUNT}
     assert f"{COUNT} messages would be deleted" in amqpd("orphans", "delete", parked["young"]["id"])
     assert f"deleted {COUNT} messages" in amqpd("orphans", "delete", parked["young"]["id"], "--yes")
     broker.kill()
     broker.start()
-    assert set(amqpd.node.orphans()) == {"younger"}
+    assert set(amqpd.orphans()) == {"younger"}
     assert "there is no orphan" in amqpd("orphans", "delete", parked["young"]["id"], "--yes", code=1)
     assert "there is no queue 'younger'" in amqpd(
         "orphans", "adopt", parked["younger"]["id"], "--queue", "younger", code=1
