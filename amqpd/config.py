@@ -218,7 +218,7 @@ class Settings(BaseSettings):
     # Where clients connect. Loopback, because a broker with guest/guest must not be open to a network by
     # default. A literal address or a host name each; IPv4 and IPv6 are bound one by one (0.0.0.0 and :: for
     # every interface).
-    bind: Names = Field(DEFAULT_BIND, min_length=1)
+    bind: Names = Field(default=DEFAULT_BIND, min_length=1)
     # 5672 is what IANA registered for amqp. 0: the system chooses (tests).
     port: Port = 5672
     # False: TLS only.
@@ -240,39 +240,39 @@ class Settings(BaseSettings):
     # product is "RabbitMQ" and version from 3.3 to 3.x, and that of each consumer with any other. amqpd does what
     # RabbitMQ does with either, so whoever insists may be told so. An empty version is our own.
     # With a version 3.x the x-death of a message that a client publishes again counts on, as until RabbitMQ 4.0.
-    server_product: ShortName = Field("amqpd", min_length=1)
+    server_product: ShortName = Field(default="amqpd", min_length=1)
     server_version: ShortName = ""
 
     # A connection costs a descriptor and some kilobytes. The limit of open files of the process bounds it too,
     # the smaller counts.
-    connections_max: Count = Field(65_536, ge=1, le=1_000_000)
+    connections_max: Count = Field(default=65_536, ge=1, le=1_000_000)
     # What the node may have of each; who asks for one more is refused with RabbitMQ's error, where connections_max
     # just hangs up. -1: no limit, as in RabbitMQ (connection_max, channel_max_per_node, cluster_queue_limit,
     # cluster_exchange_limit); memory is the limit then.
-    node_connections_max: Count = Field(-1, ge=-1)
-    node_channels_max: Count = Field(-1, ge=-1)
-    node_queues_max: Count = Field(-1, ge=-1)
-    node_exchanges_max: Count = Field(-1, ge=-1)
+    node_connections_max: Count = Field(default=-1, ge=-1)
+    node_channels_max: Count = Field(default=-1, ge=-1)
+    node_queues_max: Count = Field(default=-1, ge=-1)
+    node_exchanges_max: Count = Field(default=-1, ge=-1)
     # What RabbitMQ proposes: it is on everyone's tests, and some clients break on 0 ("no limit").
-    channel_max: Count = Field(2047, ge=1, le=65_535)
+    channel_max: Count = Field(default=2047, ge=1, le=65_535)
     # 128 KiB as RabbitMQ. At least 4096, AMQP 0-9-1's frame-min-size (RabbitMQ 4.1 asks for 8192, old clients
     # send 4096). At most 16 MiB: what a partial frame may pin in memory, for each connection.
-    frame_max: Bytes = Field(131_072, ge=4096, le=16 * MIB)
+    frame_max: Bytes = Field(default=131_072, ge=4096, le=16 * MIB)
     # What tune proposes; the client decides. 0: none. 60 s as RabbitMQ: below 5 s a busy network looks like a
     # dead one. Two bytes in connection.tune, so at most 65535.
-    heartbeat_s: Count = Field(60, ge=0, le=65_535)
+    heartbeat_s: Count = Field(default=60, ge=0, le=65_535)
     # From accept to connection.open, so that half-open clients do not hold descriptors. 10 s as RabbitMQ.
-    handshake_timeout_s: Seconds = Field(10.0, gt=0, le=600)
+    handshake_timeout_s: Seconds = Field(default=10.0, gt=0, le=600)
     # A client that takes nothing of what is sent to it for so long is dropped, and what was delivered to it comes to
     # others: its TCP may say for ever that it has no room now. 30 s as RabbitMQ, for whoever is only held up.
-    send_timeout_s: Seconds = Field(30.0, gt=0, le=86_400)
+    send_timeout_s: Seconds = Field(default=30.0, gt=0, le=86_400)
     # A delivery that is not acknowledged for so long closes its channel, and comes to another consumer. 30 minutes as
     # RabbitMQ: who forgets to acknowledge keeps messages from everybody else, and keeps them on the disk. Queues may
     # have their own (x-consumer-timeout, the policy consumer-timeout). 0: never.
-    consumer_timeout_s: Seconds = Field(1800.0, ge=0, le=31_536_000)
+    consumer_timeout_s: Seconds = Field(default=1800.0, ge=0, le=31_536_000)
     # The largest body. 128 MiB was RabbitMQ's limit until 4.0; at most 512 MiB, because a message is in
     # memory whole.
-    message_bytes_max: Bytes = Field(128 * MIB, ge=1, le=512 * MIB)
+    message_bytes_max: Bytes = Field(default=128 * MIB, ge=1, le=512 * MIB)
 
     # Above it, publishers are blocked. A fraction of the memory that the machine (or its cgroup) has, or
     # bytes. 0.6 as RabbitMQ: what is left is for the page cache, which the journal lives from.
@@ -280,38 +280,38 @@ class Settings(BaseSettings):
     # Below it, publishers are blocked. 50 MB as RabbitMQ: it is the room in which acks are recorded while
     # publishers wait, and it is more than the journal writes between two looks at the disk (alarms.py). 0
     # turns the alarm off.
-    disk_free_bytes_min: Bytes = Field(50_000_000, ge=0)
+    disk_free_bytes_min: Bytes = Field(default=50_000_000, ge=0)
     # What one queue keeps in memory of its backlog; the rest is on disk only, and is read back ahead of
     # consumers. 16 MiB is some tens of milliseconds of deliveries: enough to hide a read from the disk.
-    queue_memory_bytes: Bytes = Field(16 * MIB, ge=64 * KIB)
+    queue_memory_bytes: Bytes = Field(default=16 * MIB, ge=64 * KIB)
     # The same for all queues together. 128 MiB lets eight queues be full, and the broker stay under 300 MB.
-    backlog_memory_bytes: Bytes = Field(128 * MIB, ge=1 * MIB)
+    backlog_memory_bytes: Bytes = Field(default=128 * MIB, ge=1 * MIB)
     # What queues, exchanges and bindings of one virtual host may take in memory, without messages; more is refused
     # (406). 1 GiB is some 140,000 queues, or a million bindings. At most half of the memory below
     # memory_high_watermark: declarations could set off the alarm for everybody, and it does not stop them.
-    vhost_topology_bytes_max: Bytes = Field(1024 * MIB, ge=1 * MIB)
+    vhost_topology_bytes_max: Bytes = Field(default=1024 * MIB, ge=1 * MIB)
     # What clients have begun and not finished, on the whole node: transactions that are not committed, messages that
     # have not come whole. At most a quarter of the memory below memory_high_watermark, or one message: a client that
     # is blocked cannot finish. 512 MiB holds four of the largest messages.
-    unfinished_bytes_max: Bytes = Field(512 * MIB, ge=1 * MIB)
+    unfinished_bytes_max: Bytes = Field(default=512 * MIB, ge=1 * MIB)
     # What waits for one slow client; above it the broker stops delivering to it. Several frames, or no
     # delivery would fit.
-    outbox_bytes_max: Bytes = Field(4 * MIB, ge=64 * KIB)
+    outbox_bytes_max: Bytes = Field(default=4 * MIB, ge=64 * KIB)
     # The same for all clients together: above it, each new one gets no more than 64 KiB ahead. 256 MiB are 64 clients
     # that do not read, with all that outbox_bytes_max lets wait for them. At most a quarter of the memory below
     # memory_high_watermark.
-    outboxes_bytes_max: Bytes = Field(256 * MIB, ge=1 * MIB)
+    outboxes_bytes_max: Bytes = Field(default=256 * MIB, ge=1 * MIB)
     # After a message the broker stays awake so long for the next one, unless there is one processor only: to wake a
     # processor that sleeps takes longer than a small message. 0: it sleeps at once, which saves power.
-    busy_wait_us: Count = Field(100, ge=0, le=1000)
+    busy_wait_us: Count = Field(default=100, ge=0, le=1000)
     # Within so long the scrub reads all that is stored once, and finds damage before a consumer (docs/damage.md). A
     # week: disks go bad slowly, and 100 GB are then read at 180 kB a second. 0: off.
-    scrub_interval_s: Seconds = Field(604_800.0, ge=0, le=31_536_000)
+    scrub_interval_s: Seconds = Field(default=604_800.0, ge=0, le=31_536_000)
     # The scrub never reads faster, whatever the interval. 4 MiB a second are a few percent of what a slow disk reads.
-    scrub_bytes_per_s_max: Bytes = Field(4 * MIB, ge=1 * KIB)
+    scrub_bytes_per_s_max: Bytes = Field(default=4 * MIB, ge=1 * KIB)
     # From SIGTERM to the end. Below the 10 s after which Docker kills, so that a stuck client does not turn a
     # stop into a kill.
-    drain_timeout_s: Seconds = Field(8.0, ge=0, le=3600)
+    drain_timeout_s: Seconds = Field(default=8.0, ge=0, le=3600)
 
     @property
     def audit_node(self) -> str:
