@@ -71,7 +71,7 @@ class StrideCounter:
 
     def _check_column(self, buffer: bytearray, size: int, started: int, phase: int, at: int, base: int) -> None:
         """Byte `at` of every delivery that has it in this chunk counts up, modulo 256, with the messages."""
-        stride = self.layout.stride  # type: ignore[union-attr]
+        stride = self.layout.stride
         column = buffer[(at - phase) % stride : size : stride]
         low = (started + (at < phase) + base) & 255
         while len(self._pattern) < 256 + len(column):

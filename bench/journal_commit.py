@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amqpd.journal.records import Range, Row, Transaction
-from amqpd.journal.sqlite import disk as sqlite
 from amqpd.journal.sqlite import intake
-from amqpd.journal.sqlite.checkpoints import CHECKPOINT_BYTES
+from amqpd.journal.sqlite.checkpoints import CHECKPOINT_BYTES, Checkpoints
+from amqpd.journal.sqlite.discards import Discards
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.queue_marks import QueueMarks
+from amqpd.journal.sqlite.schema import PAGE_BYTES
 
 
 class Shape(NamedTuple):
@@ -126,9 +128,9 @@ def interpreter_us(shape: Shape) -> float:
     disk = object.__new__(SqliteDisk)
     connection: Any = Nothing()
     disk.__dict__.update(index=0, _recovered=True, _failure=None, kept=None, _mark=None, path=Path())
-    disk.__dict__.update(_discards=sqlite.Discards([]), _marks=sqlite.QueueMarks({}), names={"identity": ""})
+    disk.__dict__.update(_discards=Discards([]), _marks=QueueMarks({}), names={"identity": ""})
     disk.__dict__.update(_writer=connection, _timed=set(), _counted=set())
-    disk.__dict__.update(_checkpoints=sqlite.Checkpoints(connection, Path(), nullcontext()))
+    disk.__dict__.update(_checkpoints=Checkpoints(connection, Path(), nullcontext()))
     source = life(shape)
     count = max(20, 4000 // (shape.rows + 1))
     transactions = [next(source) for _ in range(count)]
@@ -236,7 +238,7 @@ def main() -> None:
     parser.add_argument("--switch-interval", type=float, default=sys.getswitchinterval(), help="seconds")
     parser.add_argument("--backlog", action="store_true", help="large backlogs instead (writes 2 GB)")
     options = parser.parse_args()
-    print(f"page {sqlite.PAGE_BYTES} bytes, checkpoint after {CHECKPOINT_BYTES >> 20} MB, "
+    print(f"page {PAGE_BYTES} bytes, checkpoint after {CHECKPOINT_BYTES >> 20} MB, "
           f"statement up to {intake.STATEMENT_BYTES_MAX >> 20} MB")  # fmt: skip
     if options.backlog:
         for name, shape, count in BACKLOGS:

@@ -93,7 +93,7 @@ def compare(kernels: dict[str, Any], count: int, size: int, seconds: float) -> N
     data, acks = publish_frames(size) * count, ack_frames(count)
     results = [{name: work() for name, work in works(kernel, data, acks).items()} for kernel in kernels.values()]
     for result in results:
-        run = result.pop("scan")
+        run: Any = result.pop("scan")
         assert run.count == count
         assert result == results[0]
     for name, kernel in kernels.items():

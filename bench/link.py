@@ -43,7 +43,7 @@ class Link:
             line, newline, rest = self._buffer.partition(b"\n")
             if newline:
                 self._buffer = rest
-                return json.loads(line)  # type: ignore[no-any-return]
+                return json.loads(line)
             if len(line) > LINE_BYTES_MAX:
                 raise BenchError("a line between worker and runner is too long")
             if not select.select([self.read_fd], [], [], max(0.0, deadline - now()))[0]:

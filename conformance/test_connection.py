@@ -7,7 +7,7 @@ from typing import Any
 
 import pika
 import pytest
-from pamqp import commands, frame, heartbeat
+from pamqp import base, commands, frame, heartbeat
 
 from conformance.admin import Admin
 from conformance.broker import Broker
@@ -198,7 +198,7 @@ def test_traffic_keeps_the_connection(wire: OpenWire, with_: str) -> None:
             client.send_bytes(frame.marshal(heartbeat.Heartbeat(), 0))
         else:
             client.send(Basic.Qos(prefetch_count=1), channel=1)
-    assert isinstance(client.call(Queue.Declare(queue="", exclusive=True), channel=1), commands.base.Frame)
+    assert isinstance(client.call(Queue.Declare(queue="", exclusive=True), channel=1), base.Frame)
 
 
 @rule("AMQP 0-9-1 section 4.2.7", "With a heartbeat of 0 there are none.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pamqp import commands
+from pamqp import base, commands
 
 from conformance.broker import Broker
 from conformance.conftest import Names
@@ -105,7 +105,7 @@ def test_reserved_names(client: Wire) -> None:
         pytest.param(Exchange.Unbind(destination="amq.fanout", source=""), id="unbind"),
     ],
 )
-def test_the_default_exchange_stays_as_it_is(client: Wire, method: commands.base.Frame) -> None:
+def test_the_default_exchange_stays_as_it_is(client: Wire, method: base.Frame) -> None:
     refused(client, method, 403, "ACCESS_REFUSED - operation not permitted on the default exchange")
 
 

@@ -7,6 +7,8 @@ Not here: single active consumer (`test_ext_single_active.py`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import pika
 import pytest
 from pamqp import commands
@@ -151,7 +153,7 @@ def test_cancel_needs_the_capability(broker, connection, unique, capable):
     capabilities = {"capabilities": {"consumer_cancel_notify": capable}}
     parameters.client_properties = capabilities
     other = pika.BlockingConnection(parameters)
-    told = []
+    told: list[Any] = []
     listening = other.channel()
     listening.add_on_cancel_callback(told.append)
     listening.basic_consume(unique("q"), lambda *_: None)

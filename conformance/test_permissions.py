@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,7 +52,7 @@ def user(admin: Admin, broker: Broker, wire: OpenWire, unique: Names) -> Users:
 
 
 @pytest.fixture
-def things(client: Wire, unique: Names) -> Iterator[None]:
+def things(client: Wire, unique: Names) -> None:
     """A queue and two exchanges, of another user."""
     ask(client, Queue.Declare(queue=unique("q")))
     for name in ("x", "y"):

@@ -97,7 +97,7 @@ def imported(tree: ast.AST, known: Mapping[str, object]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module in known:
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module in known:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield full if full in known else node.module

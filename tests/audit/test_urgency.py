@@ -115,7 +115,7 @@ def test_each_tick_of_a_turn_has_its_own_time(tmp_path: Path) -> None:
             times.append([record[0] for record in found if record[9] == ROUTED])
             recorder.later()
 
-        rig.pump._record = record  # type: ignore[method-assign]
+        rig.pump._record = record
         await serve(rig, lambda: load.run(2_000))
         load.close()
         rig.close()
@@ -139,7 +139,7 @@ def test_the_end_of_a_turn_leaves_nothing(tmp_path: Path) -> None:
             written.append(buffer.urgent)
             write()
 
-        rig.pump._record = record  # type: ignore[method-assign]
+        rig.pump._record = record
 
         async def work() -> None:
             await load.run(400)

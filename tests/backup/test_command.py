@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def test_elsewhere_there_is_a_line_for_each_phase_and_one_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moments = iter([100.0, 101.0, 101.0 + command_module.LINE_EVERY_S, 112.0, 113.0])
-    monkeypatch.setattr(command_module.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     with shown(False) as show:
         for _ in range(4):
             show(COPYING)

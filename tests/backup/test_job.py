@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from amqpd.backup.folder import TargetFolder
 from amqpd.backup.job import Job
 from amqpd.backup.manifest import MANIFEST, BackupError, read_manifest
 from amqpd.backup.progress import Progress
+from amqpd.backup.snapshots import open_journal as open_journal_of
 from amqpd.datadir.lock import open_data_directory
 
 from .conftest import ROWS, Node, Stepping
@@ -49,7 +51,7 @@ def test_the_metadata_is_not_older_than_the_journal(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was declared between the two is in the metadata, and just empty in the journal."""
-    opened = job_module.open_journal
+    opened = open_journal_of
 
     def open_journal(data_dir: Path, *, running: bool) -> sqlite3.Connection:
         snapshot = opened(data_dir, running=running)
@@ -104,8 +106,8 @@ def test_a_rate_is_kept_by_sleeping_in_short_pieces(monkeypatch: pytest.MonkeyPa
         slept.append(seconds)
         now += seconds
 
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now)
-    monkeypatch.setattr(progress_module.time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", sleep)
     progress = Progress(1_000_000)
     progress.pace(250_000)
     progress.pace(250_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -183,10 +184,9 @@ def test_a_restore_that_was_killed_is_seen_and_done_again(
 
 
 def test_a_full_disk_leaves_nothing_behind(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from amqpd.backup import restore as restore_module
 
-    usage = restore_module.shutil.disk_usage(tmp_path)._replace(free=1_000_000)
-    monkeypatch.setattr(restore_module.shutil, "disk_usage", lambda _: usage)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(BackupError, match=r"has 0 MB of free space, and the backup needs \d+ MB"):
         restore(made[0], tmp_path / "new", Progress())
     assert sorted(each.name for each in (tmp_path / "new").iterdir()) == ["amqpd.lock"]

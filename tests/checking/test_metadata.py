@@ -107,9 +107,9 @@ def test_messages_of_a_queue_that_is_unknown_are_a_note(both):
             (fresh, entry_checksum(key, fresh, revision), key),
         )
         total = connection.execute("SELECT sum(checksum), count(*) FROM entries").fetchone()
-        state = connection.execute("SELECT revision, compacted FROM state").fetchone()
+        was, compacted = connection.execute("SELECT revision, compacted FROM state").fetchone()
         (identity,) = connection.execute("SELECT value FROM names WHERE name = 'identity'").fetchone()
-        checksum = state_checksum(*state, total[1], total[0], identity)
+        checksum = state_checksum(was, compacted, total[1], total[0], identity)
         connection.execute("UPDATE state SET total = ?, checksum = ?", (total[0], checksum))
     connection.close()
     report = check(both).report

@@ -82,7 +82,7 @@ def make_queue(connect: Connect, unique: Callable[[str], str]) -> Iterator[Calla
 
     def declare(word: str = "queue", **options: object) -> str:
         name = unique(f"{word}{len(made)}")
-        declaring.queue_declare(name, **options)  # type: ignore[arg-type]
+        declaring.queue_declare(name, **options)
         made.append(name)
         return name
 
@@ -100,7 +100,7 @@ def make_exchange(connect: Connect, unique: Callable[[str], str]) -> Iterator[Ca
 
     def declare(exchange_type: str, **options: object) -> str:
         name = unique(f"{exchange_type}{len(made)}")
-        declaring.exchange_declare(name, exchange_type, **options)  # type: ignore[arg-type]
+        declaring.exchange_declare(name, exchange_type, **options)
         made.append(name)
         return name
 

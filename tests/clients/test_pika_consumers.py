@@ -25,7 +25,7 @@ class Inbox:
         self.got: list[tuple[str, int, bytes]] = []
 
     def consume(self, queue: str, **options: object) -> str:
-        return str(self.channel.basic_consume(queue, self._on_message, **options))  # type: ignore[arg-type]
+        return str(self.channel.basic_consume(queue, self._on_message, **options))
 
     def settled(self) -> list[tuple[str, int, bytes]]:
         """Everything that the broker has sent by now: what it had to send was sent before the answer to a

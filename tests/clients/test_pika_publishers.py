@@ -21,7 +21,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 
 def drained(channel: BlockingChannel, queue: str) -> list[tuple[bytes, Any]]:
     """Body and headers of all messages."""
-    found = []
+    found: list[Any] = []
     while True:
         method, properties, body = channel.basic_get(queue, auto_ack=True)
         if method is None:

@@ -19,9 +19,11 @@ from amqpd.topology.metadata.sqlite.store import SqliteStore
 @pytest.fixture
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stopped broker's. Hashing is cheap, but with real hashes."""
+    from argon2 import PasswordHasher
+
     from amqpd.security.authentication import passwords
 
-    monkeypatch.setattr(passwords, "_HASHER", passwords.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
+    monkeypatch.setattr(passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
 
     async def start_once() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db")

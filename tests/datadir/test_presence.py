@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -13,7 +14,6 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.datadir import presence
 from amqpd.datadir.presence import FILES, LOOK_S, Presence, unless_lost
 from amqpd.errors import NodeFailure, find_failure
 
@@ -83,7 +83,7 @@ async def test_a_file_system_that_fails_is_not_called_gone(data: Path, monkeypat
         raise OSError(5, "Input/output error")
 
     looking = Presence(data)
-    monkeypatch.setattr(presence.os, "stat", fails)
+    monkeypatch.setattr(os, "stat", fails)
     assert looking.lost() is None
 
 

@@ -28,7 +28,7 @@ class SmallDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
         self.free = free
         self.own = MIB // 2
-        monkeypatch.setattr(reserves.os, "posix_fallocate", self.allocate)
+        monkeypatch.setattr(os, "posix_fallocate", self.allocate)
         monkeypatch.setattr(reserves, "_free_bytes", lambda _: self.free)
 
     def allocate(self, descriptor: int, _: int, nbytes: int) -> None:
@@ -78,7 +78,7 @@ def test_the_journal_s_reserve_gives_a_little_for_that_of_the_metadata(
         disk.free += size(path) - nbytes
         truncate(path, nbytes)
 
-    monkeypatch.setattr(reserves.os, "truncate", freed)
+    monkeypatch.setattr(os, "truncate", freed)
     hold_all(tmp_path, 3 * MIB)
     assert size(tmp_path / METADATA_RESERVE) == METADATA_RESERVE_BYTES_MIN
     assert size(tmp_path / "reserve") == 3 * MIB - METADATA_RESERVE_BYTES_MIN
@@ -108,7 +108,7 @@ def test_small_blocks_need_space_before_the_index_is_mapped(
     """Or the process ends with SIGBUS."""
     real = os.statvfs(tmp_path)
     given = os.statvfs_result((block, block, 1000, free, free, *tuple(real)[5:]))
-    monkeypatch.setattr(reserves.os, "statvfs", lambda _: given)
+    monkeypatch.setattr(os, "statvfs", lambda _: given)
     assert index_is_safe(tmp_path) == safe
 
 

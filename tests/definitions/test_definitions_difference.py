@@ -137,7 +137,7 @@ def test_bindings_that_are_the_same_in_json_are_one() -> None:
     wish = of(source="amq.headers", destination="q", destination_type="queue")
     found = compared(topology, bindings=[{**wish, "arguments": {"at": 5}}, {**wish, "arguments": {"at": 5.0}}])
     assert found.unchanged["bindings"] == 1
-    assert [step.record.arguments for step in found.steps] == [{"at": 5.0}]  # type: ignore[union-attr]
+    assert [step.record.arguments for step in found.steps] == [{"at": 5.0}]
 
 
 def test_a_binding_is_durable_when_both_ends_are() -> None:

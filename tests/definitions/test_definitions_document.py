@@ -244,7 +244,7 @@ def test_the_type_of_a_queue_may_stand_beside_its_arguments_or_with_the_virtual_
             {"vhost": "v", "name": "d", "arguments": {"x-queue-type": "classic"}},
         ],
     )
-    types = {record.key[2]: record.arguments.get("x-queue-type") for record in only(definitions, "queues")}  # type: ignore[union-attr]
+    types = {record.key[2]: record.arguments.get("x-queue-type") for record in only(definitions, "queues")}
     assert types == {"a": "quorum", "b": None, "c": "quorum", "d": "classic"}
 
 

@@ -117,9 +117,9 @@ class Session:
             finally:
                 progress.killed = True
                 self.broker.kill()
-                for worker in workers:
-                    worker.join(PATIENCE_S)
-                    assert not worker.is_alive(), worker.name
+                for started_one in workers:
+                    started_one.join(PATIENCE_S)
+                    assert not started_one.is_alive(), started_one.name
         history.events.append(f"life {history.life}: {said}, after {confirms} confirms")
         history.life += 1
         if self.chance.random() < 0.25:

@@ -75,8 +75,12 @@ LIMITS = (
     b"x-max-priority",
     b"x-delivery-limit",
 )
-NAMES = (b"x-dead-letter-exchange", b"x-dead-letter-routing-key", b"x-overflow", b"x-queue-type", b"x-queue-mode")
-NAMES += (
+NAMES = (
+    b"x-dead-letter-exchange",
+    b"x-dead-letter-routing-key",
+    b"x-overflow",
+    b"x-queue-type",
+    b"x-queue-mode",
     b"alternate-exchange",
     b"x-delayed-type",
     b"x-match",

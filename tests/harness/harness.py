@@ -288,8 +288,8 @@ class Harness:
             records = (
                 [e.record for e in vhost.exchanges.values()] + list(vhost.queues.values()) + list(vhost.bindings())
             )
-            kept = [record for record in records if record.durable and not self.loses(record)]  # type: ignore[attr-defined]
-            changes += [Put(record) for record in kept]  # type: ignore[arg-type]
+            kept = [record for record in records if record.durable and not self.loses(record)]
+            changes += [Put(record) for record in kept]
         self._apply(changes)
         self.node.recovery_ended(self.tombstones)
 

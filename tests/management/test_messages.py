@@ -86,6 +86,9 @@ class Room:
         self.before_answer()
         answer(found[:2])
 
+    async def ids(self, queue: str = "q") -> list[int]:
+        return [row["id"] for row in await self.list(queue=queue, count=1000)]
+
     async def list(self, **wish: Any) -> list[dict[str, Any]]:
         pages = message_streams(self.messages)["message list"]({"vhost": "/", "queue": "q", **wish})
         return [row async for page in pages for row in page]
@@ -96,9 +99,6 @@ class Room:
         done = [row async for page in pages for row in page][-1]
         self.check_settled()
         return done
-
-    async def ids(self, queue: str = "q") -> list[int]:
-        return [row["id"] for row in await self.list(queue=queue, count=1000)]
 
 
 async def test_a_look_leaves_the_queue_as_it_was() -> None:

@@ -12,7 +12,7 @@ from amqpd.kernel import Run
 from amqpd.methods import modes
 from amqpd.node import holds
 from amqpd.node.dispatching import QUEUES_SHARE_MIN
-from amqpd.publishing.acceptance import COPIES_AT_ONCE
+from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept_slowly
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Delete
 from amqpd.vocabulary.states import State
@@ -251,7 +251,7 @@ def test_an_error_inside_a_commit_ends_its_hold(monkeypatch: pytest.MonkeyPatch)
     harness = Harness()
     durable_queues(harness.client())
     clients = [transacting(harness) for _ in range(2)]
-    accept = modes.accept_slowly
+    accept = accept_slowly
     seen: list[Any] = []
 
     def breaks(channel: Any, run: Run, *rest: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -65,7 +66,7 @@ async def test_it_waits_when_the_last_one_took_long(
 ) -> None:
     """Objects are not alike: two thousand log-ins that wait took as long as eight times as many deliveries."""
     clock = iter([0.0, 0.1, 0.1, 0.11])
-    monkeypatch.setattr(garbage.time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
     monkeypatch.setattr(garbage, "OBJECTS_MIN", 1)
     kept = [[number] for number in range(1_000)]
     node = Harness().node

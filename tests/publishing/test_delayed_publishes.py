@@ -27,7 +27,7 @@ from tests.harness.runs import raw_publish
 class WaitingNode(Node):
     waiting: Waiting | None = None
 
-    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool:
+    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool | None:
         if self.waiting is None:
             return super().delay(vhost, run, properties, delay_ms)
         return self.waiting.delay(vhost, run, properties, delay_ms)

@@ -47,7 +47,7 @@ def filled(count: int, limits: Limits | None = None, **arguments: object) -> Cli
     return client
 
 
-def bodies_at(client: Client, lane: Backlog, seq: int):  # type: ignore[no-untyped-def]
+def bodies_at(client: Client, lane: Backlog, seq: int):
     segment = lane.segments[lane.index_of(seq)]
     if segment.runs is not None:
         return segment

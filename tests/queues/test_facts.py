@@ -21,7 +21,7 @@ def client() -> Client:
     return client
 
 
-def facts_of(client: Client, name: str = "q") -> dict:  # type: ignore[type-arg]
+def facts_of(client: Client, name: str = "q") -> dict:
     node = client.harness.node
     return queue_facts(node.queues["/", name], node.now_ms)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from pamqp import commands
+from pamqp import base, commands
 
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness
@@ -124,7 +124,7 @@ class QueueModel(RuleBasedStateMachine):
         bodies = [self.unacked.pop(key) for key in taken]
         if how == "requeue":
             self.ready = sorted(self.ready + bodies)
-            method = commands.Basic.Nack(tag, multiple, True)
+            method: base.Frame = commands.Basic.Nack(tag, multiple, True)
         else:
             self.settled.update(bodies)
             method = commands.Basic.Ack(tag, multiple) if how == "ack" else commands.Basic.Nack(tag, multiple, False)

@@ -78,11 +78,11 @@ def test_what_is_published_during_a_commit_waits_for_the_next(node: Node) -> Non
     assert [row.first_seq for row in first.rows + second.rows] == [0, 1]
 
 
-Step = Callable[[Node], None]
+Step = Callable[[Node], object]
 BETWEEN: dict[str, Step] = {
     "purge": lambda node: node.other.send(Queue.Purge(queue="one", nowait=True)),
     "delete": lambda node: node.other.send(Queue.Delete(queue="one", nowait=True)),
-    "delete and make anew": lambda node: (
+    "delete and make again": lambda node: (
         node.other.send(Queue.Delete(queue="one", nowait=True)),
         node.harness.answer(),
         node.other.send(Queue.Declare(queue="one", durable=True, nowait=True)),

@@ -23,7 +23,7 @@ PLAN = Plan(events=3_000, queues=4, hours=3, lives=3, stretch=3, seed=1, start=d
 
 def checksum(rows: DataFrame) -> tuple[int, int]:
     row = rows.agg(F.count("*").alias("n"), F.sum(F.xxhash64(*rows.columns).bitwiseAND(F.lit(0xFFFFFFFF))).alias("s"))
-    return tuple(row.collect()[0])  # type: ignore[return-value]
+    return tuple(row.collect()[0])
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ Basic, Exchange, Queue, Tx, Confirm, Channel = (
     commands.Confirm,
     commands.Channel,
 )
-TYPES = ("direct", "fanout", "topic", "headers")
+TYPES: tuple[str, ...] = ("direct", "fanout", "topic", "headers")
 TYPES += ("x-consistent-hash", "x-modulus-hash", "x-random", "x-recent-history")
 # What one client sends is bounded by its own patience: so many bytes take it seconds on loopback.
 PHASE_BYTES_MAX = 2_000_000

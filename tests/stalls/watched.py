@@ -29,6 +29,7 @@ import trio
 import amqpd.broker
 from amqpd.__main__ import main
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.pump import Pump
 from tests.stalls.figures import Figures
 
 # Of processor time, between samples; and so many callers of the code that was running.
@@ -118,13 +119,13 @@ if __name__ == "__main__":
     figures = Figures(sys.argv.pop(1))
     where = os.environ.get("STALLS_WHERE")
     rounds = Rounds(figures, Samples(Path(where)) if where else None)
-    make, run = amqpd.broker.Pump, trio.run
+    make, run = Pump, trio.run
 
     def watched(*arguments: Any, **named: Any) -> Any:
         pump = make(*arguments, **named)
         pump._epoll = WatchedEpoll(pump._epoll, pump.node.journal, figures, rounds)  # type: ignore[assignment]
         return pump
 
-    amqpd.broker.Pump = watched  # type: ignore[misc,assignment]
-    trio.run = partial(run, instruments=[rounds])
+    amqpd.broker.__dict__["Pump"] = watched
+    trio.__dict__["run"] = partial(run, instruments=[rounds])
     main()

@@ -39,7 +39,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, file: Path, code: int = errno.EIO) -> 
             raise OSError(code, os.strerror(code))
         return read(descriptor, count, at)
 
-    monkeypatch.setattr(probe.os, "pread", pread)
+    monkeypatch.setattr(os, "pread", pread)
 
 
 def test_what_can_be_read_says_nothing(data: Path) -> None:

@@ -13,11 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 import trio
 
 from amqpd.topology.metadata.codec import decode_record
 from amqpd.topology.metadata.sqlite import sqlite_file
-from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
+from amqpd.topology.metadata.sqlite.batch import LEASED_BITS, Call
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     Committed,
@@ -203,7 +204,7 @@ async def test_transactions_that_gathered_share_a_commit(path: Path, monkeypatch
     commits: list[int] = []
     commit = sqlite_file.SqliteFile.commit
 
-    def counted(file: sqlite_file.SqliteFile, calls: list[sqlite_file.Call]) -> object:
+    def counted(file: sqlite_file.SqliteFile, calls: list[Call]) -> object:
         commits.append(len(calls))
         return commit(file, calls)
 
@@ -288,7 +289,7 @@ async def test_after_an_error_nothing_is_tried_again(path: Path, monkeypatch: py
     watch = store.watch(await put(store, "a"))
 
     def broken(*_: object) -> None:
-        raise sqlite_file.sa.exc.OperationalError("COMMIT", None, sqlite3.OperationalError("disk I/O error"))
+        raise sa.exc.OperationalError("COMMIT", None, sqlite3.OperationalError("disk I/O error"))
 
     errors: list[MetadataStoreError] = []
 

@@ -91,7 +91,7 @@ def test_a_port_in_use_is_one_sentence_and_nothing_stays_open(monkeypatch: pytes
     made: list[socket.socket] = []
     real = socket.socket
 
-    class Recorded(real):
+    class Recorded(socket.socket):
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
             made.append(self)
@@ -164,9 +164,8 @@ def test_an_unknown_name_is_one_sentence() -> None:
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, code: int, family: socket.AddressFamily) -> None:
-    real = socket.socket
 
-    class Refusing(real):
+    class Refusing(socket.socket):
         def bind(self, address: Any) -> None:
             if self.family == family:
                 raise OSError(code, "refused")

@@ -86,7 +86,7 @@ class Unchecked:
 
     def __init__(self, method: Any) -> None:
         self._method = method
-        self.__slots__ = method.__slots__  # type: ignore[misc]
+        self.__slots__ = method.__slots__
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._method, name)

@@ -126,10 +126,14 @@ def _file_kind(name: str) -> str:
     return f"audit: {'events' if name.endswith('.parquet') else 'spool' if '/spool/' in name else Path(name).name}"
 
 
+def _one_byte(path: Path) -> None:
+    path.write_bytes(b"\x01")
+
+
 def _in_place(chance: random.Random, source: Path, kind: str, field: str) -> tuple[str, Change]:
     data = source.read_bytes()
     if not data:
-        return "grown by a byte, it was empty", lambda path: path.write_bytes(b"\x01") and None
+        return "grown by a byte, it was empty", _one_byte
     where, place = _place(chance, source, data, field)
     page, base = _page_of(source, data, place.offset)
     offset = place.offset + chance.randrange(place.length)

@@ -159,8 +159,8 @@ class Life:
         self.book.due[queue] = [message for message in due if message not in settled]
         if returns:
             counts = self.book.counts.setdefault(queue, {})
-            for message in self.book.due[queue]:
-                counts[message] = counts.get(message, 0) + 1
+            for each in self.book.due[queue]:
+                counts[each] = counts.get(each, 0) + 1
         # What came back is on disk when a later commit is: this is that commit.
         self.publish("receipts", [number + 1])
 
