@@ -228,7 +228,7 @@ class Settings(BaseSettings):
 
     # What this broker is called in messages, traces and `amqpd status`: RabbitMQ's nodes are called name@host. It is
     # for people: what is stored is found by an id in the data directory, so the name may be changed at any start.
-    node_name: NodeName = Field("amqpd", validate_default=True)
+    node_name: NodeName = Field(default="amqpd", validate_default=True)
     data_dir: Place = Field(default_factory=default_data_dir)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
