@@ -14,6 +14,7 @@ import pytest
 
 from amqpd.process.config_sources import CONFIG_VARIABLE, variable_names
 from scripts.quick import LARGE
+from tests.test_arrows import ARROWS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -141,6 +142,17 @@ def test_every_decision_is_listed_and_has_its_parts() -> None:
         headings = re.findall(r"(?m)^## (.*)", text)
         assert headings == ["Problem", "Decision", "Rejected alternatives"], slug
         assert all(part.strip() for part in re.split(r"(?m)^## .*$", text)[1:]), slug
+
+
+def test_the_picture_of_the_packages_is_true() -> None:
+    """Of ARCHITECTURE.md: each import goes to the same row or below, and every place of the arrows is there."""
+    rows = re.findall(r"(?m)^    ((?:[a-z_/]+  ?)+) {2,}\S.*$", (ROOT / "ARCHITECTURE.md").read_text())
+    row_of = {name.replace("/", "."): -index for index, row in enumerate(rows) for name in row.split()}
+    # A package is where the package around it is, if it has no place of its own.
+    row_of |= {name: row_of[name.rpartition(".")[0]] for name in ARROWS if name not in row_of and "." in name}
+    assert set(row_of) == set(ARROWS)
+    up = {(start, end) for start, ends in ARROWS.items() for end in ends.split() if row_of[end] > row_of[start]}
+    assert not up
 
 
 def links() -> list[tuple[str, str]]:
