@@ -49,7 +49,7 @@ def extensions() -> list[Extension]:
         )
         modules = mypycify(
             ["--ignore-missing-imports", *(f"{module.replace('.', '/')}.py" for module in compiled.COMPILED)],
-            group_name="amqpd_rooms",
+            group_name="amqpd_modules",
             opt_level="3",
             multi_file=True,
         )

@@ -85,7 +85,7 @@ from amqpd.vocabulary.records import Change
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.
 SWITCH_INTERVAL_S = 0.0005
 
-log = structlog.get_logger(room="broker")
+log = structlog.get_logger(component="broker")
 
 
 async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = False) -> None:

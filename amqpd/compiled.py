@@ -97,7 +97,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not (fullname.startswith("amqpd.") or fullname == "amqpd_rooms__mypyc"):
+        if not (fullname.startswith("amqpd.") or fullname == "amqpd_modules__mypyc"):
             return None
         file = _FOLDER.joinpath(*fullname.removeprefix("amqpd.").split(".")).with_suffix(EXTENSION_SUFFIXES[0])
         return spec_from_file_location(fullname, file) if file.exists() else None
@@ -106,7 +106,7 @@ class _Finder(MetaPathFinder):
 def sources() -> dict[str, str]:
     """Digests of what is compiled, by the file's name inside the package."""
     kernel = [f"amqpd/kernel/{file}" for file in ("compiled.pyx", "deliveries.pxi", "octets.pxd")]
-    files = [*(f"{room.replace('.', '/')}.py" for room in COMPILED), *kernel]
+    files = [*(f"{module.replace('.', '/')}.py" for module in COMPILED), *kernel]
     return {file: hashlib.sha256(_HERE.parent.joinpath(file).read_bytes()).hexdigest() for file in files}
 
 

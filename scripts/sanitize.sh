@@ -73,7 +73,7 @@ rm finding.*
 # Everything is several times slower here: hypothesis' own profile "ci" has no deadlines (and always the same examples).
 # No module is compiled here, so what says how compiled modules are imported is left out.
 run -m pytest -q -p no:cacheprovider --hypothesis-profile=ci -o timeout=1200 -o faulthandler_timeout=0 \
-    --deselect tests/test_compiled.py::test_a_compiled_room_can_be_the_first_that_is_imported \
+    --deselect tests/test_compiled.py::test_a_compiled_module_can_be_the_first_that_is_imported \
     tests/kernel/test_kernel.py tests/kernel/test_kernels_agree.py tests/test_compiled.py \
     tests/message/test_rewriting.py tests/queues/test_moulds.py tests/kernel/test_pieces.py tests/connection/test_fuzz.py || {
     status=$?

@@ -91,11 +91,11 @@ def test_the_environment_decides_at_import(value: str) -> None:
 
 
 @pytest.mark.skipif(KERNEL == "python", reason="nothing is compiled, or not to be used")
-@pytest.mark.parametrize("room", COMPILED)
-def test_a_compiled_room_can_be_the_first_that_is_imported(room: str) -> None:
-    """The rooms import each other in circles, and what is compiled looks into types that may not be there yet."""
+@pytest.mark.parametrize("module", COMPILED)
+def test_a_compiled_module_can_be_the_first_that_is_imported(module: str) -> None:
+    """The modules import each other in circles, and what is compiled looks into types that may not be there yet."""
     found = subprocess.run(
-        [sys.executable, "-c", f"import {room} as room; print(room.__file__)"], capture_output=True, text=True
+        [sys.executable, "-c", f"import {module} as module; print(module.__file__)"], capture_output=True, text=True
     )
     assert found.stderr == ""
     assert "_compiled" in found.stdout

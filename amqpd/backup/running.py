@@ -33,7 +33,7 @@ LOOK_S = 0.1
 free space at which the disk alarm comes on."""
 TELL_LOOKS = 5
 
-log = structlog.get_logger(room="backup")
+log = structlog.get_logger(component="backup")
 
 
 class Backups:

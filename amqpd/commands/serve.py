@@ -38,7 +38,7 @@ from amqpd.process.signals import watch_stop_signals
 # The shell's code for Ctrl-C; only in the moment before `watch_stop_signals` listens.
 EXIT_INTERRUPTED = 130
 
-log = structlog.get_logger(room="serve")
+log = structlog.get_logger(component="serve")
 
 
 @click.command(

@@ -24,7 +24,7 @@ from amqpd.errors import StartupError
 
 LOCK_NAME = "amqpd.lock"
 
-log = structlog.get_logger(room="datadir")
+log = structlog.get_logger(component="datadir")
 
 
 class DataDirectory:

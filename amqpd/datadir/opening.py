@@ -40,7 +40,7 @@ NOTE_LOOKS = 5
 """After so many looks the metadata know how far the journal is: two small commits, while there is traffic. An
 older copy that lacks less than that may go unnoticed."""
 
-log = structlog.get_logger(room="opening")
+log = structlog.get_logger(component="opening")
 
 
 class Pair:

@@ -18,7 +18,7 @@ from amqpd.management.operators import Operator
 from amqpd.management.running import Running
 from amqpd.node.alarm_board import RefusedAlarm
 
-log = structlog.get_logger(room="operations")
+log = structlog.get_logger(component="operations")
 
 
 class AlarmRow(TypedDict):

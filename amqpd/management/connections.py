@@ -28,7 +28,7 @@ CLOSED_AT_ONCE = 200
 # RabbitMQ's management interface says "Closed via management plugin".
 DEFAULT_REASON = "closed by an operator"
 
-log = structlog.get_logger(room="operations")
+log = structlog.get_logger(component="operations")
 
 
 def listed(on: Running, filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -57,7 +57,7 @@ Stream = Callable[[dict[str, Any]], AsyncGenerator[list[dict[str, Any]], None]]
 _CREDENTIALS = struct.Struct("iII")
 _caller: ContextVar[int | None] = ContextVar("caller", default=None)
 
-log = structlog.get_logger(room="control")
+log = structlog.get_logger(component="control")
 
 
 class ControlError(Unavailable):

@@ -38,7 +38,7 @@ from amqpd.queues.queue import Queue
 PIECE_BYTES = 96 << 10
 
 Rows = list[dict[str, Any]]
-log = structlog.get_logger(room="messages")
+log = structlog.get_logger(component="messages")
 
 
 @dataclass(frozen=True, slots=True)

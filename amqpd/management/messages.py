@@ -43,7 +43,7 @@ LIFE_SIGN_S = 1.0
 SHORTAGES = frozenset(("memory", "disk"))
 
 Rows = list[dict[str, Any]]
-log = structlog.get_logger(room="messages")
+log = structlog.get_logger(component="messages")
 
 
 class Messages:

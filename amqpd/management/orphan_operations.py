@@ -37,7 +37,7 @@ from amqpd.vocabulary.journal_numbers import delayed_numbers
 PIECE_CHARACTERS = 96 << 10
 
 Rows = list[dict[str, Any]]
-log = structlog.get_logger(room="orphans")
+log = structlog.get_logger(component="orphans")
 
 
 class OrphanOperations:

@@ -14,7 +14,7 @@ import structlog
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
 
-log = structlog.get_logger(room="operations")
+log = structlog.get_logger(component="operations")
 
 
 class TraceRow(TypedDict):

@@ -42,7 +42,7 @@ POLL_S_MIN, POLL_S_MAX, POLL_S_ALARM = 0.05, 2.0, 0.25
 # for a moment.
 DISK_HYSTERESIS = 1.25
 
-log = structlog.get_logger(room="alarms")
+log = structlog.get_logger(component="alarms")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The log: one logfmt line an event, on standard error.
 
-What comes in: `structlog.get_logger(room="...")` in any module, then log.info("event in a few words",
-key=value). What goes out: time=... level=info event="..." room=... key=value, which grep, awk and every log
+What comes in: `structlog.get_logger(component="...")` in any module, then log.info("event in a few words",
+key=value). What goes out: time=... level=info event="..." component=... key=value, which grep, awk and every log
 collector read.
 Rules: 1. Standard error only; where it goes (journald, a file, a container's log) is the operator's. 2.
 Values under a name of `SECRETS` are never written. 3. A log that cannot be written (terminal gone, pipe
@@ -31,9 +31,9 @@ LEVELS = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-# Names under which rooms have secrets at hand. A password in the text of an event is for review to find.
+# Names under which components have secrets at hand. A password in the text of an event is for review to find.
 SECRETS = frozenset({"password", "password_hash", "secret", "token", "response", "credentials"})
-_FIRST = ("level", "event", "room")
+_FIRST = ("level", "event", "component")
 # Any white space: in `user=a\u2003level=error` a reader would see another field.
 _TO_QUOTE = re.compile(rf'[\s="]|{UNSAFE.pattern}')
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -150,8 +150,8 @@ class _LineLoggerFactory:
 
 
 class _LibraryHandler(logging.Handler):
-    """A library's record as one of our lines, its logger's name as the room."""
+    """A library's record as one of our lines, its logger's name as the component."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        log = structlog.get_logger(room=record.name)
+        log = structlog.get_logger(component=record.name)
         log.log(record.levelno, record.getMessage(), exc_info=record.exc_info)

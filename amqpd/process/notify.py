@@ -14,7 +14,7 @@ import socket
 
 import structlog
 
-log = structlog.get_logger(room="notify")
+log = structlog.get_logger(component="notify")
 
 
 def notify_ready(status: str = "") -> bool:

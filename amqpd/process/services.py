@@ -50,7 +50,7 @@ class BrokerServices:
         self._logins = logins
         self._attempts = Attempts()
         # Bound once: what `get_logger` returns is bound for each line anew.
-        self._log = structlog.get_logger().bind(room="node")
+        self._log = structlog.get_logger().bind(component="node")
         self._sync: TopologySync | None = None
         self._nursery: trio.Nursery | None = None
         self._settle: Callable[[], None] | None = None

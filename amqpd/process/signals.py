@@ -26,7 +26,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # takes longer than this.
 SAME_SIGNAL_S = 0.25
 
-log = structlog.get_logger(room="signals")
+log = structlog.get_logger(component="signals")
 
 
 def _say(text: bytes) -> None:

@@ -35,7 +35,7 @@ DESCRIPTORS_RESERVED = 256
 
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 
-log = structlog.get_logger(room="listeners")
+log = structlog.get_logger(component="listeners")
 
 
 @dataclass(frozen=True, slots=True)

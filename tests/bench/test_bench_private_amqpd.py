@@ -18,7 +18,7 @@ from bench.scenarios import SCENARIOS, Figure, Result, Scenario, Setting
 
 def test_the_kernel_is_told() -> None:
     assert kernel_of("amqpd 0.1.0 (kernel: python)") == "python"
-    assert kernel_of("0.1.0 (kernel: cython, rooms: mypyc)") == "cython"
+    assert kernel_of("0.1.0 (kernel: cython, modules: mypyc)") == "cython"
     assert kernel_of("3.10.8") == ""
 
 

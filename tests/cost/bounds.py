@@ -2,8 +2,9 @@
 
 What comes in: figures of a load. What goes out: sentences about those that are over their bound.
 Rules: 1. A bound is the figure in `bounds.toml` and the allowance of its quantity. 2. The table is by what was
-measured: the kernel, and whether the rooms around it are compiled; what is not in it is not bounded yet. 3. Opcodes,
-memory and instructions depend on the version of Python: on another one than the table's they are not compared.
+measured: the kernel, and whether the modules around it are compiled; what is not in it is not bounded yet.
+3. Opcodes, memory and instructions depend on the version of Python: on another one than the table's they are not
+compared.
 Not here: measuring (`counting.py`, `instructions.py`), writing the table (`measure.py` prints it).
 """
 
@@ -54,9 +55,9 @@ QUANTITIES = {
 
 
 def build() -> str:
-    """What is measured: the kernel's name, and "+rooms" when the rooms around it are compiled."""
+    """What is measured: the kernel's name, and "+modules" when the modules around it are compiled."""
     compiled = not str(amqpd.connection.__file__).endswith(".py")
-    return kernel.NAME + "+rooms" * compiled
+    return kernel.NAME + "+modules" * compiled
 
 
 def python() -> str:

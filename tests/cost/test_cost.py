@@ -56,7 +56,7 @@ def test_a_message_takes_no_more_instructions_than_it_did(tmp_path: Path) -> Non
 def test_every_load_is_bounded_for_both_builds() -> None:
     names = {kind.name for kind in KINDS}
     builds = {name: loads for name, loads in table().items() if name != "interpreter"}
-    assert set(builds) == {"python", "cython+rooms"}
+    assert set(builds) == {"python", "cython+modules"}
     assert all(set(loads) == names | set(WAITING) for loads in builds.values())
 
 

@@ -20,7 +20,7 @@ from .damage.judge import (
 )
 
 DUE = [f"a:{number}" for number in (3, 4, 5, 6, 7)]
-INFO = 'time=2026-01-01T00:00:00Z level=info event=READY room=broker reason="Traceback is a word"'
+INFO = 'time=2026-01-01T00:00:00Z level=info event=READY component=broker reason="Traceback is a word"'
 CRITICAL = 'time=2026-01-01T00:00:00Z level=critical event="node stopped" reason="the journal is damaged"'
 
 
@@ -137,7 +137,7 @@ def test_queues_without_an_order_are_not_judged_by_it() -> None:
 
 
 def test_definitions_that_are_gone_may_be_said() -> None:
-    said = 'time=2026-01-01T00:00:00Z level=warning event="metadata.db is damaged" room=metadata'
+    said = 'time=2026-01-01T00:00:00Z level=warning event="metadata.db is damaged" component=metadata'
     gone = seen(rows=rows(names=("a", "b")), log=[said])
     assert judge(book(), gone).outcome == RECOVERED
 

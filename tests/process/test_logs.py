@@ -32,18 +32,18 @@ def restored() -> Iterator[None]:
     root.setLevel(level)
 
 
-def test_a_line_is_logfmt_with_time_level_event_room_first() -> None:
+def test_a_line_is_logfmt_with_time_level_event_component_first() -> None:
     stream = io.StringIO()
     configure_logs("info", stream)
-    structlog.get_logger(room="pump").info("client gone", peer="[::1]:5", reason='said "bye"\nnow', tls=True)
+    structlog.get_logger(component="pump").info("client gone", peer="[::1]:5", reason='said "bye"\nnow', tls=True)
     assert re.fullmatch(
-        r'time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z level=info event="client gone" room=pump '
+        r'time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z level=info event="client gone" component=pump '
         r'peer=\[::1\]:5 reason="said \\"bye\\"\\nnow" tls=true\n',
         stream.getvalue(),
     )
 
 
-NAMES = st.sampled_from(["room", "event", "level", "b", "a", "connection"])
+NAMES = st.sampled_from(["component", "event", "level", "b", "a", "connection"])
 # structlog quotes for a space and for no other white space.
 SAFE = st.text().filter(lambda text: not UNSAFE.search(text) and not re.search(r"[^\S ]", text))
 VALUES = st.one_of(
@@ -55,14 +55,14 @@ VALUES = st.one_of(
 @given(st.dictionaries(NAMES, VALUES))
 def test_a_line_of_safe_text_is_what_structlog_would_write(fields: dict[str, object]) -> None:
     rendered = structlog.processors.LogfmtRenderer(
-        key_order=["time", "level", "event", "room"], drop_missing=True, bool_as_flag=False
+        key_order=["time", "level", "event", "component"], drop_missing=True, bool_as_flag=False
     )(None, "", {"time": "2026-11-21T09:51:24.015625Z", **fields})
     lines = Lines(lambda: 1_795_254_684.015625)
     for _ in range(2):
         assert lines(None, "", dict(fields)) == rendered
 
 
-@example({"room": "\u1680"})
+@example({"component": "\u1680"})
 @example({"connection": "a\u2003level=error", "b": "a\u3000b"})
 @given(st.dictionaries(NAMES, st.one_of(st.text(), st.text('\r\n\t\x1b\x7f\x9b\u2028\u202e\udc80 "=\\'))))
 def test_whatever_a_client_chose_a_line_is_one_line_that_does_nothing_to_a_terminal(fields: dict[str, str]) -> None:
@@ -120,7 +120,7 @@ def test_what_libraries_log_comes_out_alike() -> None:
     logging.getLogger("alembic").info("not for operators")
     logging.getLogger("alembic").warning("odd %s", "table")
     assert stream.getvalue().count("\n") == 1
-    assert 'level=warning event="odd table" room=alembic' in stream.getvalue()
+    assert 'level=warning event="odd table" component=alembic' in stream.getvalue()
 
 
 def test_a_log_that_is_gone_does_not_stop_anything() -> None:

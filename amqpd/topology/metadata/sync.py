@@ -53,7 +53,7 @@ FULL_RETRY_S = 1.0
 Resume = Callable[[bool], None]
 OnApplied = Callable[[Sequence[Change]], None]
 
-log = structlog.get_logger(room="topology")
+log = structlog.get_logger(component="topology")
 
 
 class TopologySync:

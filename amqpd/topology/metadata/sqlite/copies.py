@@ -30,7 +30,7 @@ from amqpd.topology.metadata.store import StoreDamaged
 # A copy must not take the last of a disk from messages.
 FREE_BYTES_MIN = 64 << 20
 
-log = structlog.get_logger(room="topology")
+log = structlog.get_logger(component="topology")
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ _FORMAT = re.compile(r"metadata_[0-9]{4}\Z")
 # Those whose rows have checksums.
 SEALED_FORMATS = {"metadata_0004"}
 
-log = structlog.get_logger(room="topology")
+log = structlog.get_logger(component="topology")
 
 
 @dataclass(slots=True)
