@@ -315,12 +315,12 @@ class Broker:
         self.node.durable(index)
         self.pump.settle()
 
-    def _read(self, wishes: list[Read]) -> None:
-        for wish in wishes:
-            self._reader.read(wish.lane.queue_id, wish.first, wish.last, partial(self._loaded, wish))
+    def _read(self, reads: list[Read]) -> None:
+        for read in reads:
+            self._reader.read(read.wish.queue_id, read.wish.first, read.wish.last, partial(self._loaded, read))
 
-    def _loaded(self, wish: Read, rows: list[Any]) -> None:
-        self.node.loaded(wish.queue, wish.lane, wish.first, rows, wish.last)
+    def _loaded(self, read: Read, rows: list[Any]) -> None:
+        self.node.loaded(read.queue, read.wish, rows)
         self.pump.settle()
 
     def _alarm(self, kind: str, on: bool) -> None:

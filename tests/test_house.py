@@ -94,7 +94,6 @@ LONG_FILES: dict[str, str] = {
     "amqpd/pump.py": "the one task that moves bytes: compiled, and the boundaries for faults of its steps are in it",
     "amqpd/connection.py": "one state machine with its octets, in and out: compiled, its parts are one object",
     "amqpd/queues/queue.py": "what a queue does for publishers, consumers and getters: compiled, one object",
-    "amqpd/queues/segments.py": "memory and disk of one list of segments, which both change in the middle of steps",
 }
 # Functions over the limit: {"path:name": lines}. The number only goes down; a new one does not come in.
 LONG_FUNCTIONS: dict[str, int] = {}

@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol
 import trio
 
 from amqpd.journal.records import Row
-from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import Stretch, body_segment
+from amqpd.queues.messages import Messages
+from amqpd.queues.paging import MISSING
 from amqpd.queues.segment import Segment
-from amqpd.queues.segments import MISSING
 
 
 class Reader(Protocol):
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 class Bodies:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._lane: Backlog | None = None
+        self._lane: Messages | None = None
         """whose the rows are"""
         self._rows: list[Row] = []
         """the last ones that were read"""
@@ -67,15 +67,15 @@ class Bodies:
             seq = last + 1
             await trio.lowlevel.checkpoint()
 
-    async def piece(self, lane: Backlog, seq: int, last: int) -> tuple[int, int] | None:
+    async def piece(self, lane: Messages, seq: int, last: int) -> tuple[int, int] | None:
         """The next of the messages seq..last that are in one segment, and may be settled together: not only some of a
         segment on disk that is many rows, for the journal is told of what is settled row by row. None when nothing is
         left there."""
         while True:
-            index = lane.index_of(seq)
-            if index == len(lane.segments) or lane.segments[index].first > last:
+            index = lane.store.index_of(seq)
+            if index == len(lane.store.segments) or lane.store.segments[index].first > last:
                 return None
-            segment = lane.segments[index]
+            segment = lane.store.segments[index]
             low, high = max(seq, segment.first), min(last, segment.last)
             if not segment.divisible or (low, high) == (segment.first, segment.last) or self._is_row(lane, segment):
                 return low, high
@@ -83,30 +83,30 @@ class Bodies:
             await self._read(lane, probe, probe)
             row = self._row_of(lane, probe)
             if row is not None:
-                lane.cut_at(row.first_seq, row.last_seq)
+                lane.store.cut_at(row.first_seq, row.last_seq)
 
-    def _is_row(self, lane: Backlog, segment: Segment) -> bool:
+    def _is_row(self, lane: Messages, segment: Segment) -> bool:
         row = self._row_of(lane, segment.first)
         return row is not None and (row.first_seq, row.last_seq) == (segment.first, segment.last)
 
-    def _row_of(self, lane: Backlog, seq: int) -> Row | None:
+    def _row_of(self, lane: Messages, seq: int) -> Row | None:
         if lane is self._lane:
             for row in self._rows:
                 if row.first_seq <= seq <= row.last_seq:
                     return row
         return None
 
-    def _known(self, lane: Backlog, seq: int) -> Segment | None:
+    def _known(self, lane: Messages, seq: int) -> Segment | None:
         row = self._row_of(lane, seq)
         if row is None:
             return None
         if self._parsed is None or self._parsed.first != row.first_seq:
             self._parsed = body_segment(row)
             if self._parsed.damage:
-                lane.fence(row.first_seq, row.last_seq, self._parsed.damage)
+                lane.paging.fence(row.first_seq, row.last_seq, self._parsed.damage)
         return self._parsed
 
-    async def _read(self, lane: Backlog, first: int, last: int) -> None:
+    async def _read(self, lane: Messages, first: int, last: int) -> None:
         answered = trio.Event()
         found: list[Row] = []
 
@@ -118,15 +118,15 @@ class Bodies:
         self._reader.read(lane.queue_id, first, last, answer)
         await answered.wait()
         self._lane, self._rows = lane, found
-        if self._row_of(lane, first) is None and lane.on_disk_only(first):
-            lane.fence(first, found[0].first_seq - 1 if found else last, MISSING)
+        if self._row_of(lane, first) is None and lane.store.on_disk_only(first):
+            lane.paging.fence(first, found[0].first_seq - 1 if found else last, MISSING)
 
 
-def _at_hand(lane: Backlog, seq: int) -> Segment | None:
+def _at_hand(lane: Messages, seq: int) -> Segment | None:
     """The queue's own segment, if nothing has to be read of it, or can be."""
-    index = lane.index_of(seq)
-    if index < len(lane.segments):
-        segment = lane.segments[index]
+    index = lane.store.index_of(seq)
+    if index < len(lane.store.segments):
+        segment = lane.store.segments[index]
         if (segment.runs is not None or segment.damage) and segment.first <= seq:
             return segment
     return None

@@ -31,7 +31,7 @@ from amqpd.management.repair import delete
 from amqpd.node.fence import numbers
 from amqpd.node.node import Node
 from amqpd.queues.browsing import EVERY, body_segment, ready
-from amqpd.queues.fences import Damage, damage_of, look, whole_again
+from amqpd.queues.fences import Damage, whole_again
 from amqpd.queues.queue import Queue
 
 # Of the bytes in one row of an answer, before base64: below what a row may have (`control.VALUE_BYTES_MAX`).
@@ -85,7 +85,8 @@ class DamagedRows:
             about = {"count": damage.segment.left, "first_id": first, "last_id": last, "whole": False, "file": None}
             if row.data and not body_segment(row).damage:
                 if not dry_run:
-                    whole_again(queue, damage)
+                    whole_again(damage)
+                    queue.look_for_damage()
                     self._node.dirty[queue] = None
                     self._settle()
                 yield [{**about, "whole": True}]
@@ -107,9 +108,9 @@ class DamagedRows:
                 f"the damaged messages cannot be written to {self._data_dir / 'quarantine'}: {error.strerror}; they "
                 "stay in the queue"
             ) from error
-        lane, segment = damage.lane, damage.segment
+        lane, segment = damage.level, damage.segment
         count = delete(self._node, queue, lane, segment.first, segment.last)
-        look(queue)
+        queue.look_for_damage()
         done = trio.Event()
         self._node.durability.when_durable(done.set)
         self._settle()
@@ -139,7 +140,7 @@ class DamagedRows:
             await self._look_for_damage(queue, wish)
         found = [
             damage
-            for damage in damage_of(queue)
+            for damage in queue.damaged()
             if any(low <= damage.last and high >= damage.first for low, high in wish.ids)
         ]
         if not found:
@@ -156,7 +157,7 @@ class DamagedRows:
             async with aclosing(bodies.parts(stretch, wish.step)) as parts:
                 async for _ in parts:
                     pass
-        look(queue)
+        queue.look_for_damage()
 
     async def _read(self, damage: Damage) -> Row:
         """The row as the disk has it; without data when it has none."""
@@ -168,17 +169,17 @@ class DamagedRows:
             answered.set()
 
         segment = damage.segment
-        self._reader.read(damage.lane.queue_id, segment.first, segment.last, answer)
+        self._reader.read(damage.level.queue_id, segment.first, segment.last, answer)
         await answered.wait()
         fitting = [row for row in found if (row.first_seq, row.last_seq) == (segment.first, segment.last)]
-        return fitting[0] if fitting else Row(damage.lane.queue_id, segment.first, segment.last)
+        return fitting[0] if fitting else Row(damage.level.queue_id, segment.first, segment.last)
 
     def _facts(self, queue: Queue, damage: Damage, row: Row) -> dict[str, Any]:
         segment = damage.segment
         return {
             "vhost": queue.record.vhost,
             "queue": queue.record.name,
-            "queue_id": damage.lane.queue_id,
+            "queue_id": damage.level.queue_id,
             "first_id": damage.first,
             "last_id": damage.last,
             "not_settled": [[damage.first + low, damage.first + high - 1] for low, high in segment.live_ranges()],

@@ -30,7 +30,6 @@ from amqpd.node.fence import numbers
 from amqpd.node.node import Node
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, ready, runs_in, still, unacked
 from amqpd.queues.contents import rows_of
-from amqpd.queues.fences import damage_of, look
 from amqpd.queues.queue import Queue
 
 # What is moved waits for its commit after so many bytes, what is deleted after so many steps.
@@ -109,8 +108,8 @@ class Messages:
                 async for part in parts:
                     if queue.deleted:
                         raise Conflict(f"the queue '{wish.queue}' was deleted meanwhile")
-                    if stretch.lane.damaged:
-                        look(queue)
+                    if stretch.lane.store.damaged:
+                        queue.look_for_damage()
                     yield part
 
 
@@ -183,7 +182,7 @@ class _Act:
                     if part.bodies.damage:
                         self._stopped_at(part)
                         break
-                    lane.cut_at(part.bodies.first, part.bodies.last)
+                    lane.store.cut_at(part.bodies.first, part.bodies.last)
                     for first, last in meant(part, self._wish):
                         last = min(last, first + self._left - 1)
                         if first <= last and not mover.full:
@@ -210,7 +209,7 @@ class _Act:
         async with aclosing(self._room._parts(self.queue, self._wish)) as parts:
             async for part in parts:
                 lane = part.stretch.lane
-                lane.cut_at(part.bodies.first, part.bodies.last)
+                lane.store.cut_at(part.bodies.first, part.bodies.last)
                 for first, last in meant(part, self._wish):
                     last = min(last, first + self._left - 1)
                     if first <= last:
@@ -224,8 +223,8 @@ class _Act:
             seq, last = stretch.first, min(stretch.last, stretch.first + self._left - 1)
             while seq <= last and not self.queue.deleted:
                 found = await bodies.piece(stretch.lane, seq, last)
-                if stretch.lane.damaged:
-                    look(self.queue)
+                if stretch.lane.store.damaged:
+                    self.queue.look_for_damage()
                 if found is None:
                     break
                 self._done(stretch, *found, delete(self._node, self.queue, stretch.lane, *found))
@@ -249,8 +248,8 @@ class _Act:
         return {**about, "damaged": self._damaged} if self._damaged else about
 
     def _stopped_at(self, part: Part) -> None:
-        for damage in damage_of(self.queue):
-            if damage.lane is part.stretch.lane and damage.segment.first <= part.first <= damage.segment.last:
+        for damage in self.queue.damaged():
+            if damage.level is part.stretch.lane and damage.segment.first <= part.first <= damage.segment.last:
                 self._damaged = numbers(damage)
 
     def _progress(self) -> Iterator[Rows]:

@@ -21,7 +21,7 @@ from amqpd.management.messages import LIFE_SIGN_S, MOVED_BYTES_MAX, SHORTAGES
 from amqpd.management.repair import Mover
 from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of
-from amqpd.queues.backlog import Backlog
+from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 
 
@@ -36,7 +36,7 @@ class Adoption:
 
     async def steps(
         self,
-        rows: AsyncGenerator[tuple[Backlog, Row], None],
+        rows: AsyncGenerator[tuple[Messages, Row], None],
         settle: Callable[[], None],
         durable: Callable[[], Awaitable[None]],
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
@@ -50,7 +50,7 @@ class Adoption:
                 self._stopped = self._reason(row)
                 if self._stopped is not None:
                     break
-                lane.cut_at(row.first_seq, row.last_seq)
+                lane.store.cut_at(row.first_seq, row.last_seq)
                 self._count += self._mover.move(lane, bodies, row.first_seq, row.last_seq)
                 settle()
                 if self._mover.full:

@@ -18,12 +18,12 @@ from typing import Any
 from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.node.orphans import Orphan, bodies_of, live
-from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import id_of, runs_in
 from amqpd.queues.contents import names, properties_of
+from amqpd.queues.messages import Messages
 
 
-def lines(orphan: Orphan, lane: Backlog, row: Row) -> Iterator[str]:
+def lines(orphan: Orphan, lane: Messages, row: Row) -> Iterator[str]:
     """What an export says of the row."""
     parts = live(lane, row)
     ids = [(id_of(orphan, lane, first), id_of(orphan, lane, last)) for first, last in parts]

@@ -27,8 +27,8 @@ from amqpd.management.orphan_adoption import Adoption
 from amqpd.management.orphan_export import lines, moment
 from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of, live
-from amqpd.queues.backlog import Backlog
 from amqpd.queues.contents import names
+from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.journal_numbers import delayed_numbers
 
@@ -166,15 +166,15 @@ class OrphanOperations:
         finally:
             orphan.busy = ""
 
-    async def rows(self, orphan: Orphan) -> AsyncGenerator[tuple[Backlog, Row], None]:
+    async def rows(self, orphan: Orphan) -> AsyncGenerator[tuple[Messages, Row], None]:
         """The orphan's rows of which something is left, in order."""
         for lane in orphan.lanes_in_order():
             seq = 0
-            while (index := lane.index_of(seq)) < len(lane.segments):
-                seq = max(seq, lane.segments[index].first)
-                found = await self._read(lane, seq, lane.next_seq - 1)
+            while (index := lane.store.index_of(seq)) < len(lane.store.segments):
+                seq = max(seq, lane.store.segments[index].first)
+                found = await self._read(lane, seq, lane.store.next_seq - 1)
                 if not found or found[0].first_seq > seq:
-                    last = found[0].first_seq - 1 if found else lane.next_seq - 1
+                    last = found[0].first_seq - 1 if found else lane.store.next_seq - 1
                     reason = f"the row with message {seq} of queue {lane.queue_id} is missing in the journal"
                     found.insert(0, Row(lane.queue_id, seq, last, damage=reason))
                 for row in found:
@@ -182,7 +182,7 @@ class OrphanOperations:
                         yield lane, row
                     seq = row.last_seq + 1
 
-    async def _read(self, lane: Backlog, first: int, last: int) -> list[Row]:
+    async def _read(self, lane: Messages, first: int, last: int) -> list[Row]:
         answered = trio.Event()
         found: list[Row] = []
 
@@ -197,8 +197,8 @@ class OrphanOperations:
     async def _first(self, orphan: Orphan) -> dict[str, Any]:
         """What the first message says of where it was published."""
         for lane in orphan.lanes_in_order():
-            if lane.segments:
-                seq = lane.segments[0].first + lane.segments[0].head
+            if lane.store.segments:
+                seq = lane.store.segments[0].first + lane.store.segments[0].head
                 for row in await self._read(lane, seq, seq):
                     bodies = bodies_of(row)
                     if row.damage:

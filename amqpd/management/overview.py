@@ -16,8 +16,8 @@ from amqpd.node.quarantine import quarantined
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.backlog import Backlog
     from amqpd.queues.levels import Levels
+    from amqpd.queues.messages import Messages
 
 
 def overview(node: Node) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def overview(node: Node) -> dict[str, Any]:
         "queues": len(queues),
         "messages_ready": sum(queue.backlog.ready for queue in queues),
         "messages_unacknowledged": sum(queue.backlog.unacked for queue in queues),
-        "message_bytes_in_memory": sum(queue.backlog.memory_bytes for queue in queues),
+        "message_bytes_in_memory": sum(queue.messages.memory_bytes for queue in queues),
         "messages_delayed": sum(each["messages_delayed"] for each in delayed),
         "delayed_next_s": min(
             (each["delayed_next_s"] for each in delayed if each["delayed_next_s"] is not None), default=None
@@ -73,17 +73,17 @@ def delayed_facts(node: Node, vhost: str) -> dict[str, Any]:
     store = node.delayed.get(vhost)
     if store is None or not store.backlog.ready:
         return {"messages_delayed": 0, "delayed_next_s": None}
-    due_ms = _earliest_ms(store.backlog)
+    due_ms = _earliest_ms(store.messages)
     due_s = None if due_ms is None else max(0, due_ms - node.now_ms) / 1000
     return {"messages_delayed": store.backlog.ready, "delayed_next_s": due_s}
 
 
-def _earliest_ms(backlog: Backlog | Levels) -> int | None:
-    """The first deadline. (`next_due_ms` is when the backlog wants to look, which may be some time before.)"""
+def _earliest_ms(messages: Messages | Levels) -> int | None:
+    """The first deadline. (`next_due_ms` is when the queue wants to look, which may be some time before.)"""
     times = []
-    for lane in backlog.lanes():
-        times.append(lane.timetable.earliest_ms)
-        times += [segment.deadlines.next_ms() for segment in lane.segments if segment.deadlines is not None]
+    for lane in messages.levels():
+        times.append(lane.store.agenda.timetable.earliest_ms)
+        times += [segment.deadlines.next_ms() for segment in lane.store.segments if segment.deadlines is not None]
     return min((each for each in times if each is not None), default=None)
 
 

@@ -62,7 +62,7 @@ def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) 
         "message_bytes": ready_bytes + unacked_bytes,
         "message_bytes_ready": ready_bytes,
         "message_bytes_unacknowledged": unacked_bytes,
-        "memory": backlog.memory_bytes,
+        "memory": queue.messages.memory_bytes,
         "oldest_message_age_s": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
         "consumers": len(queue.consumers),
         "consumer_capacity": utilisation,

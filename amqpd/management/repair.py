@@ -23,12 +23,12 @@ from amqpd.queues.segment import Segment
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.backlog import Backlog
     from amqpd.queues.expiry import Bury
+    from amqpd.queues.messages import Messages
     from amqpd.queues.queue import Queue
 
 
-def delete(node: Node, queue: Queue, lane: Backlog, first: int, last: int) -> int:
+def delete(node: Node, queue: Queue, lane: Messages, first: int, last: int) -> int:
     """Of the messages first..last, in one segment, those that are ready are gone. How many that were."""
     return _gone(node, queue, withdraw(lane, first, last, None, None, WITHDRAWN))
 
@@ -45,7 +45,7 @@ class Mover:
         # Its own: a walk through a whole queue would push out what publishers need again and again.
         self._properties = PropertiesReader()
 
-    def move(self, lane: Backlog, bodies: Segment, first: int, last: int) -> int:
+    def move(self, lane: Messages, bodies: Segment, first: int, last: int) -> int:
         """Of the messages first..last, in one row or one segment, whose bodies are in `bodies`, those that are ready
         are in the other queue now, in this order. How many that were."""
         count = 0
@@ -78,14 +78,14 @@ class Mover:
         return count
 
 
-def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take: Bury | None, cause: int) -> int:
+def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take: Bury | None, cause: int) -> int:
     """What is ready of first..last, inside one row of the journal or one segment, leaves the lane; by way of `take`,
     if there is one, with the bodies from `bodies`. The number of messages. What `take` did not take stays, and so
     does all behind it."""
-    count, at = 0, lane.index_of(first)
-    if at == len(lane.segments):
+    count, at = 0, lane.store.index_of(first)
+    if at == len(lane.store.segments):
         return 0
-    segment = lane.segments[at]
+    segment = lane.store.segments[at]
     for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
         for low, high in available(lane, *part):
             while low <= high:
@@ -96,7 +96,7 @@ def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take:
                     taken, wanted = take(run, start, stop), stop - start
                 if taken:
                     # As what expires leaves.
-                    count += lane.leave(low, low + taken - 1, cause)
+                    count += lane.backlog.leave(low, low + taken - 1, cause)
                 if taken < wanted:
                     return count
                 low += taken
@@ -106,7 +106,7 @@ def withdraw(lane: Backlog, first: int, last: int, bodies: Segment | None, take:
 def _gone(node: Node, queue: Queue, count: int) -> int:
     if count:
         queue.facts.withdrawn += count
-        queue.mortality.prune(queue)
+        queue.mortality.prune()
         # Whoever waits for a message that is not there any more is told.
         node.dirty[queue] = None
     return count

@@ -17,8 +17,8 @@ from amqpd.methods.names import dispatched, existing_queue, last_queue, refuse_c
 from amqpd.node.fence import refuse_fenced
 from amqpd.node.quarantine import crashed
 from amqpd.queues.arguments import check_consumer, described_queue
-from amqpd.queues.backlog import Piece
 from amqpd.queues.levels import SEQ_MASK
+from amqpd.queues.port import Piece
 from amqpd.session.consumers import Consumer
 from amqpd.session.steps import recovering
 from amqpd.vocabulary.records import Arguments

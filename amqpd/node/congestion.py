@@ -32,7 +32,7 @@ class _Crowd:
 
     def __init__(self, queue: Queue, limit: int) -> None:
         self.limit = limit
-        self.released = queue.backlog.released_bytes
+        self.released = queue.messages.released_bytes
         self.drains = bool(queue.consumers)
         """at first, who has consumers is given one measurement to show how fast they are"""
         self.calm = 0
@@ -43,9 +43,9 @@ class Congestion:
     def __init__(self) -> None:
         self.queues: dict[Queue, _Crowd] = {}
 
-    def update(self, queue: Queue, limit: int) -> bool:
-        """Look at the queue, at the end of a tick that concerned it: True when messages should leave memory."""
-        held = queue.backlog.memory_bytes
+    def update(self, queue: Queue, held: int, limit: int) -> bool:
+        """Look at the queue, which holds so many bytes, at the end of a tick that concerned it: True when messages
+        should leave memory."""
         crowd = self.queues.get(queue)
         if held <= limit:
             if crowd is not None:
@@ -65,7 +65,7 @@ class Congestion:
     def measure(self) -> list[Queue]:
         """A tenth of a second is over: the queues that must be looked at again."""
         for queue, crowd in list(self.queues.items()):
-            released = queue.backlog.released_bytes
+            released = queue.messages.released_bytes
             crowd.drains = (released - crowd.released) * MEASUREMENTS_TO_DRAIN > crowd.limit
             crowd.released = released
             if crowd.calm:

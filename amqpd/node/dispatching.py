@@ -189,15 +189,16 @@ class Dispatching:
         node = self._node
         node.work_left -= LOOK_WORK if queue.settings.max_priority is None else LEVELS_LOOK_WORK
         queue.dispatch()
-        backlog = queue.backlog
-        if not (backlog.memory_bytes or backlog.ready or backlog.unacked or node.congestion.queues):
+        messages, backlog = queue.messages, queue.backlog
+        if not (backlog.ready or backlog.unacked or node.congestion.queues):
             return
-        limit = node.shares.of(queue)
-        wanted = queue.next_read(backlog.memory_bytes < limit // 2)
-        if wanted is not None:
+        held = messages.memory_bytes
+        limit = node.shares.of(held)
+        wish = queue.next_read(held < limit // 2)
+        if wish is not None:
             queue.reading = True
-            reads.append(Read(queue, *wanted))
-        if node.congestion.update(queue, limit):
-            node.work_left -= backlog.shrink(limit // 2)
-            if backlog.shrinking:
+            reads.append(Read(queue, wish))
+        if node.congestion.update(queue, held, limit):
+            node.work_left -= messages.shrink(limit // 2)
+            if messages.shrinking:
                 node.again(queue)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.queues.fences import Damage, blocked, blocked_at, damage_of
+from amqpd.queues.fences import Damage
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
@@ -34,7 +34,7 @@ class Fenced(AMQPPreconditionFailed):
 
 def refuse_fenced(queue: Queue) -> None:
     """Raises Fenced when nobody can get the next message of the queue."""
-    damage = blocked_at(queue) if queue.damage else None
+    damage = queue.blocked_at()
     if damage is None:
         return
     first, last = numbers(damage)
@@ -59,7 +59,7 @@ def numbers(damage: Damage) -> tuple[int, int]:
 
 def fence_facts(queue: Queue) -> dict[str, Any] | None:
     """Of the first damage in the line; None when there is none. `blocked`: the queue has come to it."""
-    found = damage_of(queue) if queue.damage else []
+    found = queue.damaged() if queue.damage else []
     if not found:
         return None
     first, last = numbers(found[0])
@@ -69,7 +69,7 @@ def fence_facts(queue: Queue) -> dict[str, Any] | None:
         "reason": found[0].reason,
         "messages": sum(each.messages for each in found),
         "rows": len(found),
-        "blocked": blocked(queue),
+        "blocked": queue.blocked,
     }
 
 

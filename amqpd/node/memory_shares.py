@@ -29,16 +29,16 @@ class MemoryShares:
         self.share: int | None = None
         """of a large queue; worked out again when a tick or a measurement sets it to None"""
 
-    def of(self, queue: Queue) -> int:
-        """In bytes."""
+    def of(self, held: int) -> int:
+        """Of a queue that holds so many bytes; in bytes."""
         limits = self._limits
         if (
-            queue.backlog.memory_bytes <= limits.small_queue_bytes
+            held <= limits.small_queue_bytes
             or len(self._queues) * limits.queue_memory_bytes <= limits.backlog_memory_bytes
         ):
             return limits.queue_memory_bytes
         if self.share is None:
-            large = sum(each.backlog.memory_bytes > limits.small_queue_bytes for each in self._queues.values())
+            large = sum(each.messages.memory_bytes > limits.small_queue_bytes for each in self._queues.values())
             share = max(limits.small_queue_bytes, limits.backlog_memory_bytes // max(1, large))
             self.share = min(limits.queue_memory_bytes, share)
         return self.share

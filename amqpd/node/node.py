@@ -43,11 +43,9 @@ from amqpd.publishing.firehose import Firehose
 from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies
 from amqpd.publishing.unroutable import Unroutable
-from amqpd.queues.backlog import Backlog
 from amqpd.queues.delayed import DelayedMessages
-from amqpd.queues.fences import look
+from amqpd.queues.messages import RowsWanted
 from amqpd.queues.queue import Queue
-from amqpd.queues.timetable import Timetable
 from amqpd.security.access import Access
 from amqpd.session.credit import Waking
 from amqpd.session.durability import Durability
@@ -277,18 +275,12 @@ class Node:
         self.dirty.update(dict.fromkeys(self.congestion.queues))
         self.durability.durable(index)
 
-    def loaded(
-        self, queue: Queue, lane: Backlog | Timetable, first: int, rows: list[Row], last: int | None = None
-    ) -> None:
-        """Rows that were read for the queue, which had asked for first..last of `lane`."""
-        queue.reading = False
-        if queue.stopped:
-            return
+    def loaded(self, queue: Queue, wish: RowsWanted, rows: list[Row]) -> None:
+        """Rows that were read for the queue, which had asked for them."""
         try:
-            lane.loaded(first, rows, last)
-            if lane.damaged:
-                look(queue)
-            self.dirty[queue] = None
+            queue.loaded(wish, rows)
+            if not queue.stopped:
+                self.dirty[queue] = None
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             self.quarantine(queue, error)
 

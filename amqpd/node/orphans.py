@@ -20,7 +20,7 @@ from amqpd.audit.kinds import WITHDRAWN
 from amqpd.faults import QUEUE
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel.rows import parse_row
-from amqpd.queues.backlog import Backlog
+from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
 from amqpd.queues.settings import PRIORITY_MAX
@@ -52,16 +52,16 @@ class Orphan(Queue):
     def id(self) -> int:
         return self.record.id
 
-    def lanes_in_order(self) -> list[Backlog]:
+    def lanes_in_order(self) -> list[Messages]:
         """Of the highest priority first, as they would have been delivered."""
-        return sorted(self.backlog.lanes(), key=attrgetter("queue_id"), reverse=True)
+        return sorted(self.messages.levels(), key=attrgetter("queue_id"), reverse=True)
 
     def facts_of(self) -> dict[str, Any]:
         """Times are in ms since the epoch, None when not known. The newest one is that of the last row, whose later
         messages may have come a little later."""
-        lanes = [lane for lane in self.backlog.lanes() if lane.segments]
-        oldest = [lane.segments[0].published_ms for lane in lanes]
-        newest = [lane.segments[-1].arrival(lane.segments[-1].size - 1) for lane in lanes]
+        lanes = [lane for lane in self.messages.levels() if lane.store.segments]
+        oldest = [lane.store.segments[0].published_ms for lane in lanes]
+        newest = [lane.store.segments[-1].arrival(lane.store.segments[-1].size - 1) for lane in lanes]
         return {
             "id": str(self.id),  # a text: programs that keep numbers as floats would change it
             "messages": self.backlog.ready,
@@ -114,13 +114,13 @@ class Orphans:
         forgotten when that one is durable, not before: its id may be used again (`delayed_id`), and a row that is in
         the same transaction as the end of its queue is not written."""
         count = orphan.backlog.ready
-        for lane in orphan.backlog.lanes():
-            if lane.book is not None:
-                for first, last, _ in lane.standing():
-                    lane.book.ended(first, last, WITHDRAWN)
-                lane.book = None
+        for lane in orphan.messages.levels():
+            if lane.store.book is not None:
+                for first, last, _ in lane.backlog.standing():
+                    lane.store.book.ended(first, last, WITHDRAWN)
+                lane.store.book = None
         orphan.deleted = True
-        orphan.backlog.drop()
+        orphan.messages.drop()
         return count
 
 
@@ -185,15 +185,6 @@ def bodies_of(row: Row) -> Segment:
     return bodies
 
 
-def live(lane: Backlog, row: Row) -> list[tuple[int, int]]:
+def live(lane: Messages, row: Row) -> list[tuple[int, int]]:
     """(first, last) of the row's messages that are not settled."""
-    found: list[tuple[int, int]] = []
-    first = row.first_seq
-    while first <= row.last_seq:
-        index = lane.index_of(first)
-        if index == len(lane.segments) or lane.segments[index].first > row.last_seq:
-            break
-        segment = lane.segments[index]
-        found += segment.live_in(max(first, segment.first), min(row.last_seq, segment.last))
-        first = segment.last + 1
-    return found
+    return lane.store.live_in(row.first_seq, row.last_seq)

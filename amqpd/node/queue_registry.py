@@ -19,8 +19,8 @@ from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.orphans import REMEDY, Orphan, parted
-from amqpd.queues.backlog import Backlog
 from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, dropped_on
@@ -187,8 +187,8 @@ class QueueRegistry:
             del node.delayed[vhost]
             self.end(store)
         store = self.delayed(vhost, orphan.id)
-        assert isinstance(orphan.backlog, Backlog)
-        store.take_over(orphan.backlog)
+        assert isinstance(orphan.messages, Messages)
+        store.take_over(orphan.messages)
         node.orphans.forget(orphan)
         node.books.look_at(store)
 

@@ -14,20 +14,17 @@ from amqpd.vocabulary.records import Change, Key
 
 if TYPE_CHECKING:
     from amqpd.connection import Connection
-    from amqpd.queues.backlog import Backlog
+    from amqpd.queues.messages import RowsWanted
     from amqpd.queues.queue import Queue
-    from amqpd.queues.timetable import Timetable
 
 Resume = Callable[[bool], None]
 
 
 class Read(NamedTuple):
-    """A wish to read the journal's rows first..last of one of the queue's backlogs."""
+    """Rows of the journal that the queue has to read."""
 
     queue: Queue
-    lane: Backlog | Timetable
-    first: int
-    last: int
+    wish: RowsWanted
 
 
 class Services(Protocol):

@@ -45,7 +45,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
     count = high - low
     if settings.dead_letter_exchange is None:
         return count
-    moulds = queue.mortality.moulds
+    moulds = queue.letter_templates
     state = State(node.now_ms // 1000, node.topology.version, settings)
     mould = moulds.get(reason) if count == 1 else None
     if mould is not None:
@@ -59,9 +59,9 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
     letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms, published_deaths)
     node.work_left -= LETTER_WORK + part.header_size // HEADER_BYTES_A_WORK
     if letter is None:
-        if queue.mortality.told_lost_s != state.second:
+        if queue.letter_lost_told_s != state.second:
             # Not a line for each: it may happen thousands of times a second.
-            queue.mortality.told_lost_s = state.second
+            queue.letter_lost_told_s = state.second
             node.log("dead_letter_lost", queue=queue.record.name, vhost=queue.record.vhost, reason="died too often")
         return count
     node.work_left -= letter.run.header_size // HEADER_BYTES_A_WORK

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
-from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.levels import LEVEL_BITS
+from amqpd.queues.messages import Messages
+from amqpd.queues.paging import unlike
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
-from amqpd.queues.segments import unlike
 
 READY, UNACKED = "ready", "unacked"
 ID_MAX = (1 << 63) - 1
@@ -38,7 +38,7 @@ class Stretch(NamedTuple):
     """Messages first..last, sequence numbers of `lane`, inside one segment when they were found. `position` is that
     of the first one, None when they are not ready."""
 
-    lane: Backlog
+    lane: Messages
     first: int
     last: int
     state: str
@@ -49,20 +49,20 @@ def ready(queue: Queue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
     """What is ready, from the position `start` on, and of that what `ids` mean; as it would be delivered."""
     position = 1
     for lane in _lanes(queue):
-        wanted, end = _inside(queue, lane, ids), lane.next_seq - 1
-        for stretch in list(lane.returned):
-            for first, last in lane.returned.within(*stretch):
+        wanted, end = _inside(queue, lane, ids), lane.store.next_seq - 1
+        for stretch in list(lane.backlog.returned):
+            for first, last in lane.backlog.returned.within(*stretch):
                 yield from _chosen(lane, first, last, position, start, wanted)
                 position += last - first + 1
         seq = 0
         while True:
-            seq = max(seq, lane.cursor)
-            index = lane.index_of(seq)
-            if seq > end or index == len(lane.segments):
+            seq = max(seq, lane.store.cursor)
+            index = lane.store.index_of(seq)
+            if seq > end or index == len(lane.store.segments):
                 break
-            segment = lane.segments[index]
+            segment = lane.store.segments[index]
             # All that is left of it is ready: it can be passed over as a whole.
-            all_ready = seq <= segment.first and segment.last <= end and not lane.doomed
+            all_ready = seq <= segment.first and segment.last <= end and not lane.backlog.doomed
             unwanted = position + segment.left <= start or not _cut(segment.first, segment.last, wanted)
             if all_ready and unwanted:
                 position += segment.left
@@ -83,19 +83,19 @@ def unacked(queue: Queue, ids: Ids = EVERY) -> Iterator[Stretch]:
     priority first."""
     for lane in _lanes(queue):
         wanted, seq = _inside(queue, lane, ids), 0
-        while (index := lane.index_of(seq)) < len(lane.segments):
-            segment = lane.segments[index]
-            found = _next_live(segment, seq, lane.cursor - 1)
+        while (index := lane.store.index_of(seq)) < len(lane.store.segments):
+            segment = lane.store.segments[index]
+            found = _next_live(segment, seq, lane.store.cursor - 1)
             if found is None:
                 seq = segment.last + 1
-                if seq >= lane.cursor:
+                if seq >= lane.store.cursor:
                     break
                 continue
             for part in _cut(*found, wanted):
-                for first, last in _without(*part, lane.returned.within(*part)):
+                for first, last in _without(*part, lane.backlog.returned.within(*part)):
                     yield Stretch(lane, first, last, UNACKED, None)
             seq = found[1] + 1
-        for doomed in list(lane.doomed):
+        for doomed in list(lane.backlog.doomed):
             for first, last in _cut(*doomed, wanted):
                 yield Stretch(lane, first, last, UNACKED, None)
 
@@ -104,8 +104,8 @@ def still(stretch: Stretch, first: int, last: int) -> list[tuple[int, int]]:
     """What of first..last, which is a part of the stretch, is there and in that state at this moment."""
     lane, found = stretch.lane, []
     while first <= last:
-        index = lane.index_of(first)
-        if index == len(lane.segments) or (segment := lane.segments[index]).first > last:
+        index = lane.store.index_of(first)
+        if index == len(lane.store.segments) or (segment := lane.store.segments[index]).first > last:
             break
         for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
             in_line = available(lane, *part)
@@ -114,13 +114,13 @@ def still(stretch: Stretch, first: int, last: int) -> list[tuple[int, int]]:
     return found
 
 
-def available(lane: Backlog, first: int, last: int) -> list[tuple[int, int]]:
+def available(lane: Messages, first: int, last: int) -> list[tuple[int, int]]:
     """Which of the unsettled messages first..last of one segment somebody could get, in order."""
-    parts = lane.ready_in(first, last)
-    return [each for part in parts for each in lane.not_doomed(*part)] if lane.doomed else parts
+    parts = lane.backlog.ready_in(first, last)
+    return [each for part in parts for each in lane.backlog.not_doomed(*part)] if lane.backlog.doomed else parts
 
 
-def id_of(queue: Queue, lane: Backlog, seq: int) -> int:
+def id_of(queue: Queue, lane: Messages, seq: int) -> int:
     return _offset(queue, lane) + seq
 
 
@@ -149,16 +149,16 @@ def runs_in(bodies: Segment, first: int, last: int) -> Iterator[tuple[Run, int, 
         first += stop - start
 
 
-def _lanes(queue: Queue) -> list[Backlog]:
+def _lanes(queue: Queue) -> list[Messages]:
     """Highest priority first."""
-    return sorted(queue.backlog.lanes(), key=attrgetter("queue_id"), reverse=True)
+    return sorted(queue.messages.levels(), key=attrgetter("queue_id"), reverse=True)
 
 
-def _offset(queue: Queue, lane: Backlog) -> int:
+def _offset(queue: Queue, lane: Messages) -> int:
     return (lane.queue_id - queue.record.id) << LEVEL_BITS
 
 
-def _inside(queue: Queue, lane: Backlog, ids: Ids) -> Ids:
+def _inside(queue: Queue, lane: Messages, ids: Ids) -> Ids:
     """The ids that are the lane's, as its sequence numbers."""
     offset = _offset(queue, lane)
     return [(low - offset, high - offset) for low, high in _cut(offset, offset + (1 << LEVEL_BITS) - 1, ids)]
@@ -188,7 +188,7 @@ def _next_live(segment: Segment, seq: int, end: int) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-def _chosen(lane: Backlog, first: int, last: int, position: int, start: int, wanted: Ids) -> Iterator[Stretch]:
+def _chosen(lane: Messages, first: int, last: int, position: int, start: int, wanted: Ids) -> Iterator[Stretch]:
     if position < start:
         first += start - position
         position = start

@@ -33,6 +33,7 @@ from amqpd.message.propertylist import (
     PropertyList,
 )
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, runs_in
+from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
 from amqpd.wire.fieldtable import read_table
@@ -95,7 +96,7 @@ def rows_of(
     """A row for each of the messages first..last of the stretch, which are all there; at most `body_bytes` of each
     body."""
     lane = stretch.lane
-    segment = lane.segments[lane.index_of(first)]
+    segment = lane.store.segments[lane.store.index_of(first)]
     if bodies.damage:
         return [_without_body(queue, stretch, seq, bodies.damage, now_ms) for seq in range(first, last + 1)]
     due = {} if bodies.deadlines is None else bodies.deadlines.within(first, last)
@@ -109,7 +110,7 @@ def rows_of(
                     "id": id_of(queue, lane, seq),
                     "position": None if stretch.position is None else stretch.position + seq - stretch.first,
                     "state": stretch.state,
-                    "redelivered": stretch.state == UNACKED or seq < max(lane.cursor, lane.redelivered_below),
+                    "redelivered": stretch.state == UNACKED or seq < _redelivered_below(lane),
                     "delivery_count": counts.get(seq, 0) if queue.settings.quorum else None,
                     **common,
                     "age_s": max(0, now_ms - arrived_ms) / 1000,
@@ -123,13 +124,13 @@ def rows_of(
 def _without_body(queue: Queue, stretch: Stretch, seq: int, damage: str, now_ms: int) -> dict[str, Any]:
     """A row of a message that cannot be read."""
     lane = stretch.lane
-    segment = lane.segments[lane.index_of(seq)]
+    segment = lane.store.segments[lane.store.index_of(seq)]
     return {
         "id": id_of(queue, lane, seq),
         "position": None if stretch.position is None else stretch.position + seq - stretch.first,
         "state": f"{stretch.state}, damaged",
         "damage": damage,
-        "redelivered": stretch.state == UNACKED or seq < max(lane.cursor, lane.redelivered_below),
+        "redelivered": stretch.state == UNACKED or seq < _redelivered_below(lane),
         "delivery_count": queue.mortality.counts.get(seq, 0) if queue.settings.quorum else None,
         **dict.fromkeys(("exchange", "routing_key", "properties", "expires_in_s", "payload_bytes")),
         "age_s": max(0, now_ms - segment.arrival(seq - segment.first)) / 1000,
@@ -196,3 +197,8 @@ def _printable(value: Any) -> Any:
     if isinstance(value, list):
         return [_printable(each) for each in value]
     return value
+
+
+def _redelivered_below(lane: Messages) -> int:
+    """Whoever gets a message with a smaller number gets it again."""
+    return max(lane.store.cursor, lane.backlog.redelivered_below)

@@ -15,9 +15,8 @@ from collections.abc import Callable
 
 from amqpd.audit.kinds import RELEASED
 from amqpd.kernel import Run
-from amqpd.queues.backlog import Backlog
-from amqpd.queues.fences import look
 from amqpd.queues.host import QueueHost
+from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import QueueRecord
 
@@ -31,36 +30,34 @@ Release = Callable[[str, Run], object]
 class DelayedMessages(Queue):
     """Like a queue for the node, which pages it and looks at it in time; but no client can name it."""
 
-    def __init__(self, vhost: str, number: int, host: QueueHost, release: Release) -> None:
+    def __init__(self, vhost: str, number: int, host: QueueHost[Queue], release: Release) -> None:
         """`number`: under which the journal has them (`vocabulary/journal_numbers.py`)."""
         super().__init__(QueueRecord(vhost, "delayed messages", number), host, {})
         self._release = release
-        self.backlog.buries = True
+        self.messages.buries(True)
         self._falling: deque[tuple[int, int]] = deque()
         """(first, last) whose time has come, and that must be read first"""
 
-    def take_over(self, backlog: Backlog) -> None:
+    def take_over(self, level: Messages) -> None:
         """Have these messages, which are a store's, in place of none. Its books are to be looked at then."""
         assert not self.backlog.ready
-        self.backlog = backlog
-        self.backlog.buries = True
+        self.messages, self.backlog = level, level.backlog
+        level.buries(True)
         self._find_plain()
-        self.facts.begin(backlog.ready)
+        self.facts.begin(level.backlog.ready)
 
     def delay(self, run: Run, delay_ms: int) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""
-        assert isinstance(self.backlog, Backlog)
         self.facts.accepted += run.count
         now_ms = self.host.now_ms
         # The clock is rounded down.
         return self.backlog.publish(run, True, now_ms, now_ms + delay_ms + 1)
 
     def dispatch(self) -> None:
-        backlog, falling = self.backlog, self._falling
-        assert isinstance(backlog, Backlog)
-        while self.host.work_left > 0 and (due_ms := backlog.next_due_ms) is not None and due_ms <= self.host.now_ms:
+        messages, falling = self.messages, self._falling
+        while self.host.work_left > 0 and (due_ms := messages.next_due_ms) is not None and due_ms <= self.host.now_ms:
             # In the order of their times, also after a pause.
-            gone, work = backlog.expire(
+            gone, work = messages.expire(
                 due_ms,
                 self._fall_due,
                 lambda first, last: falling.append((first, last)),
@@ -69,11 +66,11 @@ class DelayedMessages(Queue):
             )
             self.host.work_left -= work
             self.facts.expired += gone
-            if backlog.next_due_ms == due_ms:
+            if messages.next_due_ms == due_ms:
                 break  # something must be read first
         while falling:
             first, last = falling[0]
-            count, _, stopped = backlog.bury(first, last, self._fall_due, RELEASED)
+            count, _, stopped = messages.bury(first, last, self._fall_due, RELEASED)
             self.facts.expired += count
             if stopped <= last:
                 falling[0] = stopped, last
@@ -82,8 +79,8 @@ class DelayedMessages(Queue):
                 break
             falling.popleft()
         if self.damage:
-            look(self)
-        due_ms = self.backlog.next_due_ms
+            self.look_for_damage()
+        due_ms = messages.next_due_ms
         if due_ms is not None:
             self.host.wake(self, due_ms)
 

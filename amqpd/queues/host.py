@@ -1,6 +1,6 @@
 """What a queue asks of the node that it lives in.
 
-What comes in: nothing. What goes out: `QueueHost`.
+What comes in: nothing. What goes out: `Host`, for the parts of a queue; `QueueHost`, for the queue itself.
 Rules: a queue never looks at other queues, exchanges or connections.
 Not here: what the node does then (`amqpd/node/node.py`).
 """
@@ -8,41 +8,46 @@ Not here: what the node does then (`amqpd/node/node.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 
-if TYPE_CHECKING:
-    from amqpd.queues.queue import Queue
+QueueOf = TypeVar("QueueOf", contravariant=True)
 
 
-class QueueHost(Protocol):
+class Host(Protocol):
+    """What does not depend on which queue asks."""
+
     journal: JournalBuffer
     now_ms: int
     """milliseconds since the epoch; never goes back within a run"""
     work_left: int
-    """what queues may still do in this tick, in the unit of `limiting/turns.py`: whoever does work for each message
+    """what queues may still do in this tick, in the unit of `limiting/turns.py`: whatever does work for each message
     charges it here, and stops once it is 0 or less, to be looked at `again` in the next tick"""
-
-    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
-        """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on."""
-        ...
-
-    def again(self, queue: Queue) -> None:
-        """Dispatch the queue in the next tick: it has more to do than there was room for."""
-        ...
 
     def later(self, steps: Iterator[None]) -> None:
         """Carry out these steps, in order: the first of them now, the others as ticks have room for them."""
         ...
 
-    def wake(self, queue: Queue, at_ms: int) -> None:
+    def log(self, event: str, **fields: Any) -> None: ...
+
+
+class QueueHost(Host, Protocol[QueueOf]):
+    """The node, as one of its queues sees it."""
+
+    def bury(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> int:
+        """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on."""
+        ...
+
+    def again(self, queue: QueueOf) -> None:
+        """Dispatch the queue in the next tick: it has more to do than there was room for."""
+        ...
+
+    def wake(self, queue: QueueOf, at_ms: int) -> None:
         """Dispatch the queue when that time has come."""
         ...
 
-    def end_queue(self, queue: Queue) -> None:
+    def end_queue(self, queue: QueueOf) -> None:
         """Its time is over by its own rules."""
         ...
-
-    def log(self, event: str, **fields: Any) -> None: ...

@@ -1,6 +1,7 @@
-"""The messages of a priority queue: a backlog for each priority that occurs.
+"""The messages of a priority queue: a level for each priority that occurs.
 
-What comes in and goes out: what a `Backlog` takes and gives, so that the queue does not know the difference.
+What comes in and goes out: what a `Backlog` and a `Messages` take and give, so that the queue does not know the
+difference.
 Rules: 1. The highest priority with something ready is served first; inside a priority the order is the one of
 publication. 2. A message with more than the queue's maximum has the maximum, one without any has 0. 3. Each level has
 its own sequence numbers and its own number in the journal: the queue's id plus the priority. Outside, the upper bits
@@ -20,9 +21,10 @@ from amqpd.audit.kinds import ACKED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.queues.backlog import Backlog, Piece
 from amqpd.queues.expiry import Bury, Doomed
-from amqpd.queues.segments import SEQ_BITS
+from amqpd.queues.messages import Messages, RowsWanted
+from amqpd.queues.port import Piece
+from amqpd.queues.store import SEQ_BITS
 
 # Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.
 LEVEL_BITS = SEQ_BITS
@@ -35,83 +37,80 @@ class Levels:
         self.max_priority = max_priority
         self._journal = journal
         self._durable = durable
-        self._levels: dict[int, Backlog] = {}
-        self._order: list[tuple[int, Backlog]] = []
+        self._levels: dict[int, Messages] = {}
+        self._order: list[tuple[int, Messages]] = []
         """highest priority first"""
         self.arrived_ms = 0
         self._buries = False
-        self._open_book: Callable[[Backlog], Book] | None = None
+        self._open_book: Callable[[Messages], Book] | None = None
 
-    def keep_books(self, open_book: Callable[[Backlog], Book] | None) -> None:
+    def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
         """See `Queue.keep_books`."""
         self._open_book = open_book
-        for level in self.lanes():
-            level.book = None if open_book is None else open_book(level)
+        for level in self.levels():
+            level.store.book = None if open_book is None else open_book(level)
 
-    def lane_of(self, seq: int) -> Backlog:
+    def level_of(self, seq: int) -> Messages:
         return self._levels[seq >> LEVEL_BITS]
 
-    @property
-    def buries(self) -> bool:
-        """See `Expiring`."""
-        return self._buries
-
-    @buries.setter
     def buries(self, buries: bool) -> None:
+        """See `Backlog.buries`."""
         self._buries = buries
-        for level in self.lanes():
-            level.buries = buries
+        for level in self.levels():
+            level.buries(buries)
 
     def recover(self, priority: int, found: RecoveredQueue) -> None:
         """Take over what the journal has of one level."""
         self._level(priority).recover(found)
 
-    def lanes(self) -> Iterator[Backlog]:
+    def levels(self) -> Iterator[Messages]:
         return iter(self._levels.values())
 
-    def _level(self, priority: int) -> Backlog:
+    def _level(self, priority: int) -> Messages:
         level = self._levels.get(priority)
         if level is None:
-            level = self._levels[priority] = Backlog(self.queue_id + priority, self._journal, self._durable)
-            level.buries = self._buries
+            level = self._levels[priority] = Messages(self.queue_id + priority, self._journal, self._durable)
+            level.buries(self._buries)
             if self._open_book is not None:
-                level.book = self._open_book(level)
+                level.store.book = self._open_book(level)
             self._order = sorted(self._levels.items(), reverse=True)
         return level
 
     def publish(
         self, run: Run, persistent: bool, now_ms: int, deadline_ms: int | None = None, priority: int | None = None
     ) -> bool:
-        return self._level(min(priority or 0, self.max_priority)).publish(run, persistent, now_ms, deadline_ms)
+        level = self._level(min(priority or 0, self.max_priority))
+        return level.backlog.publish(run, persistent, now_ms, deadline_ms)
 
     def take(self, limit: int, nbytes: int = 0) -> Piece | None:
         for priority, level in self._order:
-            if level.ready:
-                piece = level.take(limit, nbytes)
+            backlog = level.backlog
+            if backlog.ready:
+                piece = backlog.take(limit, nbytes)
                 if piece is None:
                     return None
-                self.arrived_ms = level.arrived_ms
+                self.arrived_ms = backlog.arrived_ms
                 run, low, high, seq, redelivered = piece
                 return run, low, high, priority << LEVEL_BITS | seq, redelivered
         return None
 
     def settle(self, first: int, last: int, cause: int = ACKED) -> int:
-        return self._levels[first >> LEVEL_BITS].settle(first & _MASK, last & _MASK, cause)
+        return self._levels[first >> LEVEL_BITS].backlog.settle(first & _MASK, last & _MASK, cause)
 
     def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int, int]:
         count, back, stopped = self._levels[first >> LEVEL_BITS].bury(first & _MASK, last & _MASK, bury, cause)
         return count, back, (first & ~_MASK) + stopped
 
     def requeue(self, first: int, last: int) -> None:
-        self._levels[first >> LEVEL_BITS].requeue(first & _MASK, last & _MASK)
+        self._levels[first >> LEVEL_BITS].backlog.requeue(first & _MASK, last & _MASK)
 
     def purging(self) -> Iterator[tuple[int, int]]:
         """See `Backlog`."""
-        for level in list(self.lanes()):
+        for level in list(self.levels()):
             yield from level.purging()
 
     def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int) -> tuple[int, int]:
-        """See `Expiring`."""
+        """See `Expiry`."""
         count = work = 0
         for priority, level in list(self._levels.items()):
             gone, took = level.expire(now_ms, bury, partial(_doomed_in, doomed, priority), cause, work_max - work)
@@ -121,46 +120,65 @@ class Levels:
 
     @property
     def finished(self) -> int:
-        """See `Segments`."""
-        return sum([level.finished for level in self.lanes()])
+        """See `Store`."""
+        return sum([level.finished for level in self.levels()])
 
     @property
     def due(self) -> bool:
         """Some message may have a deadline."""
-        return any(level.due for level in self.lanes())
+        return any(level.backlog.due for level in self.levels())
 
     @property
     def instants(self) -> bool:
-        return any(level.instants for level in self.lanes())
+        return any(level.backlog.instants for level in self.levels())
 
     def end_instants(self, now_ms: int) -> None:
-        for level in self.lanes():
+        for level in self.levels():
             level.end_instants(now_ms)
 
     @property
     def next_due_ms(self) -> int | None:
-        return min((due for level in self.lanes() if (due := level.next_due_ms) is not None), default=None)
+        return min((due for level in self.levels() if (due := level.next_due_ms) is not None), default=None)
 
     def oldest_ms(self) -> int | None:
-        return min((at for level in self.lanes() if (at := level.oldest_ms()) is not None), default=None)
+        return min((at for level in self.levels() if (at := level.backlog.oldest_ms()) is not None), default=None)
 
     def mark_delivered(self, ahead: bool) -> None:
-        for level in self.lanes():
-            level.mark_delivered(ahead)
+        for level in self.levels():
+            level.backlog.mark_delivered(ahead)
 
     def drop(self) -> None:
-        for level in self.lanes():
+        for level in self.levels():
             level.drop()
 
     @property
     def damaged(self) -> bool:
         """Some of its rows are."""
-        return any(level.damaged for level in self.lanes())
+        return any(level.damaged for level in self.levels())
+
+    @property
+    def wants(self) -> bool:
+        """See `Messages`."""
+        return any(level.wants for level in self.levels())
+
+    def next_copies(self) -> RowsWanted | None:
+        """See `Messages`."""
+        for level in self.levels():
+            if (wish := level.next_copies()) is not None:
+                return wish
+        return None
+
+    def next_read(self, ahead: int) -> RowsWanted | None:
+        """See `Messages`."""
+        for level in self.levels():
+            if (wish := level.next_read(ahead)) is not None:
+                return wish
+        return None
 
     @property
     def shrinking(self) -> bool:
-        """See `Segments`."""
-        return any(level.shrinking for level in self.lanes())
+        """See `Paging`."""
+        return any(level.shrinking for level in self.levels())
 
     def shrink(self, bytes_max: int) -> int:
         """The lowest priority leaves memory first: it is delivered last."""
@@ -175,27 +193,27 @@ class Levels:
 
     @property
     def ready(self) -> int:
-        return sum(level.ready for level in self.lanes())
+        return sum(level.backlog.ready for level in self.levels())
 
     @property
     def unacked(self) -> int:
-        return sum(level.unacked for level in self.lanes())
+        return sum(level.backlog.unacked for level in self.levels())
 
     @property
     def ready_bytes(self) -> int:
-        return sum(level.ready_bytes for level in self.lanes())
+        return sum(level.backlog.ready_bytes for level in self.levels())
 
     @property
     def unacked_bytes(self) -> int:
-        return sum(level.unacked_bytes for level in self.lanes())
+        return sum(level.backlog.unacked_bytes for level in self.levels())
 
     @property
     def memory_bytes(self) -> int:
-        return sum(level.memory_bytes for level in self.lanes())
+        return sum(level.memory_bytes for level in self.levels())
 
     @property
     def released_bytes(self) -> int:
-        return sum(level.released_bytes for level in self.lanes())
+        return sum(level.released_bytes for level in self.levels())
 
 
 def _doomed_in(doomed: Doomed, priority: int, first: int, last: int) -> None:

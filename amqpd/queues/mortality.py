@@ -14,23 +14,25 @@ Source: https://www.rabbitmq.com/docs/ttl, /maxlength, /dlx, /quorum-queues#pois
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from amqpd.audit import kinds
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
-from amqpd.message.rewriting import with_headers
-from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.backlog import INSTANT, Backlog
+from amqpd.queues.counted import take_counted, without
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
-from amqpd.queues.expiry import INSTANT, RETRY_MS, Bury
-from amqpd.queues.fences import blocked, drop_over_limits
-from amqpd.queues.moulds import Mould
-from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX
-
-if TYPE_CHECKING:
-    from amqpd.queues.queue import Queue
+from amqpd.queues.expiry import RETRY_MS, Bury
+from amqpd.queues.facts import Facts
+from amqpd.queues.fences import drop_over_limits
+from amqpd.queues.host import Host
+from amqpd.queues.levels import Levels
+from amqpd.queues.messages import Messages
+from amqpd.queues.port import Piece
+from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
+from amqpd.queues.turns import Turns
 
 # 10 years, RabbitMQ's bound on all times: a later deadline is none that anybody waits for.
 TTL_MS_MAX = 315_360_000_000
@@ -45,11 +47,32 @@ _ALONE = {EXPIRED: kinds.EXPIRED, REJECTED: kinds.REJECTED, DELIVERY_LIMIT: kind
 _DEAD = {EXPIRED: kinds.DEAD_EXPIRED, REJECTED: kinds.DEAD_REJECTED, DELIVERY_LIMIT: kinds.DEAD_DELIVERY_LIMIT}
 
 
-class Mortality:
-    """Of one queue, which hands itself to each call: if it were kept here, only a garbage collection would free them,
-    and that stops everybody."""
+Send = Callable[[Run, int, int, str], int]
+"""dead-letters messages low..high-1 of the run for a reason; how many of them may leave the queue"""
 
-    def __init__(self, queue: Queue) -> None:
+
+class Mortality:
+    """Of one queue, which it does not know: if it were kept here, only a garbage collection would free them, and that
+    stops everybody. What is to be asked of the host in its name stands in `again` and `wake_ms` until then."""
+
+    def __init__(
+        self,
+        settings: QueueSettings,
+        messages: Messages | Levels,
+        backlog: Backlog | Levels,
+        consumers: Turns,
+        facts: Facts,
+        host: Host,
+    ) -> None:
+        self._messages = messages
+        self._backlog = backlog
+        self._consumers = consumers
+        self._facts = facts
+        self._host = host
+        self.again = False
+        """the queue is to be dispatched in the next tick too"""
+        self.wake_ms: int | None = None
+        """it is to be dispatched then"""
         self.dying: deque[tuple[int, int, str]] | None = None
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them; None for none yet"""
         self._dying_count = 0
@@ -61,37 +84,38 @@ class Mortality:
         """the last letter was not taken"""
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
-        self.moulds: dict[str, Mould] = {}
-        """the last dead letter for each reason"""
-        self.told_lost_s = 0
-        """second in which it was last said that a dead letter was lost"""
         self._counted_below = 0
         """messages that came back before the last restart have smaller numbers"""
-        self.used_ms = queue.host.now_ms
-        self.settings_changed(queue)
+        self.used_ms = host.now_ms
+        self.refuses = False
+        """over a limit the queue does not take a publish, instead of letting older messages go"""
+        self.settings_changed(settings)
 
-    def settings_changed(self, queue: Queue) -> None:
-        settings = queue.settings
+    def settings_changed(self, settings: QueueSettings) -> None:
+        """Look at `wake_ms` then."""
+        self.settings = settings
         limited = settings.max_length is not None or settings.max_length_bytes is not None
         drops = settings.overflow == DROP_HEAD or (settings.quorum and settings.overflow == REJECT_PUBLISH_DLX)
         self._drops = limited and drops
-        queue.refuses = limited and not drops
+        self.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
-        queue.backlog.buries = settings.dead_letter_exchange is not None
-        if not queue.backlog.buries:
-            for lane in queue.backlog.lanes():
-                lane.expire_damaged()
+        buries = settings.dead_letter_exchange is not None
+        self._messages.buries(buries)
+        if not buries:
+            for level in self._messages.levels():
+                level.expiry.expire_damaged()
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
-        self.used_ms = queue.host.now_ms
+        self.used_ms = self._host.now_ms
         if self._expires:
-            self._schedule(queue)
+            self._schedule(not self._consumers)
 
-    def recover(self, queue: Queue, found: RecoveredQueue) -> None:
-        limit, backlog = queue.settings.delivery_limit, queue.backlog
+    def recover(self, found: RecoveredQueue) -> None:
+        """Take over the delivery counts that the journal has."""
+        limit, level = self.settings.delivery_limit, self._messages
         for seq, count in found.counts.items():
-            if limit is not None and count > limit and isinstance(backlog, Backlog) and backlog.holds(seq):
-                backlog.doom(seq)
+            if limit is not None and count > limit and isinstance(level, Messages) and level.store.holds(seq):
+                level.backlog.doom(level.store.segments[level.store.index_of(seq)], seq, seq)
                 self._die(seq, seq, DELIVERY_LIMIT)
             else:
                 self.counts[seq] = count
@@ -99,9 +123,9 @@ class Mortality:
 
     # Deadlines
 
-    def deadline(self, queue: Queue, properties: Properties, now_ms: int) -> int | None:
+    def deadline(self, properties: Properties, now_ms: int) -> int | None:
         """When a message published now expires, in ms since the epoch; None for never."""
-        ttl_ms = queue.settings.message_ttl_ms
+        ttl_ms = self.settings.message_ttl_ms
         if properties.expiration is not None:
             own_ms = int(properties.expiration)
             if ttl_ms is None or own_ms < ttl_ms:
@@ -111,54 +135,51 @@ class Mortality:
         # `now_ms` is rounded down: one more, so that nothing expires before its time.
         return now_ms + ttl_ms + 1 if ttl_ms else INSTANT
 
-    def before(self, queue: Queue) -> None:
+    def before(self, send: Send) -> None:
         """What must go before consumers are served. They are not to be while this is `expiring`."""
-        now_ms = queue.host.now_ms
-        self._expire(queue, now_ms)
+        now_ms = self._host.now_ms
+        self._expire(send, now_ms)
         if self.dying:
-            self._bury_dying(queue, now_ms)
+            self._bury_dying(send, now_ms)
 
-    def after(self, queue: Queue) -> None:
-        """What consumers have left."""
+    def after(self, send: Send, idle: bool, blocked: bool) -> bool:
+        """What consumers have left. `idle`: nobody consumes, nor waits for a message; `blocked`: by damage. True when
+        the queue itself has expired."""
         if self._drops:
-            self._drop(queue)
-        now_ms = queue.host.now_ms
-        if queue.backlog.instants:
-            queue.backlog.end_instants(now_ms)
-            self._expire(queue, now_ms)
-            self._bury_dying(queue, now_ms)
-        if queue.damage and blocked(queue):
+            self._drop(send)
+        now_ms = self._host.now_ms
+        if self._backlog.instants:
+            self._messages.end_instants(now_ms)
+            self._expire(send, now_ms)
+            self._bury_dying(send, now_ms)
+        if blocked:
             self.used_ms = now_ms  # or it would go because of its damage
-        if self._expires and not queue.consumers and not queue.getters:
-            expires_ms = queue.settings.expires_ms or 0
-            if now_ms >= self.used_ms + expires_ms:
-                queue.host.log("queue_expired", queue=queue.record.name, vhost=queue.record.vhost)
-                queue.host.end_queue(queue)
-                return
-        self._schedule(queue)
+        if self._expires and idle and now_ms >= self.used_ms + (self.settings.expires_ms or 0):
+            return True
+        self._schedule(idle)
+        return False
 
-    def _expire(self, queue: Queue, now_ms: int) -> None:
-        backlog, host = queue.backlog, queue.host
+    def _expire(self, send: Send, now_ms: int) -> None:
+        messages, host = self._messages, self._host
         if self._burying:
             return
         self.expiring = False
-        due_ms = backlog.next_due_ms
+        due_ms = messages.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
-            lost = queue.settings.dead_letter_exchange is None
-            bury, cause = (None, kinds.EXPIRED) if lost else (partial(self._bury_expired, queue), kinds.DEAD_EXPIRED)
+            lost = self.settings.dead_letter_exchange is None
+            bury, cause = (None, kinds.EXPIRED) if lost else (partial(self._bury_expired, send), kinds.DEAD_EXPIRED)
             self._burying = True
             try:
-                gone, work = backlog.expire(now_ms, bury, self._doomed, cause, max(1, host.work_left))
+                gone, work = messages.expire(
+                    now_ms, bury, lambda first, last: self._die(first, last, EXPIRED), cause, max(1, host.work_left)
+                )
             finally:
                 self._burying = False
-            queue.facts.expired += gone
+            self._facts.expired += gone
             host.work_left -= EXPIRE_WORK + work
-            self.prune(queue)
-            due_ms = backlog.next_due_ms
+            self.prune()
+            due_ms = messages.next_due_ms
             self.expiring = host.work_left <= 0 and due_ms is not None and due_ms <= now_ms
-
-    def _doomed(self, first: int, last: int) -> None:
-        self._die(first, last, EXPIRED)
 
     def _die(self, first: int, last: int, reason: str) -> None:
         if self.dying is None:
@@ -171,46 +192,49 @@ class Mortality:
             dying.append((first, last, reason))
         self._dying_count += last - first + 1
 
-    def _schedule(self, queue: Queue) -> None:
-        times = [] if queue.backlog.next_due_ms is None else [queue.backlog.next_due_ms]
-        if self._expires and not queue.consumers and not queue.getters:
-            times.append(self.used_ms + (queue.settings.expires_ms or 0))
-        wake_ms = min(times, default=None)
+    def _schedule(self, idle: bool) -> None:
         # Asking twice for one time costs nothing; a time that has passed without a look must be asked for again.
-        if wake_ms is not None:
-            queue.host.wake(queue, wake_ms)
+        self._wake(self._messages.next_due_ms)
+        if self._expires and idle:
+            self._wake(self.used_ms + (self.settings.expires_ms or 0))
+
+    def _wake(self, at_ms: int | None) -> None:
+        if at_ms is not None and (self.wake_ms is None or at_ms < self.wake_ms):
+            self.wake_ms = at_ms
 
     # The length limit
 
-    def room(self, queue: Queue, run: Run) -> int:
+    def room(self, run: Run) -> int:
         """How many of the run's messages may come in now: what the limits leave, and what waiting consumers would
         take at once."""
-        if not queue.refuses:
+        if not self.refuses:
             return run.count
-        if self._left(queue, run.body_size) < run.count and queue.consumers and not self._burying:
-            queue.dispatch()
-        left = self._left(queue, run.body_size)
-        if left < run.count and not queue.backlog.ready and queue.settings.max_length != 0:
-            left += queue.consumers.credit(run.count - left)
+        left = self._left(run.body_size)
+        if left < run.count and not self._backlog.ready and self.settings.max_length != 0:
+            left += self._consumers.credit(run.count - left)
         return max(0, min(run.count, left))
 
-    def capacity(self, queue: Queue, run: Run) -> int:
+    def helps(self, run: Run) -> bool:
+        """Not all of the run may come in, and a dispatch may change that."""
+        return not self._burying and self.refuses and bool(self._consumers) and self._left(run.body_size) < run.count
+
+    def capacity(self, run: Run) -> int:
         """As `room`, but the queue is not dispatched: a dead letter or a delayed message comes while another queue
         is, and a chain of queues that dispatch each other has no bound (RecursionError). What consumers could take
         counts as taken."""
-        settings, count = queue.settings, run.count
-        if not queue.refuses:
+        settings, count = self.settings, run.count
+        if not self.refuses:
             return count
-        left = self._left(queue, run.body_size)
-        if left < count and settings.max_length != 0 and queue.consumers:
-            ready = queue.backlog.ready
-            credit = queue.consumers.credit(count + ready)
-            left = self._left(queue, run.body_size, min(credit, ready)) + max(0, credit - ready)
+        left = self._left(run.body_size)
+        if left < count and settings.max_length != 0 and self._consumers:
+            ready = self._backlog.ready
+            credit = self._consumers.credit(count + ready)
+            left = self._left(run.body_size, min(credit, ready)) + max(0, credit - ready)
         return max(0, min(count, left))
 
-    def _left(self, queue: Queue, body_size: int, going: int = 0) -> int:
+    def _left(self, body_size: int, going: int = 0) -> int:
         """What the limits leave for messages of this size; `going` of those that are ready do not count any more."""
-        backlog, settings = queue.backlog, queue.settings
+        backlog, settings = self._backlog, self.settings
         left = 1 << 62
         if settings.max_length is not None:
             left = settings.max_length - backlog.ready + going
@@ -223,17 +247,17 @@ class Mortality:
             left = min(left, (settings.max_length_bytes - ready_bytes) // body_size)
         return left
 
-    def turn_away(self, queue: Queue, run: Run) -> None:
-        queue.facts.refused += run.count
-        if queue.settings.overflow == REJECT_PUBLISH_DLX and queue.settings.dead_letter_exchange is not None:
-            queue.host.bury(queue, run, 0, run.count, MAXLEN)
+    def turn_away(self, run: Run, send: Send) -> None:
+        self._facts.refused += run.count
+        if self.settings.overflow == REJECT_PUBLISH_DLX and self.settings.dead_letter_exchange is not None:
+            send(run, 0, run.count, MAXLEN)
 
-    def _drop(self, queue: Queue) -> None:
+    def _drop(self, send: Send) -> None:
         """Drop from the head until the limits hold."""
-        backlog, settings = queue.backlog, queue.settings
+        backlog, settings = self._backlog, self.settings
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
-        while queue.host.work_left > 0:
-            queue.host.work_left -= PIECE_WORK
+        while self._host.work_left > 0:
+            self._host.work_left -= PIECE_WORK
             if length_max is not None and backlog.ready > length_max:
                 piece = backlog.take(backlog.ready - length_max)
             elif bytes_max is not None and backlog.ready_bytes > bytes_max:
@@ -241,159 +265,136 @@ class Mortality:
             else:
                 return
             if piece is None:
-                if not drop_over_limits(queue):
+                dropped = drop_over_limits(self._messages, settings)
+                if not dropped:
                     return
+                self._facts.dropped += dropped
+                self.prune()
                 continue
             run, low, high, seq, _ = piece
             cause = kinds.DROPPED
             if settings.dead_letter_exchange is not None:
-                queue.facts.dead_lettered += queue.host.bury(queue, run, low, high, MAXLEN)
+                self._facts.dead_lettered += send(run, low, high, MAXLEN)
                 cause = kinds.DEAD_DROPPED
             self.forget(seq, seq + high - low - 1)
-            queue.facts.dropped += backlog.settle(seq, seq + high - low - 1, cause)
-        queue.host.again(queue)
+            self._facts.dropped += backlog.settle(seq, seq + high - low - 1, cause)
+        self.again = True
 
     # Rejected and returned
 
-    def reject(self, queue: Queue, first: int, last: int) -> None:
+    def reject(self, first: int, last: int) -> None:
         self.forget(first, last)
-        if queue.settings.dead_letter_exchange is None:
-            queue.facts.rejected += queue.backlog.settle(first, last, kinds.REJECTED)
+        if self.settings.dead_letter_exchange is None:
+            self._facts.rejected += self._backlog.settle(first, last, kinds.REJECTED)
         else:
             self._die(first, last, REJECTED)
 
-    def come_back(self, queue: Queue, first: int, last: int) -> None:
+    def come_back(self, first: int, last: int) -> None:
         """The unacked messages first..last are ready again; those of a quorum queue that came back too often die."""
-        if not queue.settings.quorum:
-            queue.backlog.requeue(first, last)
+        if not self.settings.quorum:
+            self._backlog.requeue(first, last)
             return
-        limit, counts, journal = queue.settings.delivery_limit, self.counts, queue.host.journal
+        limit, counts, journal = self.settings.delivery_limit, self.counts, self._host.journal
         back = first
         """back..seq-1 are to come back, as one stretch"""
         for seq in range(first, last + 1):
             count = counts.get(seq, 0) + 1
             if limit is None or count <= limit:
                 counts[seq] = count
-                journal.count(queue.record.id, seq, count)
+                journal.count(self._messages.queue_id, seq, count)
                 continue
             counts.pop(seq, None)
             if back < seq:
-                queue.backlog.requeue(back, seq - 1)
+                self._backlog.requeue(back, seq - 1)
             back = seq + 1
-            if queue.settings.dead_letter_exchange is None:
-                queue.facts.delivery_limit += queue.backlog.settle(seq, seq, kinds.OVER_DELIVERY_LIMIT)
+            if self.settings.dead_letter_exchange is None:
+                self._facts.delivery_limit += self._backlog.settle(seq, seq, kinds.OVER_DELIVERY_LIMIT)
             else:
                 # It may have to wait for somebody who takes it, and dies after a restart too.
-                journal.count(queue.record.id, seq, count)
+                journal.count(self._messages.queue_id, seq, count)
                 self._die(seq, seq, DELIVERY_LIMIT)
         if back <= last:
-            queue.backlog.requeue(back, last)
+            self._backlog.requeue(back, last)
 
-    def take_counted(self, queue: Queue, limit: int) -> Piece | None:
+    def take_counted(self, limit: int) -> Piece | None:
         """As `Backlog.take`, and messages that have come back say how often they were delivered."""
-        backlog, counts = queue.backlog, self.counts
-        assert isinstance(backlog, Backlog)
-        returned = backlog.returned
-        if not returned:
-            if backlog.cursor >= self._counted_below:
-                return backlog.take(limit)
-            # What came back before a restart stands in its place again.
-            return self._with_count(backlog.take(1))
-        first = returned.first[0]
-        count = counts.get(first, 0)
-        alike, most = 1, backlog.next_returned(limit)
-        while alike < most and counts.get(first + alike, 0) == count:
-            alike += 1
-        return self._with_count(backlog.take(alike))
-
-    def _with_count(self, piece: Piece | None) -> Piece | None:
-        """All messages of the piece have come back equally often."""
-        count = 0 if piece is None else self.counts.get(piece[3], 0)
-        if piece is None or not count:
-            return piece
-        run, low, high, seq, redelivered = piece
-        counted = with_headers(run.part(low, high), {"x-delivery-count": count})
-        return counted, 0, high - low, seq, redelivered
+        assert isinstance(self._backlog, Backlog)
+        return take_counted(self._backlog, self.counts, self._counted_below, limit)
 
     def forget(self, first: int, last: int) -> None:
         """The messages first..last are settled: nobody asks for their delivery counts any more."""
-        counts = self.counts
-        if last - first < len(counts):
-            for seq in range(first, last + 1):
-                counts.pop(seq, None)
-        elif counts:
-            self.counts = {seq: count for seq, count in counts.items() if not first <= seq <= last}
+        self.counts = without(self.counts, first, last)
 
-    def prune(self, queue: Queue) -> None:
+    def prune(self) -> None:
         """Forget the delivery counts of what is not there any more."""
-        backlog = queue.backlog
-        if self.counts and isinstance(backlog, Backlog):
-            self.counts = {seq: count for seq, count in self.counts.items() if backlog.holds(seq)}
+        level = self._messages
+        if self.counts and isinstance(level, Messages):
+            self.counts = {seq: count for seq, count in self.counts.items() if level.store.holds(seq)}
 
-    def _bury_dying(self, queue: Queue, now_ms: int) -> None:
+    def _bury_dying(self, send: Send, now_ms: int) -> None:
         if self._burying:
             return
         self._burying = True
         try:
-            self._bury_some(queue, now_ms)
+            self._bury_some(send, now_ms)
         finally:
             self._burying = False
 
-    def _bury_some(self, queue: Queue, now_ms: int) -> None:
-        host = queue.host
+    def _bury_some(self, send: Send, now_ms: int) -> None:
+        host = self._host
         while self.dying and host.work_left > 0:
             host.work_left -= PIECE_WORK
             self._refused = False
-            if not self._bury_next(queue):
+            if not self._bury_next(send):
                 # Who was refused waits also when the try used up the budget: it would be tried in each tick.
                 tried = self._refused or host.work_left > 0
-                if tried and all(lane.wanted is None for lane in queue.backlog.lanes()):
-                    host.wake(queue, now_ms + RETRY_MS)
+                if tried and all(level.backlog.wanted is None for level in self._messages.levels()):
+                    self._wake(now_ms + RETRY_MS)
                     return
                 break
         if self.dying and host.work_left <= 0:
-            host.again(queue)
+            self.again = True
 
-    def _bury_next(self, queue: Queue) -> int:
+    def _bury_next(self, send: Send) -> int:
         """Of the first that are dying, at most MESSAGES_MAX. How many it were; 0 when they have to wait."""
         dying = self.dying
         assert dying is not None
         first, last, reason = dying.popleft()
         end = min(last, first + MESSAGES_MAX - 1)
-        bury = self._bury(queue, reason)
+        bury = self._bury(send, reason)
         if bury is None:
-            count, stopped = queue.backlog.settle(first, end, _ALONE[reason]), end + 1
+            count, stopped = self._backlog.settle(first, end, _ALONE[reason]), end + 1
             self._dying_count -= count
         else:
-            count, back, stopped = queue.backlog.bury(first, end, bury, _DEAD[reason])
+            count, back, stopped = self._messages.bury(first, end, bury, _DEAD[reason])
             self._dying_count -= back
         self.forget(first, stopped - 1)
         if reason == REJECTED:
-            queue.facts.rejected += count
+            self._facts.rejected += count
         elif reason == EXPIRED:
-            queue.facts.expired += count
+            self._facts.expired += count
         else:
-            queue.facts.delivery_limit += count
+            self._facts.delivery_limit += count
         if stopped <= last:
             dying.appendleft((stopped, last, reason))
         return end - first + 1 if stopped > end else 0
 
-    def _bury(self, queue: Queue, reason: str) -> Bury | None:
-        return None if queue.settings.dead_letter_exchange is None else partial(self._bury_as, queue, reason)
+    def _bury(self, send: Send, reason: str) -> Bury | None:
+        return None if self.settings.dead_letter_exchange is None else partial(self._bury_as, send, reason)
 
-    def _bury_expired(self, queue: Queue, run: Run, low: int, high: int) -> int:
+    def _bury_expired(self, send: Send, run: Run, low: int, high: int) -> int:
         """At once, without its having been among the dying."""
-        if queue.host.work_left <= 0:
+        if self._host.work_left <= 0:
             return 0
-        buried = queue.host.bury(queue, run, low, high, EXPIRED)
-        queue.facts.dead_lettered += buried
+        buried = send(run, low, high, EXPIRED)
+        self._facts.dead_lettered += buried
         return buried
 
-    def _bury_as(self, queue: Queue, reason: str, run: Run, low: int, high: int) -> int:
-        if queue.host.work_left <= 0:
+    def _bury_as(self, send: Send, reason: str, run: Run, low: int, high: int) -> int:
+        if self._host.work_left <= 0:
             return 0
-        buried = queue.host.bury(queue, run, low, high, reason)
+        buried = send(run, low, high, reason)
         self._refused = buried < high - low
-        queue.facts.dead_lettered += buried
+        self._facts.dead_lettered += buried
         self._dying_count -= buried
         return buried

@@ -13,7 +13,7 @@ Not here: what a letter says (`deadletters.py`), where it goes (`amqpd/publishin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
@@ -21,8 +21,8 @@ from amqpd.message.propertylist import EXPIRATION, FLAGS, PropertyList
 from amqpd.message.rewriting import with_properties
 from amqpd.queues.settings import QueueSettings
 
-if TYPE_CHECKING:
-    from amqpd.queues.queue import Queue
+Target = TypeVar("Target")
+"""a queue, as the caller knows it"""
 
 # Stands for a digit; no number has it.
 _BLANK = b"\x7f"
@@ -36,7 +36,7 @@ class State(NamedTuple):
     settings: QueueSettings
 
 
-class Mould:
+class Mould(Generic[Target]):
     __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "properties", "targets", "used")
 
     def __init__(
@@ -46,7 +46,7 @@ class Mould:
         ends: tuple[bytes, bytes],
         letter: tuple[bytes, bytes, int, int],
         properties: Properties,
-        targets: Sequence[Queue],
+        targets: Sequence[Target],
     ) -> None:
         """`ends` are the raw properties before and behind the digits; `letter` the letter's frames before the body,
         before and behind the digits, and how large its method and header frames are. The body is not kept."""
@@ -92,8 +92,8 @@ class Mould:
 
 
 def mould_of(
-    state: State, run: Run, properties: Properties, targets: Sequence[Queue], letter_of: Callable[[Run], Run]
-) -> Mould | None:
+    state: State, run: Run, properties: Properties, targets: Sequence[Target], letter_of: Callable[[Run], Run]
+) -> Mould[Target] | None:
     """The mould for messages like the run's. `properties` are the letter's, `letter_of` makes a run's letter."""
     raw = run.properties
     fields = PropertyList(raw).fields

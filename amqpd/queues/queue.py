@@ -6,7 +6,7 @@ Rules: 1. Round robin among the consumers that have credit; with little ready it
 in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish:
 what has expired goes first, then consumers take, and only what they leave counts against the length limit. Who is
 about to look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
-Not here: the messages themselves (`backlog.py`), whose turn it is (`turns.py`), limits and deaths (`mortality.py`),
+Not here: the messages themselves (`level.py`), whose turn it is (`turns.py`), limits and deaths (`mortality.py`),
 declaration and its arguments (`arguments.py`).
 """
 
@@ -21,18 +21,20 @@ from mypy_extensions import mypyc_attr
 
 from amqpd.audit.book import Book
 from amqpd.audit.kinds import ACKED, AUTO_ACKED
-from amqpd.journal.records import RecoveredQueue
+from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
-from amqpd.queues.backlog import Backlog, Piece
+from amqpd.queues.backlog import Backlog
 from amqpd.queues.consumer import Subscriber, cancelling
 from amqpd.queues.facts import Facts
-from amqpd.queues.fences import blocked, look
+from amqpd.queues.fences import TOLD_MAX, Damage, blocked_at, damage_of, news, tell
 from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import SEQ_MASK, Levels
+from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
 from amqpd.queues.mortality import Mortality
+from amqpd.queues.moulds import Mould
+from amqpd.queues.port import Getter, Piece, QueuePort
 from amqpd.queues.settings import settings_of
-from amqpd.queues.timetable import Timetable
 from amqpd.queues.turns import Turns
 from amqpd.vocabulary.records import QueueRecord
 
@@ -41,9 +43,6 @@ from amqpd.vocabulary.records import QueueRecord
 PORTION_MESSAGES_MAX = 256
 # Until more than this is ready for each consumer, turns are message by message, as RabbitMQ's always are.
 EXACT_TURNS_MESSAGES = 64
-# Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
-READ_AHEAD_SEGMENTS = 3
-
 # What a delivery takes, in the unit of `limiting/turns.py`, beside its messages.
 PIECE_WORK, MESSAGES_A_WORK = 4, 4
 # A consumer that is found without credit.
@@ -51,45 +50,42 @@ PARK_WORK = 2
 # With so many messages that are settled together, their segments may be many too: each takes about a microsecond.
 SETTLED_MANY = 64
 
-Getter = Callable[[Piece | None], bool]
-"""takes one message, or None for an empty queue; False when nobody is there any more to take it"""
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Queue:
-    def __init__(self, record: QueueRecord, host: QueueHost, policy: Mapping[str, Any]) -> None:
+class Queue(QueuePort):
+    """A queue at its home."""
+
+    def __init__(self, record: QueueRecord, host: QueueHost[Queue], policy: Mapping[str, Any]) -> None:
         """`policy` is the definition of its effective policy."""
-        self.record = record
-        self.host = host
         self.settings = settings_of(record.arguments, policy)
+        super().__init__(record, self.settings)
+        self.host = host
+        self.messages: Messages | Levels
+        """all that there is of them; what is asked for each message is the backlog's"""
         self.backlog: Backlog | Levels
         self._levels: Levels | None = None
         if self.settings.max_priority is not None:
-            self._levels = Levels(record.id, host.journal, record.durable, self.settings.max_priority)
-            self.backlog = self._levels
+            self.messages = self.backlog = self._levels = Levels(
+                record.id, host.journal, record.durable, self.settings.max_priority
+            )
         else:
-            self.backlog = Backlog(record.id, host.journal, record.durable, self.settings.quorum)
+            level = Messages(record.id, host.journal, record.durable, self.settings.quorum)
+            self.messages, self.backlog = level, level.backlog
         self.wake_ms: int | None = None
         """the host's: when it will look at the queue by itself"""
-        self._stores_all = self.settings.quorum
-        """also what need not outlive a restart"""
         self._plain: Backlog | None = None
         """its backlog, while a transient message without a deadline of its own is just the next one"""
         self.facts = Facts(host.now_ms)
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         # An empty deque takes 760 bytes, and most queues need none.
         self.getters: deque[tuple[bool, Getter]] | None = None
-        self.deleted = False
-        self.stopped = False
-        """deleted or out of service: it is not dispatched any more, and takes and gives back nothing"""
-        self.quarantined: str | None = None  # why it is out of service (`amqpd/node/quarantine.py`)
-        self.refuses = False
-        """over a limit it does not take a publish, instead of letting older messages go"""
-        self.mortality = Mortality(self)
-        self.recorded_share = 0
-        """of its messages, that the audit log has"""
+        self.mortality = Mortality(self.settings, self.messages, self.backlog, self.consumers, self.facts, host)
         self.audit_level: str | None = policy.get("audit")
         """its own, by a policy"""
+        self.letter_templates: dict[str, Mould[Queue]] = {}
+        """the last dead letter for each reason"""
+        self.letter_lost_told_s = 0
+        """second in which the log last said that one was lost"""
         self.reading = False
         """a read of this queue is under way"""
         self.damage = False
@@ -100,7 +96,7 @@ class Queue:
         """when the log last said that somebody was refused because of it"""
         self.letters = 0
         """so many of its dead letters are on their way: it is not dispatched, or it would send ever more"""
-        self._find_plain()
+        self._settings_applied()
 
     # Being
 
@@ -109,49 +105,54 @@ class Queue:
         if self._levels is not None:
             self._levels.recover(level, found)
         elif not level:
-            assert isinstance(self.backlog, Backlog)
-            self.backlog.recover(found)
-            self.mortality.recover(self, found)
+            assert isinstance(self.messages, Messages)
+            self.messages.recover(found)
+            self.mortality.recover(found)
         self.facts.begin(self.backlog.ready + self.backlog.unacked)
 
     def apply(self, record: QueueRecord, policy: Mapping[str, Any]) -> None:
         """Its record or its policy is another one now."""
         self.record = record
         self.settings = settings_of(record.arguments, policy)
+        self.know(self.settings)
         self.audit_level = policy.get("audit")
-        self.mortality.settings_changed(self)
+        self.mortality.settings_changed(self.settings)
         if self._plain is not None and self._plain.fresh:
             self._plain.take_in()
+        self._settings_applied()
+
+    def _settings_applied(self) -> None:
+        self.refuses = self.mortality.refuses
+        self._ask_host()
         self._find_plain()
 
     def _find_plain(self) -> None:
-        backlog, plain = self.backlog, not self._stores_all and self.settings.message_ttl_ms is None
+        backlog, plain = self.backlog, not self.quorum and self.settings.message_ttl_ms is None
         self._plain = backlog if plain and isinstance(backlog, Backlog) else None
 
-    def keep_books(self, open_book: Callable[[Queue, Backlog], Book] | None) -> None:
+    def keep_books(self, open_book: Callable[[Queue, Messages], Book] | None) -> None:
         """Record its messages in these books from now on; None: do not."""
         if self._levels is not None:
             self._levels.keep_books(None if open_book is None else partial(open_book, self))
             return
-        assert isinstance(self.backlog, Backlog)
-        if self.backlog.fresh:
-            self.backlog.take_in()
-        self.backlog.book = None if open_book is None else open_book(self, self.backlog)
+        level = self.messages
+        assert isinstance(level, Messages)
+        if level.backlog.fresh:
+            level.backlog.take_in()
+        level.store.book = None if open_book is None else open_book(self, level)
 
     def book_of(self, seq: int) -> Book | None:
-        """Where the message is recorded, whose number there is without the upper bits."""
-        backlog = self.backlog if self._levels is None else self._levels.lane_of(seq)
-        assert isinstance(backlog, Backlog)
-        return backlog.book
+        level = self.messages if self._levels is None else self._levels.level_of(seq)
+        assert isinstance(level, Messages)
+        return level.store.book
 
     def used(self) -> None:
-        """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
         self.mortality.used_ms = self.host.now_ms
 
     def delete(self) -> None:
         """The queue left the topology: its consumers are told, its messages are gone."""
         self.deleted = self.stopped = True
-        self.backlog.drop()
+        self.messages.drop()
         while self.getters:
             self.getters.popleft()[1](None)
         self.host.later(cancelling(self.consumers.clear()))
@@ -159,23 +160,22 @@ class Queue:
     # Messages in
 
     def room(self, run: Run) -> int:
-        """How many of the run's messages may come in now, after the queue was dispatched if that helps. For
-        publishers: not while another queue is being dispatched."""
-        return 0 if self.stopped else self.mortality.room(self, run)
+        if self.stopped:
+            return 0
+        if self.mortality.helps(run):
+            self.dispatch()
+        return self.mortality.room(run)
 
     def capacity(self, run: Run) -> int:
-        """As `room`, without a dispatch: how many may come in if waiting consumers take what they can."""
-        return 0 if self.stopped else self.mortality.capacity(self, run)
+        return 0 if self.stopped else self.mortality.capacity(run)
 
     def turn_away(self, run: Run) -> None:
-        """The run was not taken: there was no `room`."""
         if self.stopped:
             self.facts.refused += run.count
         else:
-            self.mortality.turn_away(self, run)
+            self.mortality.turn_away(run, partial(self.host.bury, self))
 
     def publish(self, run: Run, properties: Properties) -> bool:
-        """Accept the run; True when its confirm must wait for the journal."""
         count, plain = run.count, self._plain
         self.facts.accepted += count
         if (
@@ -185,35 +185,35 @@ class Queue:
             and not (properties.persistent and plain.durable)
         ):
             # A consumer will most likely have it at the end of the tick: until then it needs no place of its own.
-            if plain.book is not None:
-                plain.book.routed(count, run.body_size, False)
+            store = plain.store
+            if store.book is not None:
+                store.book.routed(count, run.body_size, False)
             if not plain.fresh:
                 plain.fresh_ms = self.host.now_ms
             plain.fresh.append(run)
             plain.ready += count
             plain.ready_bytes += count * run.body_size
-            plain.memory_bytes += count * run.stride
+            store.memory_bytes += count * run.stride
             return False
         now_ms = self.host.now_ms
         if properties.expiration is None and self.settings.message_ttl_ms is None:
             deadline_ms = None
         else:
-            deadline_ms = self.mortality.deadline(self, properties, now_ms)
+            deadline_ms = self.mortality.deadline(properties, now_ms)
         if self._levels is not None:
             return self._levels.publish(run, properties.persistent, now_ms, deadline_ms, properties.priority)
-        persistent = properties.persistent or self._stores_all
+        persistent = properties.persistent or self.quorum
         return self.backlog.publish(run, persistent, now_ms, deadline_ms)
 
     # Settling
 
     def settle(self, first: int, last: int) -> int:
-        """Acknowledged. What it took when that was much, in the unit of `limiting/turns.py`."""
         if last - first < SETTLED_MANY:
             self._settle(first, last, ACKED)
             return 0
-        finished = self.backlog.finished
+        finished = self.messages.finished
         self._settle(first, last, ACKED)
-        return self.backlog.finished - finished
+        return self.messages.finished - finished
 
     def _settle(self, first: int, last: int, cause: int) -> None:
         if not self.stopped:
@@ -222,26 +222,35 @@ class Queue:
             self.facts.acked += self.backlog.settle(first, last, cause)
 
     def reject(self, first: int, last: int) -> None:
-        """Not to be requeued: dead-lettered, if the queue has somewhere to."""
         if not self.stopped:
-            self.mortality.reject(self, first, last)
+            self.mortality.reject(first, last)
 
     def requeue(self, first: int, last: int) -> None:
         if not self.stopped:
             if self.recorded_share and (book := self.book_of(first)) is not None:
                 book.requeued(first & SEQ_MASK, last & SEQ_MASK)
-            self.mortality.come_back(self, first, last)
+            self.mortality.come_back(first, last)
 
     def purging(self) -> Iterator[tuple[int, int]]:
-        """All that is ready now leaves, in steps: how many, and what the step took."""
-        for count, work in self.backlog.purging():
+        for count, work in self.messages.purging():
             self.facts.purged += count
             yield count, work
             if self.stopped:
                 return
-        self.mortality.prune(self)
+        self.mortality.prune()
 
     # Consumers
+
+    @property
+    def ready_count(self) -> int:
+        return self.backlog.ready
+
+    @property
+    def consumer_count(self) -> int:
+        return self.consumers.count
+
+    def is_active(self, consumer: Subscriber) -> bool:
+        return self.consumers.active in (None, consumer)
 
     @property
     def exclusive_consumer(self) -> bool:
@@ -252,6 +261,9 @@ class Queue:
     def consume(self, consumer: Subscriber) -> None:
         self.consumers.add(consumer)
 
+    def credited(self, consumer: Subscriber) -> None:
+        self.consumers.restore(consumer)
+
     def cancel(self, consumer: Subscriber) -> None:
         active = self.consumers.active
         if self.consumers.remove(consumer):
@@ -261,8 +273,6 @@ class Queue:
                 self.host.log("single_active_consumer", queue=self.record.name, vhost=self.record.vhost)
 
     def get(self, no_ack: bool, answer: Getter) -> None:
-        """basic.get: `answer` is called with one message, or None when the queue is empty or blocked; at once,
-        or when a read has brought the message into memory."""
         self.used()
         if self.mortality.always or self.mortality.dying or self.backlog.due or self.backlog.instants:
             self.dispatch()
@@ -284,7 +294,8 @@ class Queue:
         now_ms = self.host.now_ms
         mortal = bool(mortality.always or mortality.dying or backlog.due or backlog.instants)
         if mortal:
-            mortality.before(self)
+            mortality.before(partial(self.host.bury, self))
+            self._ask_host()
             if mortality.expiring:
                 self.host.again(self)
                 return
@@ -296,12 +307,27 @@ class Queue:
         if backlog.ready and self.consumers.count:
             waiting = self._serve()
         if mortal:
-            mortality.after(self)
+            blocked = self.damage and self.blocked
+            expired = mortality.after(partial(self.host.bury, self), not self.consumers and not self.getters, blocked)
+            self._ask_host()
+            if expired:
+                self.host.log("queue_expired", queue=self.record.name, vhost=self.record.vhost)
+                self.host.end_queue(self)
         if self.damage:
-            look(self)
+            self.look_for_damage()
         backlog.mark_delivered(self.consumers.count > 0)
         if waiting or facts.waiting or now_ms >= facts.sample_due_ms:
             facts.waits(waiting, now_ms)
+
+    def _ask_host(self) -> None:
+        """What limits and deadlines want of it."""
+        mortality = self.mortality
+        if mortality.again:
+            mortality.again = False
+            self.host.again(self)
+        if mortality.wake_ms is not None:
+            wake_ms, mortality.wake_ms = mortality.wake_ms, None
+            self.host.wake(self, wake_ms)
 
     def _pass_on(self, backlog: Backlog) -> bool:
         """What came in since the last dispatch goes to the only consumer, all at once, when nothing else is ready and
@@ -312,18 +338,18 @@ class Queue:
         if consumer is None or special or backlog.due or backlog.instants:
             backlog.take_in()
             return False
-        facts, now_ms, waited_ms = self.facts, self.host.now_ms, self.host.now_ms - backlog.fresh_ms
-        count, first = 0, backlog.next_seq
+        facts, store, now_ms = self.facts, backlog.store, self.host.now_ms
+        waited_ms, count, first = now_ms - backlog.fresh_ms, 0, store.next_seq
         if not consumer.no_ack:
             if not backlog.doomed and backlog.only_fresh and consumer.credit() >= backlog.ready:
-                count = backlog.taken_in(consumer.pass_on(backlog.fresh, backlog.next_seq))
-        elif not backlog.segments:
-            count = backlog.passed_on(consumer.pass_on(backlog.fresh, backlog.next_seq))
+                count = backlog.taken_in(consumer.pass_on(backlog.fresh, first))
+        elif not store.segments:
+            count = backlog.passed_on(consumer.pass_on(backlog.fresh, first))
             facts.acked += count
         if backlog.fresh:
             backlog.take_in()
-        if count and backlog.book is not None:
-            consumer.record(backlog.book, first, count, False)
+        if count and store.book is not None:
+            consumer.record(store.book, first, count, False)
         facts.delivered += count
         if waited_ms < 2:
             facts.time_in_queue[0] += count
@@ -331,7 +357,7 @@ class Queue:
             facts.waited(count, False, waited_ms)
         if backlog.ready:
             return False
-        if backlog.journalled:
+        if store.journalled:
             backlog.mark_delivered(True)
         if facts.waiting or now_ms >= facts.sample_due_ms:
             facts.waits(False, now_ms)
@@ -375,7 +401,7 @@ class Queue:
 
     def _take(self, limit: int) -> Piece | None:
         backlog = self.backlog
-        piece = self.mortality.take_counted(self, limit) if self.mortality.counts else backlog.take(limit)
+        piece = self.mortality.take_counted(limit) if self.mortality.counts else backlog.take(limit)
         if piece is not None:
             count, facts = piece[2] - piece[1], self.facts
             facts.delivered += count
@@ -390,7 +416,7 @@ class Queue:
         backlog = self.backlog
         while self.getters:
             piece = self._take(1) if backlog.ready else None
-            if piece is None and backlog.ready and not blocked(self):
+            if piece is None and backlog.ready and not (self.damage and self.blocked):
                 return
             no_ack, answer = self.getters.popleft()
             taken = answer(piece)
@@ -402,22 +428,59 @@ class Queue:
 
     # Between memory and disk
 
-    def next_read(self, room: bool) -> tuple[Backlog | Timetable, int, int] | None:
-        """What has to be read now, if anything and if no read is under way: whose rows, and the first and last
-        sequence number. Without `room` in memory nothing is read ahead: it would have to leave again at once."""
+    def next_read(self, room: bool) -> RowsWanted | None:
+        """What has to be read now, if anything and if no read is under way. Without `room` in memory nothing is read
+        ahead: it would have to leave again at once."""
         if self.reading or self.deleted:
             return None
-        backlog = self.backlog
-        if isinstance(backlog, Backlog) and not backlog.segments:
+        messages = self.messages
+        if isinstance(messages, Messages) and not messages.store.segments:
             return None
-        for lane in backlog.lanes():
-            copies = lane.timetable.next_read()
-            if copies is not None:
-                return lane.timetable, *copies
         ahead = READ_AHEAD_SEGMENTS if room and (self.consumers or self.getters) else 0
-        for lane in backlog.lanes():
-            if ahead or lane.wanted is not None or lane.untimed:
-                found = lane.next_read(ahead)
-                if found is not None:
-                    return lane, *found
-        return None
+        return messages.next_copies() or messages.next_read(ahead)
+
+    def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
+        """The rows that were to be read. Nobody else reads meanwhile (`reading`)."""
+        self.reading = False
+        if not self.stopped:
+            wish.loaded(rows)
+            if self.messages.damaged:
+                self.look_for_damage()
+
+    # Damage
+
+    def damaged(self) -> list[Damage]:
+        """What is known to be damaged, in the order of the line."""
+        return damage_of(self.messages)
+
+    def blocked_at(self) -> Damage | None:
+        """The row of the next message, if it is damaged: nobody gets a message then."""
+        return blocked_at(self.messages) if self.damage else None
+
+    @property
+    def blocked(self) -> bool:
+        """The next message is damaged."""
+        return self.blocked_at() is not None
+
+    def look_for_damage(self) -> None:
+        """After damage may have been found, or have gone, and when consumers have taken what they can: tell it once;
+        the consumers of a queue that is blocked are cancelled."""
+        host, record = self.host, self.record
+        named = self.damage_told
+        for each in news(self.messages):
+            if isinstance(each, str):
+                host.log("copies_damaged", queue=record.name, vhost=record.vhost, reason=each)
+            elif named <= TOLD_MAX:
+                tell(host, record, each, last=named == TOLD_MAX)
+                named += 1
+        self.damage_told = named
+        damaged = self.messages.damaged
+        if self.damage and not damaged:
+            self.used()
+            self.damage_told = 0
+            host.log("queue_fence_cleared", queue=record.name, vhost=record.vhost)
+        self.damage = damaged
+        if self.consumers.count and self.blocked:
+            self.used()
+            self.backlog.mark_delivered(False)
+            host.later(cancelling(self.consumers.clear()))

@@ -14,14 +14,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from amqpd.kernel import Run
 from amqpd.queues.arrivals import Arrivals
 from amqpd.queues.deadlines import Deadlines
-
-if TYPE_CHECKING:
-    from amqpd.queues.timetable import Batch
 
 # Survivors are copied out of a segment when fewer than one in this many of the messages that it holds in memory is
 # left: what an old message pins is then at most so many times its own size. Less eagerly while messages are settled
@@ -100,8 +96,8 @@ class Segment:
         self.deadlines: Deadlines | None = None
         self.due_ms: int | None = None
         """when `expire` will look at it; None when it has no deadline, or is not there any more"""
-        self.batch: Batch | None = None
-        """of the timetable that keeps its deadlines, if one does"""
+        self.batch = 0
+        """of the timetable that keeps its deadlines; 0: none does"""
         self.damage = ""
         """why its row, on disk only, cannot be read: it is not read again"""
 
@@ -360,7 +356,7 @@ class Segment:
     @property
     def divisible(self) -> bool:
         """It may be several rows on disk: it is there only, untouched and without deadlines."""
-        return self.runs is None and self.whole and self.deadlines is None and self.batch is None and not self.damage
+        return self.runs is None and self.whole and self.deadlines is None and not self.batch and not self.damage
 
     def mergeable(self, behind: Segment) -> bool:
         """Both may be several rows, and there is no gap between them."""

@@ -17,7 +17,7 @@ Not here: which messages are ready (`backlog.py`), messages that fall due in ord
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from heapq import heappop, heappush
 
@@ -41,11 +41,12 @@ Due = tuple[int, int, Run, int]
 
 
 class Batch:
-    """Of how many segments that still have messages; its rows."""
+    """Its number, by which segments name it; of how many segments that still have messages; its rows."""
 
-    __slots__ = ("rows", "sources")
+    __slots__ = ("number", "rows", "sources")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.sources = 0
         self.rows: list[_Copies] = []
 
@@ -69,14 +70,14 @@ class Timetable:
 
     first = -1
 
-    def __init__(self, queue_id: int, journal: JournalBuffer, changed: Callable[[], None]) -> None:
-        """`changed` is told when there may be something to do earlier than was said."""
+    def __init__(self, queue_id: int, journal: JournalBuffer) -> None:
         self.due_ms: int | None = None
         self.queue_id = 0
         """of the copies, in the journal"""
         self._of = queue_id
         self._journal = journal
-        self._changed = changed
+        self._number = 0
+        """of the last batch"""
         self._begin()
 
     def _begin(self) -> None:
@@ -84,30 +85,35 @@ class Timetable:
         self._gathered: list[Entry] = []
         """a heap"""
         self._gathered_bytes = 0
-        self._batch = Batch()
+        self._batches: dict[int, Batch] = {}
+        """those of which some segment still has messages"""
+        self._batch = self._next_batch()
         self._writing: list[Entry] = []
         """the heap that was gathered before, while its rows are made one by one"""
-        self._written = Batch()
+        self._written = self._batch
         """what it is a batch of"""
         self._unwritten: deque[_Copies] | None = None
         """in memory until the journal has them; None for none yet"""
         self._later: list[tuple[int, int, _Copies]] = []
         self._soon: list[tuple[int, int, _Copies]] = []
         """heaps: rows that are on disk or need not be read yet, rows with entries; by deadline"""
-        self._coming: _Copies | None = None
+        self.coming: _Copies | None = None
         """wanted, or being read"""
-        self.lost: list[Batch] = []
-        """given up; what they were made of has to be read"""
+        self.lost: set[int] = set()
+        """batches given up; what they were made of has to be read"""
         self.damaged = ""
         """why one was given up, until it is told"""
 
     def drop(self) -> None:
-        """The queue is deleted: nothing waits any more, and nobody is told."""
+        """The queue is deleted: nothing waits any more."""
         if self._next:
             self._journal.drop(self.queue_id)
         self._begin()
         self.due_ms = None
-        self._changed = _nobody
+
+    def _next_batch(self) -> Batch:
+        self._number += 1
+        return Batch(self._number)
 
     def take_over(self, segment: Segment) -> None:
         """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, but for what
@@ -123,13 +129,13 @@ class Timetable:
                     heappush(self._gathered, (deadline_ms, at, run, start, stop - start))
                     self._gathered_bytes += run.stride * (stop - start)
                     at += stop - start
-        segment.batch = self._batch
+        segment.batch = self._batch.number
+        self._batches[segment.batch] = self._batch
         self._batch.sources += 1
         segment.deadlines = segment.deadlines.overdue_alone()
         if self._gathered_bytes >= BATCH_BYTES and not self._writing:
             self._writing, self._written = self._gathered, self._batch
-            self._gathered, self._gathered_bytes, self._batch = [], 0, Batch()
-        self._changed()
+            self._gathered, self._gathered_bytes, self._batch = [], 0, self._next_batch()
 
     def write_row(self) -> int:
         """The next row of the batch that is written, if one is: with 2,000 small messages it takes some milliseconds.
@@ -158,11 +164,15 @@ class Timetable:
         heappush(self._later, (copies.first_ms, segment.first, copies))
         return pieces
 
-    def forget(self, batch: Batch) -> None:
-        """One of the segments has no messages any more."""
+    def forget(self, number: int) -> None:
+        """One of the segments of the batch has no messages any more."""
+        batch = self._batches.get(number)
+        if batch is None:
+            return  # of before the queue was deleted
         batch.sources -= 1
         if batch.sources:
             return
+        del self._batches[number]
         if batch is self._batch:
             self._gathered, self._gathered_bytes = [], 0
         elif batch is self._written:
@@ -174,7 +184,7 @@ class Timetable:
     def next_ms(self) -> int | None:
         """When there is something to do: messages are due, or a row has to be read."""
         times = [heap[0][0] for heap in (self._gathered, self._writing, self._live(self._soon)) if heap]
-        if self._coming is None and self._live(self._later):
+        if self.coming is None and self._live(self._later):
             times.append(self._later[0][0] - AHEAD_MS)
         return min(times, default=None)
 
@@ -183,18 +193,18 @@ class Timetable:
         """The first deadline of all."""
         heaps = (self._gathered, self._writing, self._live(self._soon), self._live(self._later))
         times = [heap[0][0] for heap in heaps if heap]
-        if self._coming is not None:
-            times.append(self._coming.first_ms)
+        if self.coming is not None:
+            times.append(self.coming.first_ms)
         return min(times, default=None)
 
     def due(self, now_ms: int) -> Iterator[Due]:
         """What is due, in the order of the deadlines as far as it is in memory. Nothing is told twice."""
         self._release()
         later = self._live(self._later)
-        while later and later[0][0] - AHEAD_MS <= now_ms and self._coming is None:
+        while later and later[0][0] - AHEAD_MS <= now_ms and self.coming is None:
             copies = heappop(later)[2]
             if copies.segment.runs is None:
-                self._coming = copies
+                self.coming = copies
             else:
                 assert copies.segment.deadlines is not None
                 self._ready(copies, copies.segment.runs, copies.segment.deadlines)
@@ -220,16 +230,16 @@ class Timetable:
             yield first, first + count - 1, run, low
 
     def next_read(self) -> tuple[int, int] | None:
-        """See `Segments.next_read`."""
-        copies = self._coming
+        """First and last number of the row that is `coming`; None when it need not be any more: `next_ms` may be
+        earlier then."""
+        copies = self.coming
         if copies is not None and not copies.segment.left:
-            copies = self._coming = None
-            self._changed()
+            copies = self.coming = None
         return None if copies is None else (copies.segment.first, copies.segment.last)
 
-    def loaded(self, first: int, rows: list[Row], last: int | None = None) -> None:
-        """See `Segments.loaded`."""
-        copies, self._coming = self._coming, None
+    def loaded(self, first: int, rows: list[Row]) -> None:
+        """See `Paging.loaded`. What is `lost` then has to be read."""
+        copies, self.coming = self.coming, None
         if copies is not None and copies.segment.left:
             damage = "the journal has no row for these copies"
             if rows and rows[0].first_seq == first == copies.segment.first:
@@ -242,7 +252,6 @@ class Timetable:
             if damage:
                 self.damaged = damage
                 self._give_up(copies.batch)
-        self._changed()
 
     def _give_up(self, batch: Batch) -> None:
         if batch is self._written:
@@ -250,7 +259,7 @@ class Timetable:
         for copies in batch.rows:
             self._over(copies)
         batch.rows = []
-        self.lost.append(batch)
+        self.lost.add(batch.number)
 
     def _ready(self, copies: _Copies, runs: list[Run], deadlines: Deadlines) -> None:
         copies.entries = list(_entries(runs, deadlines.by_deadline()))
@@ -296,7 +305,3 @@ def _entries(runs: list[Run], deadlines: Iterable[tuple[int, int, int]]) -> Iter
             low += count
             if low == run.count:
                 index, low = index + 1, 0
-
-
-def _nobody() -> None:
-    pass

@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from amqpd.queues.fences import look
-
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.backlog import Backlog
+    from amqpd.queues.messages import Messages
     from amqpd.queues.queue import Queue
 
 FENCED, IN_MEMORY, COPIES, UNWANTED = "fenced", "in memory", "copies", "unwanted"
@@ -38,23 +36,23 @@ class Outcome(NamedTuple):
 
 def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
     """What becomes of each of them."""
-    lanes: dict[int, tuple[Queue, Backlog | None]] = {}
+    lanes: dict[int, tuple[Queue, Messages | None]] = {}
     wanted = {row.queue_id for row in rows}
     for queue in node.audited() if wanted else ():
-        for lane in () if queue.stopped else queue.backlog.lanes():
+        for lane in () if queue.stopped else queue.messages.levels():
             if lane.queue_id in wanted:
                 lanes[lane.queue_id] = queue, lane
-            if lane.timetable.queue_id in wanted:
-                lanes[lane.timetable.queue_id] = queue, None
+            if lane.store.agenda.timetable.queue_id in wanted:
+                lanes[lane.store.agenda.timetable.queue_id] = queue, None
     outcomes = [_of_row(node, row, *lanes.get(row.queue_id, (None, None))) for row in rows]
     fenced = [each.queue for each in outcomes if each.what == FENCED and each.queue is not None]
     for queue in dict.fromkeys(fenced):
-        look(queue)
+        queue.look_for_damage()
         node.dirty[queue] = None
     return outcomes
 
 
-def _of_row(node: Node, row: DamagedRow, queue: Queue | None, lane: Backlog | None) -> Outcome:
+def _of_row(node: Node, row: DamagedRow, queue: Queue | None, lane: Messages | None) -> Outcome:
     if queue is None or queue.stopped:
         return Outcome(UNWANTED)
     if lane is None:
@@ -66,13 +64,16 @@ def _of_row(node: Node, row: DamagedRow, queue: Queue | None, lane: Backlog | No
         return Outcome(UNWANTED)
 
 
-def _in_lane(lane: Backlog, row: DamagedRow) -> str:
-    outcome, seq = UNWANTED, row.first
-    while (index := lane.index_of(seq)) < len(lane.segments) and (segment := lane.segments[index]).first <= row.last:
+def _in_lane(lane: Messages, row: DamagedRow) -> str:
+    outcome, seq, store = UNWANTED, row.first, lane.store
+    while (index := store.index_of(seq)) < len(store.segments):
+        segment = store.segments[index]
+        if segment.first > row.last:
+            break
         begin, end = max(seq, segment.first), min(row.last, segment.last)
         if segment.live_in(begin, end):
             if segment.runs is None:
-                lane.fence(begin, end, row.reason)
+                lane.paging.fence(begin, end, row.reason)
                 outcome = FENCED
             elif outcome != FENCED:
                 outcome = IN_MEMORY

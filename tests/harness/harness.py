@@ -206,8 +206,8 @@ class Harness:
     def read(self) -> None:
         """What the queues want to have read is read."""
         while self.reads:
-            queue, lane, first, last = self.reads.pop(0)
-            self.node.loaded(queue, lane, first, self.rows_of(lane.queue_id, first, last)[:2], last)
+            queue, wish = self.reads.pop(0)
+            self.node.loaded(queue, wish, self.rows_of(wish.queue_id, wish.first, wish.last)[:2])
             self.tick()
 
     def rows_of(self, queue_id: int, first: int, last: int) -> list[Row]:

@@ -18,8 +18,8 @@ from amqpd.management.operators import Operator
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import EVERY
 from amqpd.queues.contents import Condition
+from amqpd.queues.paging import MISSING
 from amqpd.queues.queue import Queue
-from amqpd.queues.segments import MISSING
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness, publish_bytes
 
@@ -60,8 +60,8 @@ class Room:
             self.client.raw(frames)
         backlog = self.queue().backlog
         assert isinstance(backlog, Backlog)
-        backlog.shrink(0)
-        assert any(segment.runs is None and segment.size > 20 for segment in backlog.segments)
+        self.queue().messages.shrink(0)
+        assert any(segment.runs is None and segment.size > 20 for segment in backlog.store.segments)
         return self
 
     def check_settled(self) -> None:
@@ -105,12 +105,18 @@ async def test_a_look_leaves_the_queue_as_it_was() -> None:
     room = Room().fill(100)
     backlog = room.queue().backlog
     assert isinstance(backlog, Backlog)
-    before = [(each.first, each.last, each.runs is None) for each in backlog.segments], backlog.memory_bytes
+    before = (
+        [(each.first, each.last, each.runs is None) for each in backlog.store.segments],
+        backlog.store.memory_bytes,
+    )
     rows = await room.list(headers=[["tenant", "old"]], body=10)
     assert [(row["id"], row["position"], row["payload"]) for row in rows] == [
         (number, number + 1, f"{number:04}") for number in range(5, 100, 10)
     ]
-    assert ([(each.first, each.last, each.runs is None) for each in backlog.segments], backlog.memory_bytes) == before
+    assert (
+        [(each.first, each.last, each.runs is None) for each in backlog.store.segments],
+        backlog.store.memory_bytes,
+    ) == before
     assert room.reads >= 10
     assert [row["id"] for row in await room.list(**{"from": 61, "count": 3})] == [60, 61, 62]
 

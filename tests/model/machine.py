@@ -374,10 +374,10 @@ class Machine:
         """The queue must let go of its memory: what is on disk leaves at once, the rest after the next commit."""
         queue = self.harness.node.queues.get(("/", name))
         if queue is not None:
-            queue.backlog.shrink(0)
+            queue.messages.shrink(0)
             self.count("page out")
-            lanes = queue.backlog.lanes()
-            if any(segment.runs is None for lane in lanes for segment in lane.segments):
+            lanes = queue.messages.levels()
+            if any(segment.runs is None for lane in lanes for segment in lane.store.segments):
                 self.count("paged out")
 
     def commit(self) -> None:
@@ -465,18 +465,18 @@ class Machine:
         backlog, facts = real.backlog, real.facts
         assert facts.accepted == backlog.ready + backlog.unacked + facts.left, f"{queue.name} does not add up"
         counts = (backlog.ready, backlog.unacked), (len(queue.ready), queue.unacked_count)
-        if self.slow_disk and real.reading and (backlog.next_due_ms or 0) <= self.model.now_ms:
+        if self.slow_disk and real.reading and (real.messages.next_due_ms or 0) <= self.model.now_ms:
             # What is over and on disk only dies when it has been read.
             assert sum(counts[0]) == sum(counts[1]), queue.name
         else:
             assert counts[0] == counts[1], queue.name
         for fact in ("accepted", "refused", "dead_lettered", "acked", "rejected", "expired", "dropped", "purged"):
             assert getattr(facts, fact) == queue.facts[fact], f"{queue.name}: {fact} {getattr(facts, fact)}"
-        lanes = list(backlog.lanes())
+        lanes = list(real.messages.levels())
         for lane in lanes:
-            assert lane.ready + lane.unacked == sum(segment.left for segment in lane.segments)
-            assert lane.memory_bytes == sum(segment.memory_bytes for segment in lane.segments)
-        if all(segment.runs is not None for lane in lanes for segment in lane.segments):
+            assert lane.backlog.ready + lane.backlog.unacked == sum(segment.left for segment in lane.store.segments)
+            assert lane.memory_bytes == sum(segment.memory_bytes for segment in lane.store.segments)
+        if all(segment.runs is not None for lane in lanes for segment in lane.store.segments):
             assert (backlog.ready_bytes, backlog.unacked_bytes) == (queue.ready_bytes, queue.unacked_bytes)
         if not self.slow_disk:
             self.check_quiet(queue)

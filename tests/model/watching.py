@@ -21,8 +21,8 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.node.node import Node
-from amqpd.queues import deadlines, expiry, mortality, segment, segments, sorted_keys, timetable
-from amqpd.queues.backlog import Piece
+from amqpd.queues import agenda, deadlines, mortality, segment, sorted_keys, store, timetable
+from amqpd.queues.port import Piece
 from amqpd.queues.queue import Queue
 from amqpd.session import unacked
 from amqpd.session.consumers import Consumer
@@ -114,15 +114,15 @@ class WatchedQueue(Queue):
 
     def dispatch(self) -> None:
         name = self.record.name
-        held = [each for lane in self.backlog.lanes() for each in lane.segments]
+        held = [each for lane in self.messages.levels() for each in lane.store.segments]
         guessed = any(each.estimated and (not each.whole or each.taken_bytes) for each in held)
         self.model.dispatch_begins(name, guessed)
         super().dispatch()
-        if self.mortality.dying and any(lane.wanted is not None for lane in self.backlog.lanes()):
+        if self.mortality.dying and any(lane.backlog.wanted is not None for lane in self.messages.levels()):
             self.model.events["dead letter waits for its body"] += 1
-        if any(lane.timetable.queue_id for lane in self.backlog.lanes()):
+        if any(lane.store.agenda.timetable.queue_id for lane in self.messages.levels()):
             self.model.events["copies written"] += 1
-        left = sum(last - first + 1 for lane in self.backlog.lanes() for first, last in lane.instants)
+        left = sum(last - first + 1 for lane in self.messages.levels() for first, last in lane.backlog.instants)
         self.model.dispatch_ends(name, self.facts.dropped, left)
 
     def purging(self) -> Iterator[tuple[int, int]]:
@@ -198,7 +198,7 @@ class WatchedConsumer(Consumer):
 # Bounds that a few small messages never reach; some of them, or what stands behind them is never tried.
 BOUNDS: tuple[tuple[ModuleType, str, int], ...] = (
     (segment, "COMPACT_BYTES_MIN", 100),
-    (segments, "SEGMENT_BYTES_MAX", 500),
+    (store, "SEGMENT_BYTES_MAX", 500),
     (mortality, "MESSAGES_MAX", 3),
     (sorted_keys, "BLOCK_KEYS_MAX", 2),
     (unacked, "BLOCK_ENTRIES_MAX", 2),
@@ -210,7 +210,7 @@ COPIES: tuple[tuple[ModuleType, str, int], ...] = (
     (timetable, "BATCH_BYTES", 400),
     (timetable, "ROW_BYTES", 150),
     (timetable, "AHEAD_MS", 10),
-    (expiry, "PREPARE_MS", 10),
+    (agenda, "PREPARE_MS", 10),
 )
 """with them, what expires must be read first: a slow disk makes it late"""
 

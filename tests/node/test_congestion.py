@@ -13,7 +13,7 @@ LIMITS = Limits(queue_memory_bytes=40_000, backlog_memory_bytes=40_000, small_qu
 
 @pytest.fixture(autouse=True)
 def _small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", 1000)
+    monkeypatch.setattr("amqpd.queues.store.SEGMENT_BYTES_MAX", 1000)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def consumer_of(harness: Harness, prefetch: int) -> Client:
 
 
 def backlog_bytes(harness: Harness) -> int:
-    return harness.node.queues["/", "q"].backlog.memory_bytes
+    return harness.node.queues["/", "q"].messages.memory_bytes
 
 
 def test_without_consumers_nobody_waits_and_the_backlog_goes_to_disk(harness: Harness) -> None:

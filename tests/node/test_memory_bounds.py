@@ -65,7 +65,7 @@ def test_one_kept_message_does_not_pin_its_buffer(kept: str, durable: bool) -> N
             harness.step()
         harness.rows.clear()
         harness.transactions.clear()
-        assert queue_of(harness).backlog.memory_bytes == buffers * (each * len(one) + RUN_BYTES)
+        assert queue_of(harness).messages.memory_bytes == buffers * (each * len(one) + RUN_BYTES)
         consumer.connection.receive(frame.marshal(commands.Basic.Consume(queue="q", consumer_tag="c"), 1))
         harness.step()
         drained(consumer)
@@ -76,7 +76,7 @@ def test_one_kept_message_does_not_pin_its_buffer(kept: str, durable: bool) -> N
         harness.transactions.clear()
     backlog = queue_of(harness).backlog
     assert (backlog.unacked if kept == "unacked" else backlog.ready) == buffers
-    assert backlog.memory_bytes == buffers * (len(one) + RUN_BYTES)
+    assert backlog.store.memory_bytes == buffers * (len(one) + RUN_BYTES)
     assert resident[0] < buffers * (len(one) + 2500), f"{resident[0] / buffers:.0f} bytes for each kept message"
     check_node(harness.node)
 
@@ -106,7 +106,7 @@ def bytes_per_message(count: int) -> float:
             client.connection.receive(one * min(each, count - number))
             harness.step()
     assert queue_of(harness).backlog.ready == count
-    assert queue_of(harness).backlog.memory_bytes == count * len(one) + -(-count // each) * RUN_BYTES
+    assert queue_of(harness).messages.memory_bytes == count * len(one) + -(-count // each) * RUN_BYTES
     return resident[0] / count - len(one)
 
 
@@ -133,10 +133,10 @@ def test_small_messages_that_differ_cost_what_is_counted_for_them(spread: int) -
             client.connection.receive(published[at : at + RECEIVE_BYTES])
             harness.step()
     backlog = queue_of(harness).backlog
-    assert (backlog.ready, backlog.memory_bytes) == (count, len(published) + count * RUN_BYTES)
+    assert (backlog.ready, backlog.store.memory_bytes) == (count, len(published) + count * RUN_BYTES)
     # The routes of the keys are in it too. A compiled run is smaller than what is counted.
     least = 0.9 if KERNEL == "python" else 0.6
-    assert least < resident[0] / backlog.memory_bytes < 1.1, (
+    assert least < resident[0] / backlog.store.memory_bytes < 1.1, (
         f"{(resident[0] - len(published)) / count:.0f} bytes a run"
     )
     assert (resident[0] - bodies) / count < 250, "above the body"

@@ -156,7 +156,7 @@ class NoStall(RuleBasedStateMachine):
             idle = [consumer for consumer in queue.consumers if consumer.credit() > 0]
             assert not (ready and idle), (queue.record.name, ready, [vars_of(each) for each in idle])
             assert not queue.getters
-            assert sum(segment.left for segment in queue.backlog.segments) == ready + queue.backlog.unacked
+            assert sum(segment.left for segment in queue.backlog.store.segments) == ready + queue.backlog.unacked
 
     @invariant()
     def what_consumers_hold_adds_up(self) -> None:

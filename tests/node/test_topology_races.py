@@ -127,7 +127,7 @@ def test_a_durable_queue_that_another_process_made_is_another_queue_than_the_tra
     client.publish(b"kept", delivery_mode=2)
     harness.step()
     assert queue.backlog.ready == 1
-    assert queue.backlog.journalled
+    assert queue.backlog.store.journalled
 
 
 def test_an_exclusive_declaration_that_arrives_between_close_and_close_ok(harness: Harness, client: Client) -> None:
@@ -203,9 +203,9 @@ def test_frames_behind_a_get_run_before_the_virtual_host_is_gone_or_not_at_all()
     client.publish(bytes(300_000), delivery_mode=2)
     client.publish(b"far", delivery_mode=2)
     queue = harness.node.queues["v", "q"]
-    queue.backlog.at = 99  # everything may leave memory
-    queue.backlog.shrink(0)
-    queue.backlog.at = 0
+    queue.backlog.store.at = 99  # everything may leave memory
+    queue.messages.shrink(0)
+    queue.backlog.store.at = 0
     harness.automatic = False
     client.send(Basic.Get(queue="q"))
     client.send(Queue.Declare(queue="other"))

@@ -23,7 +23,7 @@ def marshalled(method: object) -> bytes:
 def stored(client: Client) -> list[list[int]]:
     """Sequence numbers that the segments of queue q hold."""
     queue = client.harness.node.queues["/", "q"]
-    return [[segment.first, segment.last] for lane in queue.backlog.lanes() for segment in lane.segments]
+    return [[segment.first, segment.last] for lane in queue.messages.levels() for segment in lane.store.segments]
 
 
 def consuming(no_ack: bool, limits: Limits | None = None) -> Client:
@@ -40,7 +40,7 @@ def test_without_acknowledgements_it_goes_straight() -> None:
     assert [len(message.body) for message in messages] == [1, 2, 2, 3]
     assert [message.tag for message in messages] == [1, 2, 3, 4]
     queue = client.harness.node.queues["/", "q"]
-    assert (queue.backlog.ready, queue.backlog.unacked, queue.backlog.memory_bytes) == (0, 0, 0)
+    assert (queue.backlog.ready, queue.backlog.unacked, queue.messages.memory_bytes) == (0, 0, 0)
     assert (queue.facts.accepted, queue.facts.delivered, queue.facts.acked) == (4, 4, 4)
     assert sum(queue.facts.time_in_queue) == 4
     assert not stored(client)
@@ -124,7 +124,7 @@ def test_a_queue_that_is_deleted_forgets_it() -> None:
     client = consuming(True)
     queue = client.harness.node.queues["/", "q"]
     client.raw(publish_bytes(b"a") + marshalled(commands.Queue.Delete(queue="q")))
-    assert queue.backlog.memory_bytes == 0
+    assert queue.messages.memory_bytes == 0
     client.harness.step()
     assert client.take(commands.Queue.DeleteOk)
     assert not client.harness.bugs

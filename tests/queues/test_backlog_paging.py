@@ -6,8 +6,9 @@ import pytest
 from pamqp import commands
 
 from amqpd.node.world import Read
+from amqpd.queues.messages import RowsWanted
+from amqpd.queues.paging import MISSING
 from amqpd.queues.segment import RUN_BYTES
-from amqpd.queues.segments import MISSING
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness
 
@@ -43,22 +44,22 @@ def numbers(client: Client) -> list[int]:
 
 
 def on_disk_only(harness: Harness) -> list[tuple[int, int]]:
-    return [(s.first, s.last) for s in harness.node.queues["/", "q"].backlog.segments if s.runs is None]
+    return [(s.first, s.last) for s in harness.node.queues["/", "q"].backlog.store.segments if s.runs is None]
 
 
 @pytest.mark.parametrize("persistent", [True, False])
 def test_a_backlog_leaves_memory_as_one_stretch_and_comes_back_in_order(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, persistent: bool
 ) -> None:
-    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", BODY_BYTES)
+    monkeypatch.setattr("amqpd.queues.store.SEGMENT_BYTES_MAX", BODY_BYTES)
     client = filled(harness, 40, persistent)
     backlog = harness.node.queues["/", "q"].backlog
-    assert backlog.memory_bytes <= LIMITS.queue_memory_bytes
+    assert backlog.store.memory_bytes <= LIMITS.queue_memory_bytes
     assert len(on_disk_only(harness)) == 1, "neighbours on disk are one entry"
     harness.automatic = True
     client.consume("q", no_ack=True)
     assert numbers(client) == list(range(40))
-    assert backlog.memory_bytes == 0
+    assert backlog.store.memory_bytes == 0
 
 
 @pytest.mark.parametrize("body_bytes", [16, BODY_BYTES])
@@ -66,7 +67,7 @@ def test_transient_messages_that_leave_memory_in_many_transactions_come_back_in_
     harness: Harness, monkeypatch: pytest.MonkeyPatch, body_bytes: int
 ) -> None:
     """The disk is slower than the publisher, so most of them wait for a later transaction than the one to come."""
-    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", body_bytes)
+    monkeypatch.setattr("amqpd.queues.store.SEGMENT_BYTES_MAX", body_bytes)
     monkeypatch.setattr("amqpd.journal.buffer.PAGED_BYTES_MAX", 3 * body_bytes)
     harness.automatic = True
     client = harness.client()
@@ -78,15 +79,15 @@ def test_transient_messages_that_leave_memory_in_many_transactions_come_back_in_
         if number % 10 == 0:
             harness.commit()
     backlog = harness.node.queues["/", "q"].backlog
-    assert backlog.memory_bytes > LIMITS.queue_memory_bytes
+    assert backlog.store.memory_bytes > LIMITS.queue_memory_bytes
     for _ in range(200):
         harness.commit()
-    assert backlog.memory_bytes <= LIMITS.queue_memory_bytes
+    assert backlog.store.memory_bytes <= LIMITS.queue_memory_bytes
     assert not harness.node.journal.pending
     harness.automatic = True
     client.consume("q", no_ack=True)
     assert numbers(client) == list(range(200))
-    assert (backlog.memory_bytes, backlog.ready, backlog.unacked) == (0, 0, 0)
+    assert (backlog.store.memory_bytes, backlog.ready, backlog.unacked) == (0, 0, 0)
 
 
 def test_what_is_evicted_while_a_read_is_under_way_does_not_look_like_a_lost_row(harness: Harness) -> None:
@@ -96,10 +97,9 @@ def test_what_is_evicted_while_a_read_is_under_way_does_not_look_like_a_lost_row
     client.send(commands.Basic.Qos(prefetch_count=1))
     client.send(commands.Basic.Consume(queue="q", consumer_tag="t"))
     (stretch,) = on_disk_only(harness)
-    backlog = harness.node.queues["/", "q"].backlog
     queue = harness.node.queues["/", "q"]
-    harness.reads = [Read(queue, queue.backlog, *stretch)]
-    backlog.shrink(0)
+    harness.reads = [Read(queue, RowsWanted(queue.messages, False, *stretch))]
+    queue.messages.shrink(0)
     assert on_disk_only(harness)[0][0] < stretch[0], "the stretch grew at its front"
     harness.read()
     harness.automatic = True
@@ -115,9 +115,9 @@ def test_a_row_that_is_missing_is_damage_and_never_skipped(harness: Harness) -> 
     (stretch,) = on_disk_only(harness)
     queue = harness.node.queues["/", "q"]
     del harness.rows[queue.record.id][stretch[0]]
-    harness.reads = [Read(queue, queue.backlog, *stretch)]
+    harness.reads = [Read(queue, RowsWanted(queue.messages, False, *stretch))]
     harness.read()
-    [damaged] = queue.backlog.damaged.values()
+    [damaged] = queue.backlog.store.damaged.values()
     assert (damaged.first, damaged.last, damaged.damage) == (stretch[0], stretch[0], MISSING)
 
 
@@ -128,8 +128,8 @@ def test_a_purge_overtakes_a_read(harness: Harness) -> None:
     rows = [row for row in harness.rows[queue.record.id].values() if row.first_seq >= stretch[0]]
     client.send(commands.Queue.Purge(queue="q"))
     assert client.expect(commands.Queue.PurgeOk).message_count == 20
-    harness.node.loaded(queue, queue.backlog, stretch[0], rows)
-    assert (queue.backlog.ready, queue.backlog.memory_bytes, queue.backlog.segments) == (0, 0, [])
+    harness.node.loaded(queue, RowsWanted(queue.messages, False, *stretch), rows)
+    assert (queue.backlog.ready, queue.messages.memory_bytes, queue.backlog.store.segments) == (0, 0, [])
     harness.commit()
     harness.commit()
     assert not harness.rows[queue.record.id]
@@ -137,7 +137,7 @@ def test_a_purge_overtakes_a_read(harness: Harness) -> None:
 
 def test_get_waits_for_the_read_and_so_does_what_is_behind_it(harness: Harness) -> None:
     client = filled(harness, 20)
-    harness.node.queues["/", "q"].backlog.shrink(0)
+    harness.node.queues["/", "q"].messages.shrink(0)
     for _ in range(3):
         client.send(commands.Basic.Get(queue="q", no_ack=True))
     assert numbers(client) == [0], "the segment at the cursor stays in memory"
@@ -152,7 +152,7 @@ def test_messages_taken_from_memory_that_left_it_meanwhile_are_read_again_for_a_
     client.consume("q")
     assert numbers(client) == list(range(6))
     harness.automatic = False
-    harness.node.queues["/", "q"].backlog.shrink(0)
+    harness.node.queues["/", "q"].messages.shrink(0)
     assert on_disk_only(harness), "unacked messages may leave memory too"
     harness.automatic = True
     client.send(commands.Basic.Nack(0, True, True))

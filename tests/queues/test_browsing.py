@@ -12,6 +12,7 @@ from amqpd.management.holders import NOBODY, Holders
 from amqpd.management.repair import Mover, delete
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import Ids, Stretch, body_segment, id_of, ready, runs_in, still, unacked
+from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness, publish_bytes
@@ -47,8 +48,8 @@ def filled(count: int, limits: Limits | None = None, **arguments: object) -> Cli
     return client
 
 
-def bodies_at(client: Client, lane: Backlog, seq: int):
-    segment = lane.segments[lane.index_of(seq)]
+def bodies_at(client: Client, lane: Messages, seq: int):
+    segment = lane.store.segments[lane.store.index_of(seq)]
     if segment.runs is not None:
         return segment
     row: Row = next(
@@ -108,16 +109,16 @@ def test_with_priorities_the_highest_stands_first_and_the_id_says_the_level() ->
 
 
 def test_what_is_on_disk_only_is_found_and_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", 100)
+    monkeypatch.setattr("amqpd.queues.store.SEGMENT_BYTES_MAX", 100)
     client = filled(100, SMALL)
     backlog = queue_of(client).backlog
     assert isinstance(backlog, Backlog)
-    backlog.shrink(0)
-    before = [(segment.first, segment.last, segment.runs is None) for segment in backlog.segments]
+    queue_of(client).messages.shrink(0)
+    before = [(segment.first, segment.last, segment.runs is None) for segment in backlog.store.segments]
     assert any(on_disk and last > first for first, last, on_disk in before), "many rows in one segment"
     assert bodies(client, list(ready(queue_of(client)))) == list(range(100))
     assert ids(client, start=98) == [97, 98, 99]
-    assert [(segment.first, segment.last, segment.runs is None) for segment in backlog.segments] == before
+    assert [(segment.first, segment.last, segment.runs is None) for segment in backlog.store.segments] == before
 
 
 def test_what_has_gone_meanwhile_is_left_out() -> None:
@@ -145,7 +146,7 @@ def take_out(client: Client, wanted: Ids) -> int:
         while seq <= stretch.last:
             at = bodies_at(client, stretch.lane, seq)
             last = min(at.last, stretch.last)
-            stretch.lane.cut_at(at.first, at.last)
+            stretch.lane.store.cut_at(at.first, at.last)
             count += delete(client.harness.node, queue, stretch.lane, seq, last)
             seq = last + 1
     client.harness.step()
@@ -221,8 +222,8 @@ def test_a_get_that_waits_for_a_deleted_message_is_answered() -> None:
     backlog = queue_of(client).backlog
     assert isinstance(backlog, Backlog)
     client.harness.automatic = False
-    backlog.segments[0].evict()
-    backlog.memory_bytes = 0
+    backlog.store.segments[0].evict()
+    backlog.store.memory_bytes = 0
     client.send(commands.Basic.Get(queue="q"))
     assert not client.inbox
     assert take_out(client, ((0, 0),)) == 1
@@ -239,8 +240,8 @@ def test_what_is_over_and_waits_to_be_dead_lettered_is_not_ready_and_is_left_alo
         client.publish(b"%04d" % number, "q", delivery_mode=2, **expires)
     harness, backlog = client.harness, queue_of(client).backlog
     assert isinstance(backlog, Backlog)
-    for segment in backlog.segments:
-        backlog.memory_bytes -= segment.memory_bytes
+    for segment in backlog.store.segments:
+        backlog.store.memory_bytes -= segment.memory_bytes
         segment.evict()
     harness.automatic = False
     harness.node.now_ms += 100
@@ -315,7 +316,7 @@ def test_whatever_happened_a_look_says_what_consumers_will_get(steps: list[tuple
             else:
                 client.send(commands.Basic.Nack(tag, False, True))
         elif what == "shrink":
-            for lane in queue.backlog.lanes():
+            for lane in queue.messages.levels():
                 lane.shrink(0)
         elif what == "delete":
             here = bodies(client, list(ready(queue, 1, ((value, value + 5),))))
@@ -328,7 +329,7 @@ def test_whatever_happened_a_look_says_what_consumers_will_get(steps: list[tuple
                 seq = stretch.first
                 while seq <= stretch.last:
                     at = bodies_at(client, stretch.lane, seq)
-                    stretch.lane.cut_at(at.first, at.last)
+                    stretch.lane.store.cut_at(at.first, at.last)
                     last = min(at.last, stretch.last)
                     mover.move(stretch.lane, at, seq, last)
                     seq = last + 1

@@ -13,7 +13,8 @@ from pamqp import commands, frame
 from amqpd.kernel.rows import parse_row
 from amqpd.management.overview import overview
 from amqpd.management.queue_facts import queue_facts
-from amqpd.queues.fences import TOLD_MAX, damage_of
+from amqpd.queues.fences import TOLD_MAX
+from amqpd.queues.messages import RowsWanted
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import PolicyRecord, Put
 from tests.harness.harness import Client, Harness, Message, publish_bytes
@@ -77,8 +78,8 @@ class Scene:
 
     def free(self) -> None:
         """What an operator does in the end: the damaged messages that are known leave."""
-        for damage in damage_of(self.queue):
-            damage.lane.leave(damage.segment.first, damage.segment.last, 0)
+        for damage in self.queue.damaged():
+            damage.level.backlog.leave(damage.segment.first, damage.segment.last, 0)
         self.harness.node.dirty[self.queue] = None
         self.harness.step()
 
@@ -155,11 +156,11 @@ def test_a_get_that_meets_it_is_answered_and_the_rest_goes_on() -> None:
 
 def test_the_log_does_not_name_each_of_very_many() -> None:
     scene = Scene(TOLD_MAX + 30, range(TOLD_MAX + 30))
-    lane = scene.queue.backlog
     rows = scene.harness.rows_of(scene.queue.record.id, 0, 1000)
-    scene.harness.node.loaded(scene.queue, lane, 0, rows, rows[-1].last_seq)
+    wish = RowsWanted(scene.queue.messages, False, 0, rows[-1].last_seq)
+    scene.harness.node.loaded(scene.queue, wish, rows)
     assert len(scene.told("queue_fenced")) == TOLD_MAX + 1
-    assert len(damage_of(scene.queue)) == TOLD_MAX + 30
+    assert len(scene.queue.damaged()) == TOLD_MAX + 30
     scene.refused(Basic.Get(queue="q"))
 
 
@@ -316,8 +317,8 @@ def test_a_rejected_message_that_cannot_be_dead_lettered_is_back_in_line() -> No
     scene.client.call(Basic.Qos(prefetch_count=2), Basic.QosOk)
     scene.client.consume("q")
     assert scene.numbers() == [0, 1]
-    for segment in scene.queue.backlog.segments[:2]:
-        scene.queue.backlog.memory_bytes -= segment.memory_bytes
+    for segment in scene.queue.backlog.store.segments[:2]:
+        scene.queue.backlog.store.memory_bytes -= segment.memory_bytes
         segment.evict()
     scene.damage([1])
     scene.client.send(Basic.Reject(2, False))
@@ -387,8 +388,8 @@ def test_a_message_that_came_back_too_often_waits_for_an_operator_when_it_is_dam
     scene = Scene(3, [], **{"x-queue-type": "quorum", "x-delivery-limit": 0, **DEAD})
     scene.client.consume("q")
     assert scene.numbers() == [0, 1, 2]
-    for segment in scene.queue.backlog.segments:
-        scene.queue.backlog.memory_bytes -= segment.memory_bytes
+    for segment in scene.queue.backlog.store.segments:
+        scene.queue.backlog.store.memory_bytes -= segment.memory_bytes
         segment.evict()
     scene.damage([1])
     scene.client.send(Basic.Reject(2, True))
@@ -548,7 +549,7 @@ class Model:
             self.take()
 
     def free(self) -> None:
-        known = {seq for each in damage_of(self.scene.queue) for seq in range(each.first, each.last + 1)}
+        known = {seq for each in self.scene.queue.damaged() for seq in range(each.first, each.last + 1)}
         self.left -= {self.numbers[seq] for seq in known}
         self.scene.free()
         self.take()

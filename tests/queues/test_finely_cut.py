@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from amqpd.node.dispatching import QUEUES_WORK_MAX
-from amqpd.queues.backlog import PURGED_AT_ONCE_MAX
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.expiry import STRETCH_WORK
+from amqpd.queues.messages import PURGED_AT_ONCE_MAX
 from amqpd.session.settling import AT_ONCE_MAX, portions
 from amqpd.session.unacked import Delivered
 from amqpd.wire.fieldtable import UnreadTable
@@ -64,7 +64,7 @@ def test_acknowledging_segments_of_one_message_says_what_it_took(client: Client)
     queue = client.harness.node.queues["/", "q"]
     assert queue.settle(0, 9) == 0, "a few are nothing beside the entry"
     assert queue.settle(10, MESSAGES - 1) == MESSAGES - 10
-    assert not queue.backlog.segments
+    assert not queue.backlog.store.segments
 
 
 @given(st.lists(st.integers(1, 3 * AT_ONCE_MAX), min_size=1, max_size=5))

@@ -49,10 +49,10 @@ class Paged:
         """The oldest read that was asked for comes back."""
         reads, self.harness.reads = self.harness.reads, []
         reads, later = reads[:1], reads[1:]
-        queue, lane, first, last = reads[0]
-        rows = self.harness.rows.get(lane.queue_id, {})
-        found = [row for f, row in sorted(rows.items()) if f <= last and row.last_seq >= first]
-        self.harness.node.loaded(queue, lane, first, found[:1])
+        queue, wish = reads[0]
+        rows = self.harness.rows.get(wish.queue_id, {})
+        found = [row for f, row in sorted(rows.items()) if f <= wish.last and row.last_seq >= wish.first]
+        self.harness.node.loaded(queue, wish, found[:1])
         self.harness.reads = later + self.harness.node.tick()
 
 
@@ -186,8 +186,8 @@ def test_a_row_that_is_missing_stops_the_queue_and_is_not_asked_for_again_and_ag
     client.send(Basic.Consume(queue="q", no_ack=True))
     queue_id = paged.harness.node.queues["/", "q"].record.id
     assert paged.harness.reads
-    del paged.harness.rows[queue_id][paged.harness.reads[0].first]
-    missing = paged.harness.reads[0].first
+    del paged.harness.rows[queue_id][paged.harness.reads[0].wish.first]
+    missing = paged.harness.reads[0].wish.first
     paged.read_once()
     paged.harness.automatic = True
     paged.harness.step()
@@ -230,7 +230,7 @@ def test_a_deleted_queue_gives_its_memory_back_and_writes_nothing_more(
     messages = client.messages()
     paged.publisher.call(Queue.Delete(queue="q"), Queue.DeleteOk)
     client.take(Basic.Cancel)
-    assert not queue.backlog.segments
+    assert not queue.backlog.store.segments
     client.send(Basic.Nack(messages[0].tag, False, True))
     client.send(Basic.Ack(0, True))
     client.call(Channel.Close(200, "", 0, 0), Channel.CloseOk)

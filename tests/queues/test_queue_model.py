@@ -191,10 +191,10 @@ class QueueModel(RuleBasedStateMachine):
         backlog = self.harness.node.queues["/", "q"].backlog
         assert backlog.ready == len(self.ready)
         assert backlog.unacked == len(self.unacked)
-        left = sum(segment.left for segment in backlog.segments)
+        left = sum(segment.left for segment in backlog.store.segments)
         assert left == backlog.ready + backlog.unacked
-        held = sum(segment.memory_bytes for segment in backlog.segments)
-        assert held == backlog.memory_bytes
+        held = sum(segment.memory_bytes for segment in backlog.store.segments)
+        assert held == backlog.store.memory_bytes
         for number, prefetch in self.prefetch.items():
             channel = self.clients[number].connection.channels.get(2)
             if channel is not None:

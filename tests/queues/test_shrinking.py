@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pamqp import commands
 
-from amqpd.queues.segments import VISITS_A_WORK, VISITS_MAX
+from amqpd.queues.messages import Messages
+from amqpd.queues.paging import VISITS_A_WORK, VISITS_MAX
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness, publish_bytes
 
@@ -43,14 +44,14 @@ def settle(harness: Harness) -> int:
 
 
 def visited(harness: Harness) -> int:
-    return sum(queue.backlog.visited for queue in harness.node.queues.values())
+    return sum(queue.messages.paging.visited for queue in harness.node.queues.values())
 
 
 @KINDS
 def test_a_measurement_without_change_looks_at_no_segments(
     monkeypatch: pytest.MonkeyPatch, delivery_mode: int
 ) -> None:
-    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", 1)
+    monkeypatch.setattr("amqpd.queues.store.SEGMENT_BYTES_MAX", 1)
     harness = Harness(LIMITS)
     crowded(harness, delivery_mode, queues=5, messages=VISITS_MAX)
     assert len(harness.node.congestion.queues) == 5
@@ -63,7 +64,7 @@ def test_a_measurement_without_change_looks_at_no_segments(
 
 @KINDS
 def test_after_the_commit_they_leave_and_become_one(monkeypatch: pytest.MonkeyPatch, delivery_mode: int) -> None:
-    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", 1)
+    monkeypatch.setattr("amqpd.queues.store.SEGMENT_BYTES_MAX", 1)
     harness = Harness(LIMITS)
     crowded(harness, delivery_mode)
     # Transient ones go with several transactions: they are many rows.
@@ -74,42 +75,46 @@ def test_after_the_commit_they_leave_and_become_one(monkeypatch: pytest.MonkeyPa
         harness.node.measure()
         settle(harness)
     backlog = harness.node.queues["/", "q0"].backlog
-    assert backlog.memory_bytes <= LIMITS.queue_memory_bytes
+    assert backlog.store.memory_bytes <= LIMITS.queue_memory_bytes
     # What stays, and what is on disk, which is one; or one for what left with each commit.
-    assert 0 < len([segment for segment in backlog.segments if segment.runs is None]) <= commits
-    assert [here.last + 1 for here in backlog.segments[:-1]] == [behind.first for behind in backlog.segments[1:]]
-    assert backlog.ready == sum(segment.left for segment in backlog.segments) == MESSAGES
+    assert 0 < len([segment for segment in backlog.store.segments if segment.runs is None]) <= commits
+    assert [here.last + 1 for here in backlog.store.segments[:-1]] == [
+        behind.first for behind in backlog.store.segments[1:]
+    ]
+    assert backlog.ready == sum(segment.left for segment in backlog.store.segments) == MESSAGES
 
 
 def test_one_call_looks_at_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", 1)
+    monkeypatch.setattr("amqpd.queues.store.SEGMENT_BYTES_MAX", 1)
     # Of no dispatch.
     harness = Harness()
     client = crowded(harness, 2)
-    backlog = harness.node.queues["/", "q0"].backlog
-    assert backlog.visited == 0
+    messages = harness.node.queues["/", "q0"].messages
+    assert isinstance(messages, Messages)
+    paging, store = messages.paging, messages.store
+    assert paging.visited == 0
     work, calls = 0, 0
-    while not calls or backlog.shrinking:
-        before = backlog.visited
-        work += backlog.shrink(0)
+    while not calls or paging.shrinking:
+        before = paging.visited
+        work += paging.shrink(0)
         calls += 1
-        assert backlog.visited - before <= VISITS_MAX
-    assert (calls, backlog.visited) == (3, MESSAGES)
+        assert paging.visited - before <= VISITS_MAX
+    assert (calls, paging.visited) == (3, MESSAGES)
     assert work == MESSAGES // VISITS_A_WORK
     # Nothing has changed; then there is one more; then the journal has them.
-    assert (backlog.shrink(0), backlog.visited) == (0, MESSAGES)
+    assert (paging.shrink(0), paging.visited) == (0, MESSAGES)
     client.connection.receive(publish_bytes(b"", "q0", delivery_mode=2))
-    backlog.shrink(0)
-    assert backlog.visited <= MESSAGES + 2
+    paging.shrink(0)
+    assert paging.visited <= MESSAGES + 2
     harness.commit()
-    backlog.shrink(0)
-    while backlog.shrinking:
-        backlog.shrink(0)
-        assert backlog.visited <= 3 * MESSAGES
+    paging.shrink(0)
+    while paging.shrinking:
+        paging.shrink(0)
+        assert paging.visited <= 3 * MESSAGES
     # The one at the cursor stays.
-    assert len(backlog.segments) == 2
-    assert [segment.runs is None for segment in backlog.segments] == [False, True]
-    assert backlog.segments[1].left == MESSAGES
+    assert len(store.segments) == 2
+    assert [segment.runs is None for segment in store.segments] == [False, True]
+    assert store.segments[1].left == MESSAGES
 
 
 def test_with_very_many_queues_their_share_is_not_worked_out_in_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues import timetable
-from amqpd.queues.backlog import Backlog
+from amqpd.queues.messages import Messages, RowsWanted
 from amqpd.queues.timetable import AHEAD_MS
 from tests.clients.wire import publish_bytes
 
@@ -28,17 +29,20 @@ class World:
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timetable, "BATCH_BYTES", 8000)
         monkeypatch.setattr(timetable, "ROW_BYTES", 1000)
-        monkeypatch.setattr("amqpd.queues.segments.SEGMENT_BYTES_MAX", 1500)
+        monkeypatch.setattr("amqpd.queues.store.SEGMENT_BYTES_MAX", 1500)
         self.chance = random.Random(seed)
         self.journal = JournalBuffer()
-        self.backlog = Backlog(7, self.journal, True)
-        self.backlog.buries = True
+        self.messages = Messages(7, self.journal, True)
+        self.messages.buries(True)
+        self.backlog = self.messages.backlog
+        self.timetable = self.backlog.store.agenda.timetable
         self.rows: dict[tuple[int, int], Row] = {}
         self.buried: list[tuple[int, int]] = []
         """message, time"""
         self.dying: list[tuple[int, int]] = []
         self.now_ms = 0
-        self.loaded_copies = self.backlog.timetable.loaded
+        self.damaged_copies: Callable[[list[Row]], list[Row]] = lambda rows: rows
+        """what the journal makes of rows with copies"""
         self.deadlines = [1 + self.chance.randrange(SPAN_MS) for _ in range(MESSAGES)]
 
     def fill(self, persistent: bool) -> None:
@@ -47,7 +51,7 @@ class World:
             (run,) = parse_row(publish_bytes(1, "", "q", b"%06d" % number, properties))
             self.backlog.publish(run, persistent, 0, deadline_ms)
         for _ in range(4):
-            self.backlog.shrink(2000)
+            self.messages.shrink(2000)
             self.commit()
 
     def commit(self) -> None:
@@ -62,12 +66,12 @@ class World:
         self.journal.committed(transaction.index)
 
     def expire(self) -> None:
-        self.backlog.expire(
+        self.messages.expire(
             self.now_ms, self.bury, lambda first, last: self.dying.append((first, last)), EXPIRED, 1 << 30
         )
         while self.dying:
             first, last = self.dying.pop(0)
-            _, _, stopped = self.backlog.bury(first, last, self.bury, DEAD_EXPIRED)
+            _, _, stopped = self.messages.bury(first, last, self.bury, DEAD_EXPIRED)
             if stopped <= last:
                 self.dying.insert(0, (stopped, last))
                 return
@@ -77,19 +81,22 @@ class World:
         return high - low
 
     def read(self) -> None:
-        for lane in (self.backlog.timetable, self.backlog):
-            while (wish := lane.next_read(0) if lane is self.backlog else lane.next_read()) is not None:  # type: ignore[call-arg]
-                row = self.rows.get((lane.queue_id, wish[0]))
-                loaded = lane.loaded if lane is self.backlog else self.loaded_copies
-                loaded(wish[0], [] if row is None else [row])
-                self.expire()
+        while (wish := self.messages.next_copies()) is not None:
+            self.load(wish, self.damaged_copies)
+        while (wish := self.messages.next_read(0)) is not None:
+            self.load(wish, lambda rows: rows)
+
+    def load(self, wish: RowsWanted, seen_as: Callable[[list[Row]], list[Row]]) -> None:
+        row = self.rows.get((wish.queue_id, wish.first))
+        wish.loaded(seen_as([] if row is None else [row]))
+        self.expire()
 
     def until(self, now_ms: int, step_ms: int = 500) -> None:
         while self.now_ms < now_ms:
             self.now_ms = min(now_ms, self.now_ms + step_ms)
             self.expire()
             self.read()
-            self.backlog.shrink(2000)
+            self.messages.shrink(2000)
             self.commit()
 
 
@@ -101,7 +108,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wo
 @pytest.mark.parametrize("persistent", [True, False])
 def test_each_is_buried_once_and_in_time(world: World, persistent: bool) -> None:
     world.fill(persistent)
-    assert world.backlog.memory_bytes < 6000
+    assert world.backlog.store.memory_bytes < 6000
     assert world.rows
     world.until(SPAN_MS)
     assert sorted(number for number, _ in world.buried) == list(range(MESSAGES))
@@ -116,7 +123,7 @@ def test_only_what_falls_due_soon_is_in_memory(world: World) -> None:
     world.fill(False)
     for now_ms in range(SPAN_MS // 10, SPAN_MS, SPAN_MS // 10):
         world.until(now_ms)
-        rows = [copies for _, _, copies in world.backlog.timetable._later if copies.segment.left]
+        rows = [copies for _, _, copies in world.timetable._later if copies.segment.left]
         assert all(copies.segment.runs is None and copies.entries is None for copies in rows)
         assert all(copies.first_ms > now_ms + AHEAD_MS - 500 for copies in rows)
 
@@ -155,15 +162,15 @@ def test_what_is_delivered_meanwhile_expires_when_it_comes_back(world: World) ->
 
 def test_a_purge_and_a_deletion_leave_nothing_behind(world: World) -> None:
     world.fill(False)
-    for _ in world.backlog.purging():
+    for _ in world.messages.purging():
         pass
     world.until(2000)
     assert not world.rows
     world.fill(False)
-    world.backlog.drop()
+    world.messages.drop()
     transaction = world.journal.take()
-    assert set(transaction.dropped) == {7, world.backlog.timetable.queue_id}
-    assert world.backlog.timetable.next_ms() is None
+    assert set(transaction.dropped) == {7, world.timetable.queue_id}
+    assert world.timetable.next_ms() is None
 
 
 def test_messages_that_expire_in_their_order_are_not_copied(world: World) -> None:
@@ -177,20 +184,20 @@ def test_messages_that_expire_in_their_order_are_not_copied(world: World) -> Non
 @pytest.mark.parametrize("damage", ["missing", "damaged", "unlike"])
 def test_what_copies_cannot_say_the_messages_own_rows_do(world: World, damage: str) -> None:
     world.fill(False)
-    timetable, hit = world.backlog.timetable, 0
+    hit = 0
 
-    def loaded(first: int, rows: list[Row], last: int | None = None) -> None:
+    def damaged(rows: list[Row]) -> list[Row]:
         nonlocal hit
         hit += 1
-        if hit % 3 == 1:
-            rows = {
-                "missing": [],
-                "damaged": [replace(row, damage="it is damaged", data=b"", deadlines=b"") for row in rows],
-                "unlike": [replace(row, data=row.data[: len(row.data) // 2]) for row in rows],
-            }[damage]
-        type(timetable).loaded(timetable, first, rows, last)
+        if hit % 3 != 1:
+            return rows
+        return {
+            "missing": [],
+            "damaged": [replace(row, damage="it is damaged", data=b"", deadlines=b"") for row in rows],
+            "unlike": [replace(row, data=row.data[: len(row.data) // 2]) for row in rows],
+        }[damage]
 
-    world.loaded_copies = loaded
+    world.damaged_copies = damaged
     world.until(SPAN_MS)
     assert hit > 3
     assert sorted(number for number, _ in world.buried) == list(range(MESSAGES))

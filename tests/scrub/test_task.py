@@ -187,7 +187,7 @@ async def test_a_damaged_row_is_fenced_when_its_messages_have_left_memory(
         run = Run(nursery, reading)
         run.scene.client.publish(b"6", delivery_mode=2)
         queue = run.scene.queue
-        [lane] = queue.backlog.lanes()
+        [lane] = queue.messages.levels()
         reading.finds = {3: Found("batch", (queue.record.id, 6, 6), WHY, messages=True)}
         await trio.sleep(HOUR / 2)
         [told] = run.scene.told("journal_damaged")
@@ -195,7 +195,7 @@ async def test_a_damaged_row_is_fenced_when_its_messages_have_left_memory(
         assert "in memory" in told["remedy"]
         assert not run.scene.told("queue_fenced")
         lane.shrink(0)
-        lane.segments[-1].evict()
+        lane.store.segments[-1].evict()
         await trio.sleep(HOUR)
         nursery.cancel_scope.cancel()
     assert len(run.scene.told("queue_fenced")) == 1

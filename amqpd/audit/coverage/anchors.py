@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def anchor(recorder: Recorder, queue: Queue, kind: int) -> None:
     """`kind`: one of `kinds.ANCHOR_...`. A queue without books says nothing."""
     buffer, time_us = recorder.buffer, recorder.now()
-    for lane in queue.backlog.lanes():
-        book = lane.book
+    for lane in queue.messages.levels():
+        book = lane.store.book
         if book is None:
             continue
         stretches = [
             (epoch, first, last, PERSISTENT if persistent else 0)
-            for low, high, persistent in lane.standing()
+            for low, high, persistent in lane.backlog.standing()
             for epoch, first, last in book.stretches(low, high)
         ]
         name = book.name_of(recorder.life)

@@ -20,7 +20,7 @@ from amqpd.audit.recorder import Recorder
 from amqpd.vocabulary.audit_levels import COUNTS, Level, parse_level
 
 if TYPE_CHECKING:
-    from amqpd.queues.backlog import Backlog
+    from amqpd.queues.messages import Messages
     from amqpd.queues.queue import Queue
 
 
@@ -84,15 +84,19 @@ class Coverage:
         queue.keep_books(self._open)
         # A queue that nothing ever entered has nothing to say. One that is empty again has: what of it is in the log
         # from earlier is not there any more.
-        if not recovered and any(lane.next_seq for lane in queue.backlog.lanes()):
+        if not recovered and any(lane.store.next_seq for lane in queue.messages.levels()):
             anchor(self.recorder, queue, ANCHOR_LEVEL)
 
     def recovered(self, queues: Iterable[Queue]) -> None:
         """All that was there at the start is there. `kept_eras` is for the next start then."""
         queues = list(queues)
-        lanes = [lane for queue in queues for lane in queue.backlog.lanes()]
+        lanes = [lane for queue in queues for lane in queue.messages.levels()]
         self.kept_eras = self.epochs.recovered(
-            (lane.queue_id, lane.next_seq, lane.segments[0].first + lane.segments[0].head if lane.segments else None)
+            (
+                lane.queue_id,
+                lane.store.next_seq,
+                lane.store.segments[0].first + lane.store.segments[0].head if lane.store.segments else None,
+            )
             for lane in lanes
         )
         self.recovering = False
@@ -106,14 +110,14 @@ class Coverage:
             self._recording -= 1
             self.recorder.active = self._always or self._recording > 0
 
-    def _open(self, queue: Queue, lane: Backlog) -> Book:
+    def _open(self, queue: Queue, lane: Messages) -> Book:
         """The book of one of the queue's lanes."""
         record = queue.record
         # The name of an orphan is none: who reads the log knows the queue's from earlier rows about its number.
         vhost, name = (record.vhost, record.name) if record.vhost else (None, None)
         # fmt: off
-        book = Book(self.recorder, vhost, name, lane.queue_id, lane.first_of_life,
+        book = Book(self.recorder, vhost, name, lane.queue_id, lane.backlog.first_of_life,
                     self.epochs.of(lane.queue_id), queue.recorded_share)
         # fmt: on
-        book.next = book.promised = lane.next_seq
+        book.next = book.promised = lane.store.next_seq
         return book

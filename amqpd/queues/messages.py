@@ -1,0 +1,193 @@
+"""All that there is of one priority of a queue, or of a queue without priorities: one number in the journal.
+
+What comes in: what the journal has of it. What goes out: its parts, each of which knows those named before it: the
+agenda and the store of segments, the backlog over them, and over that what expires, and what is in memory.
+Rules: what a queue does with each message it asks of the backlog itself; the rest it asks here, and of a priority
+queue in the same words of `levels.py`.
+Not here: several priorities (`levels.py`), what the parts do (`store.py`, `backlog.py`, `expiry.py`, `paging.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from amqpd.audit.kinds import PURGED
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.queues.backlog import Backlog
+from amqpd.queues.deadlines import Deadlines
+from amqpd.queues.expiry import Bury, Doomed, Expiry
+from amqpd.queues.paging import Paging
+from amqpd.queues.segment import Segment
+
+# Segments, or stretches that came back, that leave in one step of a purge; and what each takes.
+PURGED_AT_ONCE_MAX, PURGE_WORK = 200, 3
+# Read ahead while the cursor is so near to what is on disk only: one being delivered, one coming.
+READ_AHEAD_SEGMENTS = 3
+
+
+class RowsWanted:
+    """Rows of the journal that a level has to read: whose, and of which messages, the first and the last."""
+
+    __slots__ = ("copies", "first", "last", "level", "queue_id")
+
+    def __init__(self, level: Messages, copies: bool, first: int, last: int) -> None:
+        self.level = level
+        self.copies = copies
+        """they are the timetable's"""
+        self.queue_id = level.store.agenda.timetable.queue_id if copies else level.queue_id
+        self.first = first
+        self.last = last
+
+    def loaded(self, rows: list[Row]) -> None:
+        """Here they are."""
+        if self.copies:
+            self.level.paging.copies_loaded(self.first, rows)
+        else:
+            self.level.paging.loaded(self.first, rows, self.last)
+
+
+class Messages:
+    def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
+        self.queue_id = queue_id
+        self.backlog = Backlog(queue_id, journal, durable, fifo_returns)
+        self.store = self.backlog.store
+        self.expiry = Expiry(self.backlog)
+        self.paging = Paging(self.backlog)
+
+    def recover(self, found: RecoveredQueue) -> None:
+        """Take over what the journal found on disk. Called once, before anything else."""
+        backlog, store = self.backlog, self.store
+        for row in found.rows:
+            previous = store.segments[-1] if store.segments else None
+            segment = Segment.on_disk(row.first_seq, row.last_seq, row.body_bytes, row.published_ms)
+            if row.deadlines:
+                segment.deadlines = Deadlines.unpack(row.deadlines)
+            for first, last in row.settled:
+                segment.settle(first, last)
+            backlog.ready += segment.left
+            backlog.ready_bytes += segment.body_bytes
+            if previous is not None and previous.mergeable(segment):
+                previous.absorb(segment)
+            else:
+                store.segments.append(segment)
+                store.agenda.recovered(segment)
+        store.journalled = True
+        store.next_seq = backlog.first_of_life = found.next_seq
+        store.cursor = store.segments[0].first if store.segments else found.next_seq
+        backlog.redelivered_below = found.delivered
+
+    def levels(self) -> tuple[Messages, ...]:
+        return (self,)
+
+    def buries(self, buries: bool) -> None:
+        """See `Backlog.buries`."""
+        self.backlog.buries = buries
+
+    def drop(self) -> None:
+        """See `Backlog.drop`."""
+        self.backlog.drop()
+        self.paging.drop()
+
+    # What expires
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `expire` has something to do next."""
+        return self.store.agenda.next_ms
+
+    def end_instants(self, now_ms: int) -> None:
+        """See `Expiry`."""
+        self.expiry.end_instants(now_ms)
+
+    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int) -> tuple[int, int]:
+        """See `Expiry`."""
+        return self.expiry.expire(now_ms, bury, doomed, cause, work_max)
+
+    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int, int]:
+        """See `Expiry`."""
+        return self.expiry.bury(first, last, bury, cause)
+
+    def purging(self) -> Iterator[tuple[int, int]]:
+        """Settle all that is ready now, in steps (queue.purge): each says how many those were, and what it took, in
+        the unit of `limiting/turns.py`. Between two of them messages may come and go, and the backlog too."""
+        backlog, store = self.backlog, self.store
+        if backlog.fresh:
+            backlog.take_in()
+        below = store.next_seq
+        while stretches := list(islice(backlog.returned, PURGED_AT_ONCE_MAX)):
+            yield sum([backlog.leave(first, last, PURGED) for first, last in stretches]), PURGE_WORK * len(stretches)
+        while store.cursor < below and store.segments and store.segments[-1].last >= store.cursor:
+            end = min(store.at + PURGED_AT_ONCE_MAX, len(store.segments) - 1)
+            last, work = min(below - 1, store.segments[end].last), PURGE_WORK * (end - store.at + 1)
+            gone = sum([backlog.leave(*part, PURGED) for part in backlog.not_doomed(store.cursor, last)])
+            backlog.settle_doomed(store.cursor, last)
+            store.cursor = max(store.cursor, last + 1)
+            # The last segment may still grow, so the cursor stays in it.
+            store.at = max(0, min(store.index_of(store.cursor), len(store.segments) - 1))
+            yield gone, work
+        if not (backlog.ready or backlog.unacked):
+            backlog.wanted = None
+        yield from self._purged_bytes()
+
+    def _purged_bytes(self) -> Iterator[tuple[int, int]]:
+        """While nothing is ready: of what is on disk only, how much was ready had been estimated."""
+        backlog, store = self.backlog, self.store
+        at = 0
+        while backlog.ready_bytes and not backlog.ready and at < len(store.segments):
+            part = store.segments[at : at + PURGED_AT_ONCE_MAX]
+            for segment in part:
+                if segment.estimated:
+                    rest = segment.body_bytes - segment.taken_bytes
+                    segment.taken_bytes += rest
+                    backlog.ready_bytes -= rest
+                    backlog.unacked_bytes += rest
+            at += len(part)
+            yield 0, len(part)
+
+    # Between memory and disk
+
+    @property
+    def damaged(self) -> bool:
+        """Some of its rows are."""
+        return bool(self.store.damaged)
+
+    @property
+    def finished(self) -> int:
+        """See `Store`."""
+        return self.store.finished
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.store.memory_bytes
+
+    @property
+    def released_bytes(self) -> int:
+        return self.store.released_bytes
+
+    @property
+    def shrinking(self) -> bool:
+        """See `Paging`."""
+        return self.paging.shrinking
+
+    def shrink(self, bytes_max: int) -> int:
+        """See `Paging`."""
+        return self.paging.shrink(bytes_max)
+
+    @property
+    def wants(self) -> bool:
+        """Something of it must be read before anything can go on."""
+        return self.paging.wants
+
+    def next_copies(self) -> RowsWanted | None:
+        """What has to be read of the timetable now."""
+        if self.store.agenda.timetable.coming is not None and (copies := self.paging.next_copies()) is not None:
+            return RowsWanted(self, True, *copies)
+        return None
+
+    def next_read(self, ahead: int) -> RowsWanted | None:
+        """What has to be read of its own rows now; of what is not wanted yet, so many segments ahead."""
+        if (ahead or self.paging.wants) and (found := self.paging.next_read(ahead)) is not None:
+            return RowsWanted(self, False, *found)
+        return None

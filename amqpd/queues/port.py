@@ -1,0 +1,137 @@
+"""A queue, as everything outside this package reaches it, wherever its home is.
+
+What comes in: runs of publishes, consumers, ranges of what they have, questions. What goes out: deliveries to the
+consumers; what a message waits for; facts.
+Rules: 1. Nothing outside looks behind it. 2. Facts are plain values, as of the last time that they were heard of:
+where the home is elsewhere they may be out of date, and what must be exact is asked by a method. 3. It is a compiled
+class and no Protocol: it is on the way of each message, where attributes have to be found at once.
+Not here: what the home does (`queue.py`), and what only the node of the home asks of its own queues: dispatch,
+memory, recovery, repair.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+
+from mypy_extensions import mypyc_attr
+
+from amqpd.audit.book import Book
+from amqpd.kernel import Run
+from amqpd.message.properties import Properties
+from amqpd.queues.consumer import Subscriber
+from amqpd.queues.settings import QueueSettings
+from amqpd.vocabulary.records import QueueRecord
+
+Piece = tuple[Run, int, int, int, bool]
+"""messages low..high-1 of the run, the sequence number of the first, redelivered"""
+Getter = Callable[[Piece | None], bool]
+"""takes one message, or None for an empty queue; False when nobody is there any more to take it"""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class QueuePort:
+    """One queue."""
+
+    def __init__(self, record: QueueRecord, settings: QueueSettings) -> None:
+        self.record = record
+        self.deleted = False
+        self.stopped = False
+        """deleted or out of service: it is not dispatched any more, and takes and gives back nothing"""
+        self.quarantined: str | None = None
+        """why it is out of service (`amqpd/node/quarantine.py`)"""
+        self.refuses = False
+        """it may not have `room` for all of a run"""
+        self.recorded_share = 0
+        """of its messages, that the audit log has"""
+        self.know(settings)
+
+    def know(self, settings: QueueSettings) -> None:
+        """Its settings are these now; of them others may know what follows."""
+        self.quorum = settings.quorum
+        self.single_active_consumer = settings.single_active_consumer
+        self.consumer_timeout_ms = settings.consumer_timeout_ms
+
+    # Messages in
+
+    @abstractmethod
+    def room(self, run: Run) -> int:
+        """How many of the run's messages may come in now, after the queue was dispatched if that helps. For
+        publishers: not while another queue is being dispatched."""
+
+    @abstractmethod
+    def capacity(self, run: Run) -> int:
+        """As `room`, without a dispatch: how many may come in if waiting consumers take what they can."""
+
+    @abstractmethod
+    def turn_away(self, run: Run) -> None:
+        """The run was not taken: there was no `room`."""
+
+    @abstractmethod
+    def publish(self, run: Run, properties: Properties) -> bool:
+        """Accept the run; True when its confirm must wait for the journal."""
+
+    # Settling
+
+    @abstractmethod
+    def settle(self, first: int, last: int) -> int:
+        """Acknowledged. What it took when that was much, in the unit of `limiting/turns.py`."""
+
+    @abstractmethod
+    def reject(self, first: int, last: int) -> None:
+        """Not to be requeued: dead-lettered, if the queue has somewhere to."""
+
+    @abstractmethod
+    def requeue(self, first: int, last: int) -> None:
+        """Not settled, and ready again."""
+
+    @abstractmethod
+    def purging(self) -> Iterator[tuple[int, int]]:
+        """All that is ready now leaves, in steps: how many, and what the step took."""
+
+    # Consumers
+
+    @abstractmethod
+    def consume(self, consumer: Subscriber) -> None:
+        """From now on it gets messages."""
+
+    @abstractmethod
+    def cancel(self, consumer: Subscriber) -> None:
+        """It gets none any more; what it has it may settle."""
+
+    @abstractmethod
+    def credited(self, consumer: Subscriber) -> None:
+        """It was found without credit, and may have some now."""
+
+    @abstractmethod
+    def get(self, no_ack: bool, answer: Getter) -> None:
+        """basic.get: `answer` is called with one message, or None when the queue is empty or blocked; at once, or
+        when a read has brought the message into memory."""
+
+    @abstractmethod
+    def used(self) -> None:
+        """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
+
+    # Facts
+
+    @property
+    @abstractmethod
+    def ready_count(self) -> int:
+        """Messages that nobody has yet."""
+
+    @property
+    @abstractmethod
+    def consumer_count(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def exclusive_consumer(self) -> bool:
+        """Its consumer is the only one that it may have."""
+
+    @abstractmethod
+    def is_active(self, consumer: Subscriber) -> bool:
+        """It is not one that waits for a single active consumer to go."""
+
+    @abstractmethod
+    def book_of(self, seq: int) -> Book | None:
+        """Where the message is recorded, whose number there is without the upper bits."""
