@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqpd.audit.book import hashed
+from amqpd.audit.sample import hashed
 from amqpd.vocabulary.audit_levels import ADMIN, COUNTS, FULL, OFF, SHARE_FULL, Level, is_level, parse_level
 
 

@@ -83,7 +83,7 @@ def test_a_node_may_have_another_name_at_each_start(broker: BrokerProcess) -> No
     broker.environment = {"AMQPD_NODE_NAME": "one@somewhere"}
     broker.start()
     with connected(broker) as wire:
-        arguments = {"x-delayed-type": "direct"}
+        arguments: dict[str, Any] = {"x-delayed-type": "direct"}
         declared = Exchange.Declare(
             exchange="later", exchange_type="x-delayed-message", durable=True, arguments=arguments
         )

@@ -161,7 +161,7 @@ async def test_a_deleted_virtual_host_is_cleared_of_what_is_the_nodes_own() -> N
             asked.extend(getattr(change, "key", ()) for change in changes)
             submit(changes, *rest)
 
-        two.submit = noted  # type: ignore[method-assign]
+        two.submit = noted  # type: ignore[method-assign,assignment]
         await trio.testing.wait_all_tasks_blocked()
         assert asked, "the exchanges of the virtual host"
         assert ("queue", "/", "mine") not in asked
