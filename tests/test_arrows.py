@@ -36,7 +36,8 @@ ARROWS = {
     "publishing": "kernel vocabulary wire message exchanges topology audit queues limiting session",
     "node": "faults kernel vocabulary message exchanges topology journal audit security queues audit.coverage "
     "limiting session publishing",
-    "methods": "kernel vocabulary wire message exchanges topology audit queues limiting session publishing node",
+    "declarations": "vocabulary wire exchanges topology security queues node",
+    "methods": "kernel vocabulary wire message audit queues limiting session publishing node declarations",
     "channels": "kernel vocabulary wire message audit session publishing node",
     "connection": "faults kernel vocabulary wire queues limiting session publishing node methods channels",
     "storage": "",
@@ -49,8 +50,9 @@ ARROWS = {
     "pump": "faults kernel vocabulary limiting session node connection transport",
     "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite",
     "definitions": "vocabulary wire exchanges topology security queues",
-    "management": "faults kernel vocabulary wire message topology journal audit security queues session node "
-    "connection storage security.authentication topology.metadata topology.metadata.sqlite definitions",
+    "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "
+    "node declarations connection storage security.authentication topology.metadata topology.metadata.sqlite "
+    "definitions",
     "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "datadir management",
     "checking": "vocabulary journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "

@@ -98,8 +98,9 @@ class Acts:
         columns = {**_who(connection), "vhost": connection.vhost, "object": _object_of(text)}
         self._recorder.act("permission_refused", {**columns, "detail": json.dumps({"told": text})})
 
-    def purged(self, connection: Client, queue: str, count: int) -> None:
-        columns = {**_who(connection), "vhost": connection.vhost, "object": f"queue {queue}"}
+    def purged(self, client: Client | None, vhost: str, queue: str, count: int) -> None:
+        """`client` is None where an operator did it."""
+        columns = {**_who(client), "vhost": vhost, "object": f"queue {queue}"}
         self._recorder.act("queue_purged", {**columns, "detail": json.dumps({"messages": count})})
 
     def of_orphan(self, event: str, orphan_id: int, vhost: str | None, about: Mapping[str, Any]) -> None:

@@ -34,6 +34,10 @@ ARGUMENTS_BYTES_MAX = 64 * 1024
 Resume = Callable[[bool], None]
 
 
+class LimitReached(AMQPPreconditionFailed):
+    """One more would be too many, of whatever it is."""
+
+
 class Census:
     def __init__(
         self, limits: Limits, topology: Topology, queues: Collection[tuple[str, str]], node_name: str
@@ -114,14 +118,12 @@ class Census:
         vhost = record.vhost
         limit = limit_of(self._topology, "vhost", vhost, MAX_QUEUES)
         if limit is not None and _reached(limit, self._queues_in(vhost, limit)):
-            raise AMQPPreconditionFailed(
+            raise LimitReached(
                 f"cannot declare queue '{record.name}': queue limit in vhost '{vhost}' ({limit}) is reached"
             )
         most = self._limits.node_queues_max
         if 0 <= most <= len(self._queues) + self._declaring.total():
-            raise AMQPPreconditionFailed(
-                f"cannot declare queue '{record.name}': queue limit in cluster ({most}) is reached"
-            )
+            raise LimitReached(f"cannot declare queue '{record.name}': queue limit in cluster ({most}) is reached")
 
         def done(created: bool) -> None:
             _less(self._declaring, vhost)
@@ -152,14 +154,14 @@ class Census:
         """What the record takes. Raises AMQPPreconditionFailed when that is too much, alone or with what is there."""
         arguments = arguments_bytes(record.arguments)
         if arguments > ARGUMENTS_BYTES_MAX:
-            raise AMQPPreconditionFailed(
+            raise LimitReached(
                 f"arguments of {described(record)} take {arguments} bytes, more than {ARGUMENTS_BYTES_MAX}"
             )
         nbytes, vhost = record_bytes(record), self._topology.vhosts.get(record.vhost)
         limit = self._limits.vhost_topology_bytes_max
         there = 0 if vhost is None else vhost.nbytes + self._coming_bytes[record.vhost]
         if there + coming + nbytes > limit:
-            raise AMQPPreconditionFailed(
+            raise LimitReached(
                 f"cannot declare {described(record)}: what queues, exchanges and bindings of the vhost may take "
                 f"({limit} bytes) is reached"
             )
@@ -179,7 +181,7 @@ class Census:
         most = self._limits.node_exchanges_max
         # The default exchange is one too.
         if most >= 0 and sum(1 + len(vhost.exchanges) for vhost in self._topology.vhosts.values()) >= most:
-            raise AMQPPreconditionFailed(
+            raise LimitReached(
                 f"cannot declare exchange '{record.name}' in vhost '{record.vhost}': exchange limit of {most} is "
                 "reached"
             )

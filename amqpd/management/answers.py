@@ -1,32 +1,54 @@
 """What a use case waits for that the node gives to a function: the answer of a change, a message read from the disk.
 
-What comes in: the node's call. What goes out: its value, to the task that waits.
+What comes in: the node's call, or an error in what it led to. What goes out: its value or its error, to the task that
+waits.
+Rules: what goes wrong is the waiting task's, not the node's that calls: unless it is the node's end.
 """
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import trio
+
+from amqpd.faults import ENDS_NODE
 
 T = TypeVar("T")
 
 
 class Answer(Generic[T]):
-    """`give` is for the node, once; `wait` for the use case."""
+    """`give` and `fail` are for the node's side, one of them, once; `wait` for the use case."""
 
     def __init__(self) -> None:
         self._given = trio.Event()
         self._values: list[T] = []
+        self._error: Exception | None = None
 
     def give(self, value: T) -> None:
         self._values.append(value)
         self._given.set()
 
-    @property
-    def given(self) -> bool:
-        return bool(self._values)
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        self._given.set()
+
+    def guarded(self, step: Callable[..., None]) -> Callable[..., None]:
+        """The step, for the node to call; what it raises is the answer."""
+
+        def call(*results: Any) -> None:
+            try:
+                step(*results)
+            except ENDS_NODE:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised on by `wait`
+                self.fail(error)
+
+        return call
 
     async def wait(self) -> T:
+        """Raises what it failed with."""
         await self._given.wait()
+        if self._error is not None:
+            raise self._error
         return self._values[0]

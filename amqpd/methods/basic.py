@@ -11,9 +11,10 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplement
 
 from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
 from amqpd.audit.recorder import consuming
+from amqpd.declarations.names import dispatched, existing_queue, refuse_crashed
 from amqpd.kernel import content_pieces
 from amqpd.message.properties import REPLY_TO
-from amqpd.methods.names import dispatched, existing_queue, last_queue, refuse_crashed
+from amqpd.methods.channel_asker import asker, last_queue
 from amqpd.node.fence import refuse_fenced
 from amqpd.node.quarantine import crashed
 from amqpd.queues.arguments import check_consumer, described_queue
@@ -59,7 +60,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         _consume_replies(channel, method)
         return
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
-    queue = existing_queue(channel, name)
+    queue = existing_queue(asker(channel), name)
     refuse_fenced(queue)
     tag = _new_tag(channel, method)
     arguments: Arguments = method.arguments or {}
@@ -146,11 +147,11 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
     connection, node = channel.connection, channel.node
     name = last_queue(channel, method.queue)
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
-    queue = existing_queue(channel, name)
+    queue = existing_queue(asker(channel), name)
     no_ack = bool(method.no_ack)
     if queue.consumers:
         # What was published before is theirs, as far as they have credit; it may have come in the same tick.
-        dispatched(channel, queue)
+        dispatched(node, queue)
 
     def answer(piece: Piece | None) -> None:
         if piece is None:

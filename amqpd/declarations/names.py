@@ -1,23 +1,26 @@
-"""Names and equivalence: the checks that exchange and queue methods share.
+"""Names and equivalence: the checks that declarations of exchanges and queues share.
 
-What comes in: names and arguments as the client gave them. What goes out: cleaned names, or the error.
+What comes in: names and arguments as they were given. What goes out: cleaned names, or the error.
 Rules: texts are RabbitMQ's, because libraries and tests compare them.
 Not here: permissions (`security/access.py`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed, AMQPResourceLocked
 
+from amqpd.declarations.asker import Asker
+from amqpd.node.node import Node
 from amqpd.node.quarantine import crashed
+from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import QueueRecord
 from amqpd.wire.values import NestedTooDeep, equivalent, erlang_term
 
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.queues.queue import Queue
+
+class Inequivalent(AMQPPreconditionFailed):
+    """What is there already has other properties."""
 
 
 def strip(name: str | None) -> str:
@@ -35,23 +38,13 @@ def refuse_default_exchange(name: str) -> None:
         raise AMQPAccessRefused("operation not permitted on the default exchange")
 
 
-def last_queue(channel: Channel, name: str | None) -> str:
-    """The queue meant by `name`: an empty one is the last that was declared on the channel (section 1.7.2.3)."""
-    name = strip(name)
-    if name:
-        return name
-    if channel.last_queue is None:
-        raise AMQPNotFound("no previously declared queue")
-    return channel.last_queue
-
-
-def existing_queue(channel: Channel, name: str) -> Queue:
-    """The queue, which this connection may use and which is in service. Raises AMQPNotFound, AMQPResourceLocked."""
-    vhost = channel.connection.vhost
-    queue = channel.node.queues.get((vhost, name))
+def existing_queue(asker: Asker, name: str) -> Queue:
+    """The queue, which may be used by the one that asks and is in service. Raises AMQPNotFound,
+    AMQPResourceLocked."""
+    queue = asker.node.queues.get((asker.vhost, name))
     if queue is None:
-        raise AMQPNotFound(f"no queue '{name}' in vhost '{vhost}'")
-    refuse_locked(channel, queue.record)
+        raise AMQPNotFound(f"no queue '{name}' in vhost '{asker.vhost}'")
+    refuse_locked(asker, queue.record)
     refuse_crashed(queue)
     return queue
 
@@ -62,14 +55,15 @@ def refuse_crashed(queue: Queue) -> None:
         raise crashed(queue.record)
 
 
-def dispatched(channel: Channel, queue: Queue) -> None:
+def dispatched(node: Node, queue: Queue) -> None:
     """Dispatch it, before somebody looks at it. Raises AMQPNotFound when that takes it out of service."""
-    channel.node.dispatch(queue)
+    node.dispatch(queue)
     refuse_crashed(queue)
 
 
-def refuse_locked(channel: Channel, record: QueueRecord) -> None:
-    if record.exclusive and not record.is_owned_by(channel.node.identity.id, channel.connection.id):
+def refuse_locked(asker: Asker, record: QueueRecord) -> None:
+    """Raises AMQPResourceLocked for an exclusive queue of another connection."""
+    if record.exclusive and not asker.owns(record):
         raise locked(record)
 
 
@@ -83,17 +77,17 @@ def locked(record: QueueRecord) -> AMQPResourceLocked:
 
 
 def require_equal(resource: str, argument: str, received: bool | str, current: bool | str) -> None:
-    """Raises AMQPPreconditionFailed when a redeclaration differs in one property."""
+    """Raises Inequivalent when a redeclaration differs in one property."""
     if received != current:
         words = [str(value).lower() if isinstance(value, bool) else value for value in (received, current)]
-        raise AMQPPreconditionFailed(
+        raise Inequivalent(
             f"inequivalent arg '{argument}' for {resource}: received '{words[0]}' but current is '{words[1]}'"
         )
 
 
 def require_equal_arguments(resource: str, names: tuple[str, ...], received: Any, current: Any) -> None:
     """The arguments that matter for equivalence are `names`; the others may differ (rabbitmq-server issue 12346).
-    Integers of different width are equal. Raises AMQPPreconditionFailed."""
+    Integers of different width are equal. Raises Inequivalent."""
     received, current = received or {}, current or {}
     for name in names:
         if name not in received and name not in current:
@@ -107,7 +101,7 @@ def require_equal_arguments(resource: str, names: tuple[str, ...], received: Any
             words = f"received {_described(received[name])} but current is none"
         else:
             words = f"received none but current is {_described(current[name])}"
-        raise AMQPPreconditionFailed(f"inequivalent arg '{name}' for {resource}: {words}")
+        raise Inequivalent(f"inequivalent arg '{name}' for {resource}: {words}")
 
 
 def _described(value: Any) -> str:

@@ -1,0 +1,47 @@
+"""Who asks for a declaration, and where: a client on its channel, or an operator.
+
+What comes in: the node, a virtual host, whose permissions hold. What goes out: the checks of permissions; a function
+to be called with the node's answer.
+Not here: what is asked for (`queues.py`, `exchanges.py`, `bindings.py`), permissions themselves
+(`security/access.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from amqpd.node.node import Node
+from amqpd.security.access import Kind, Permission
+from amqpd.vocabulary.client import Client
+from amqpd.vocabulary.records import QueueRecord
+
+Suspend = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """`suspend` is given what has to happen when the node has answered, and returns what the node is to call. `user`
+    is None for an operator whom no permissions bind, `client` for everybody who is no client of the protocol."""
+
+    node: Node
+    vhost: str
+    suspend: Suspend
+    user: str | None
+    client: Client | None = None
+
+    def require(self, permission: Permission, kind: Kind, name: str) -> None:
+        """Raises AMQPAccessRefused."""
+        if self.user is not None:
+            self.node.access.require(self.user, self.vhost, permission, kind, name)
+
+    def require_topic(self, permission: Literal["write", "read"], exchange: str, routing_key: str) -> None:
+        """For a topic exchange. Raises AMQPAccessRefused."""
+        if self.user is not None:
+            variables = {"username": self.user, "vhost": self.vhost}
+            self.node.access.require_topic(self.user, self.vhost, permission, exchange, routing_key, variables)
+
+    def owns(self, record: QueueRecord) -> bool:
+        """An exclusive queue."""
+        return self.client is not None and record.is_owned_by(self.node.identity.id, self.client.id)

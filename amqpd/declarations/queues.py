@@ -1,0 +1,186 @@
+"""Queues: declared, found, deleted.
+
+What comes in: who asks, a name, properties. What goes out: a change; and a call when it has been made, with the
+queue.
+Rules: 1. One that is there is equivalent, or it is refused; another connection's exclusive one is refused whatever
+else differs. 2. `amq.*` is the broker's.
+Not here: methods and their answers (`methods/queue.py`), arguments (`queues/arguments.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotImplemented, AMQPPreconditionFailed
+
+from amqpd.declarations.asker import Asker
+from amqpd.declarations.names import (
+    existing_queue,
+    locked,
+    refuse_crashed,
+    refuse_locked,
+    refuse_reserved,
+    require_equal,
+    require_equal_arguments,
+)
+from amqpd.queues.arguments import (
+    DECLARE_ARGUMENTS,
+    check_dead_letter_exchange,
+    check_declaration,
+    described_queue,
+    refuse_server_named,
+    with_default_type,
+)
+from amqpd.queues.queue import Queue
+from amqpd.queues.settings import type_of
+from amqpd.security.access import Permission
+from amqpd.vocabulary.records import Arguments, QueueRecord
+
+_ANY: tuple[Permission, ...] = ("configure", "write", "read")
+
+
+def passive_queue(asker: Asker, name: str) -> Queue:
+    """The queue, for those who may do anything with it; compares nothing: KEDA relies on that. Raises AMQPNotFound,
+    AMQPAccessRefused, AMQPResourceLocked."""
+    for permission in _ANY:
+        try:
+            asker.require(permission, "queue", name)
+            break
+        except AMQPAccessRefused as error:
+            refused = error
+    else:
+        raise refused
+    return existing_queue(asker, name)
+
+
+def declare_queue(
+    asker: Asker,
+    name: str,
+    *,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    arguments: Arguments,
+    declared: Callable[[Queue, bool], None],
+) -> None:
+    """`declared` is given the queue, and whether it is new; an empty name asks for one of the broker's. Raises
+    AMQPAccessRefused, AMQPResourceLocked, AMQPPreconditionFailed."""
+    node = asker.node
+    # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
+    stays = durable and not exclusive
+    metadata = node.topology.vhost_records[asker.vhost].metadata
+    typed = with_default_type(arguments, metadata.get("default_queue_type"), stays, exclusive, auto_delete)
+    wanted = name
+    if not name:
+        refuse_server_named(typed)
+        name = "amq.gen-" + node.token()
+    else:
+        # Even of a queue that is there: only a passive declaration may name one that the broker named.
+        refuse_reserved("queue", name)
+    asker.require("configure", "queue", name)
+    record = QueueRecord(
+        asker.vhost,
+        name,
+        node.new_queue_id(),
+        durable=stays,
+        auto_delete=auto_delete,
+        exclusive=exclusive,
+        owner=asker.client.id if exclusive and asker.client is not None else None,
+        arguments=typed,
+        owner_node=node.identity.id if exclusive else None,
+    )
+    existing = node.queues.get((asker.vhost, name))
+    if existing is not None:
+        _require_equivalent(record, existing.record)
+        refuse_crashed(existing)
+        declared(existing, False)
+        return
+    _check_new(asker, record)
+
+    def done(created: bool) -> None:
+        queue = node.queues.get((asker.vhost, name))
+        if queue is not None and created:
+            declared(queue, True)
+            return
+        # Somebody was faster.
+        declare_queue(
+            asker,
+            wanted,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=arguments,
+            declared=declared,
+        )
+
+    node.census.declare_queue(record, asker.suspend(done), partial(node.submit, by=asker.client))
+
+
+def _check_new(asker: Asker, record: QueueRecord) -> None:
+    """Who names a dead letter exchange must be able to read here and write there, or it would be a way around
+    permissions (https://www.rabbitmq.com/docs/dlx#security). RabbitMQ looks at that first."""
+    dead_letter_exchange = check_dead_letter_exchange(record)
+    if dead_letter_exchange is not None:
+        asker.require("read", "queue", record.name)
+        asker.require("write", "exchange", dead_letter_exchange)
+    check_declaration(record)
+
+
+def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
+    resource = described_queue(current)
+    if (received.owner, received.owner_node) != (current.owner, current.owner_node):
+        raise locked(current)  # whatever else differs, as RabbitMQ has it
+    require_equal(resource, "durable", received.durable, current.durable)
+    require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
+    names = DECLARE_ARGUMENTS[type_of(current.arguments)]
+    require_equal_arguments(resource, names, _with_type(received.arguments), _with_type(current.arguments))
+
+
+def _with_type(arguments: Arguments) -> dict[str, Any]:
+    """A queue without a type is a classic one, and RabbitMQ 4 compares it so."""
+    return {"x-queue-type": "classic", **arguments}
+
+
+def delete_queue(
+    asker: Asker, name: str, *, if_unused: bool, if_empty: bool, deleted: Callable[[int | None], None]
+) -> None:
+    """`deleted` is told how many ready messages went with it, None when there was none of that name. Raises
+    AMQPAccessRefused, AMQPResourceLocked, AMQPNotImplemented, AMQPPreconditionFailed when it is in use or not empty
+    and must not be."""
+    node = asker.node
+    asker.require("configure", "queue", name)
+    queue = node.queues.get((asker.vhost, name))
+    if queue is None:
+        deleted(None)
+        return
+    refuse_locked(asker, queue.record)
+    node.dispatch(queue)  # one that is out of service, or goes out of it now, can be deleted
+    if queue.settings.quorum:
+        _refuse_conditions(queue.record, if_unused, if_empty)
+
+    def obstacle() -> str | None:
+        if if_unused and queue.consumers:
+            return "in use"
+        return "not empty" if if_empty and queue.backlog.ready else None
+
+    def done(gone: bool) -> None:
+        if not gone:
+            raise AMQPPreconditionFailed(f"queue '{name}' in vhost '{asker.vhost}' {obstacle() or 'in use'}")
+        deleted(queue.backlog.ready)
+
+    if obstacle() is not None:
+        done(False)
+    else:
+        node.remove(queue.record, asker.suspend(done), lambda: obstacle() is None, asker.client)
+
+
+def _refuse_conditions(record: QueueRecord, if_unused: bool, if_empty: bool) -> None:
+    """https://www.rabbitmq.com/docs/specification: quorum queues are deleted whatever is in them."""
+    for flag, asked in (("if-unused", if_unused), ("if-empty", if_empty)):
+        if asked:
+            raise AMQPNotImplemented(
+                f"cannot delete {described_queue(record)}. queue.delete operations with {flag} flag set are not "
+                "supported by quorum queues"
+            )

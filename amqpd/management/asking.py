@@ -1,0 +1,77 @@
+"""How an operator asks for a declaration: with the checks of the protocol, and waiting for the answer.
+
+What comes in: an act of `amqpd/declarations/`, or another that asks for permissions; who wishes it. What goes out:
+what the act gives back; or its refusal as a `ManagementError`.
+Not here: the acts themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from amqpd.declarations.asker import Asker
+from amqpd.declarations.names import Inequivalent
+from amqpd.limiting.census import LimitReached
+from amqpd.management.amqp_errors import refusals
+from amqpd.management.answers import Answer
+from amqpd.management.errors import AlreadyExists, BadArgument, ManagementError, Refused
+from amqpd.management.metadata import NAME_BYTES_MAX
+from amqpd.management.operators import Operator
+from amqpd.management.running import Running
+from amqpd.wire.json_values import BadValue, from_json
+
+T = TypeVar("T")
+
+
+async def ask(
+    on: Running,
+    by: Operator,
+    vhost: str,
+    act: Callable[[Asker, Callable[[T], None]], None],
+    *,
+    otherwise: type[ManagementError] = BadArgument,
+) -> T:
+    """What the act calls its second argument with. Raises NotFound for the virtual host, Refused, AlreadyExists for
+    something that is there with other properties, and `otherwise` for another precondition that does not hold."""
+    on.vhost(vhost)
+    answer: Answer[T] = Answer()
+
+    def suspend(continuation: Callable[..., None]) -> Callable[..., None]:
+        def still_there(*results: Any) -> None:
+            on.vhost(vhost)  # it may have been deleted meanwhile
+            continuation(*results)
+
+        return answer.guarded(still_there)
+
+    with refusals(otherwise):
+        try:
+            act(Asker(on.node, vhost, suspend, by.user), answer.give)
+            on.settle()
+            return await answer.wait()
+        except Inequivalent as error:
+            raise AlreadyExists(str(error)) from error
+        except LimitReached as error:
+            raise Refused(str(error)) from error
+
+
+def checked_name(what: str, name: str) -> str:
+    """Without CR and LF, as clients' are stored. Raises BadArgument for one that no client could use."""
+    try:
+        nbytes = len(name.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        raise BadArgument(f"the {what} is not UTF-8") from None
+    if nbytes > NAME_BYTES_MAX:
+        raise BadArgument(f"the {what} is longer than {NAME_BYTES_MAX} bytes")
+    return name.replace("\r", "").replace("\n", "")
+
+
+def checked_arguments(arguments: Any) -> dict[str, Any]:
+    """A field table, of an object of JSON. Raises BadArgument."""
+    if not isinstance(arguments, dict):
+        raise BadArgument("arguments must be an object")
+    try:
+        found: dict[str, Any] = from_json(arguments)
+    except BadValue as error:
+        raise BadArgument(f"arguments: {error}") from None
+    return found

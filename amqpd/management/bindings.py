@@ -1,0 +1,150 @@
+"""Bindings: made, listed and removed by an operator.
+
+What comes in: both ends, routing keys, arguments as JSON. What goes out: bindings; rows; keys by which one of several
+bindings between two ends is named.
+Rules: 1. What a client would be refused is refused here, with the same words (`amqpd/declarations/`). 2. A binding's
+`properties_key` is its routing key, escaped as in a URL, and "~" when that is empty; arguments add a digest of them.
+It is the same at any time and on any node.
+Not here: the default exchange's bindings, which every queue has by its name and nobody can change.
+
+Source for the key: https://www.rabbitmq.com/docs/http-api-reference, /api/bindings/{vhost}/e/{exchange}/q/{queue}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+from urllib.parse import quote
+
+from amqpd.declarations.asker import Asker
+from amqpd.declarations.bindings import bind_to, unbind_from
+from amqpd.management.asking import ask, checked_arguments, checked_name
+from amqpd.management.errors import NotFound
+from amqpd.management.operators import Operator
+from amqpd.management.running import Running
+from amqpd.topology.plans import find_binding
+from amqpd.vocabulary.records import BindingRecord, DestinationType
+from amqpd.wire.json_values import to_json
+
+# Of a digest of arguments: two bindings with equal keys would need 2 to the power of 48 tries.
+DIGEST_BYTES = 12
+
+
+class BindingRow(TypedDict):
+    vhost: str
+    source: str
+    destination: str
+    destination_type: DestinationType
+    routing_key: str
+    durable: bool
+    arguments: dict[str, Any]
+    properties_key: str
+
+
+class Bound(TypedDict):
+    new: bool
+    properties_key: str
+
+
+def listed(
+    on: Running,
+    vhost: str,
+    *,
+    source: str | None = None,
+    destination: str | None = None,
+    destination_type: DestinationType | None = None,
+) -> list[BindingRow]:
+    """Those of which all that is named holds. Raises NotFound for the virtual host."""
+    return [
+        _row(each)
+        for each in on.vhost(vhost).bindings()
+        if source in (None, each.source)
+        and destination in (None, each.destination)
+        and destination_type in (None, each.destination_type)
+    ]
+
+
+async def bind(
+    on: Running,
+    by: Operator,
+    vhost: str,
+    source: str,
+    destination: str,
+    destination_type: DestinationType = "queue",
+    routing_key: str = "",
+    arguments: Mapping[str, Any] | None = None,
+) -> Bound:
+    """Raises BadArgument, NotFound, Refused, Conflict for a queue that is exclusive to a connection."""
+    source, destination = checked_name("exchange's name", source), checked_name("destination's name", destination)
+    table = checked_arguments(dict(arguments or {}))
+    routing_key = checked_key(routing_key)
+
+    def act(asker: Asker, done: Callable[[Bound], None]) -> None:
+        def bound(new: bool) -> None:
+            record = find_binding(on.vhost(vhost), source, destination, destination_type, routing_key, table)
+            if record is None:
+                raise NotFound("the binding was removed meanwhile")
+            done({"new": new, "properties_key": properties_key(record)})
+
+        bind_to(asker, source, destination, destination_type, routing_key, table, bound)
+
+    return await ask(on, by, vhost, act)
+
+
+async def unbind(
+    on: Running,
+    by: Operator,
+    vhost: str,
+    source: str,
+    destination: str,
+    destination_type: DestinationType,
+    key: str,
+) -> None:
+    """The one of these ends with this `properties_key`. Raises NotFound, Refused, Conflict."""
+    found = [
+        each
+        for each in on.vhost(vhost).bindings_from(source)
+        if (each.destination_type, each.destination) == (destination_type, destination)
+        and properties_key(each) == key
+    ]
+    gone = f"no binding '{key}' from exchange '{source}' to {destination_type} '{destination}' in vhost '{vhost}'"
+    if not found:
+        raise NotFound(gone)
+    record = found[0]
+
+    def act(asker: Asker, done: Callable[[bool], None]) -> None:
+        unbind_from(asker, source, destination, destination_type, record.routing_key, dict(record.arguments), done)
+
+    if not await ask(on, by, vhost, act):
+        raise NotFound(gone)
+
+
+def properties_key(record: BindingRecord) -> str:
+    """Rule 2."""
+    # A "~" of the routing key's own is written so that none is mistaken for what separates.
+    key = quote(record.routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    if not record.arguments:
+        return key or "~"
+    digest = hashlib.sha256(record.arguments_key.encode("utf-8", "surrogateescape")).digest()[:DIGEST_BYTES]
+    return f"{key}~{urlsafe_b64encode(digest).decode()}"
+
+
+def checked_key(routing_key: str) -> str:
+    """Raises BadArgument for a routing key that no client could use."""
+    checked_name("routing key", routing_key)
+    return routing_key
+
+
+def _row(record: BindingRecord) -> BindingRow:
+    return {
+        "vhost": record.vhost,
+        "source": record.source,
+        "destination": record.destination,
+        "destination_type": record.destination_type,
+        "routing_key": record.routing_key,
+        "durable": record.durable,
+        "arguments": to_json(record.arguments),
+        "properties_key": properties_key(record),
+    }

@@ -1,0 +1,107 @@
+"""Queues: declared, deleted and purged by an operator.
+
+What comes in: names and properties; arguments as JSON. What goes out: queues; counts of messages.
+Rules: 1. What a client would be refused is refused here, with the same words (`amqpd/declarations/`). 2. Deleting
+what is not there is `NotFound`: for clients it is a success. 3. No queue is declared exclusive: an operator has no
+connection that it would belong to.
+Not here: lists and facts (`inventory.py`, `queue_facts.py`), messages one by one (`messages.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.declarations.asker import Asker
+from amqpd.declarations.names import dispatched, existing_queue
+from amqpd.declarations.queues import declare_queue, delete_queue
+from amqpd.management.asking import ask, checked_arguments, checked_name
+from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
+from amqpd.management.operators import Operator
+from amqpd.management.running import Running
+from amqpd.queues.queue import Queue
+
+log = structlog.get_logger(room="operations")
+
+
+async def declare(
+    on: Running,
+    by: Operator,
+    vhost: str,
+    name: str,
+    *,
+    durable: bool = True,
+    auto_delete: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+) -> bool:
+    """Whether it is new. Raises BadArgument, NotFound, AlreadyExists, Refused, Conflict for one that is exclusive to
+    a connection."""
+    if not name:
+        raise BadArgument("a queue needs a name that is not empty")
+    name, table = checked_name("queue's name", name), checked_arguments(dict(arguments or {}))
+
+    def act(asker: Asker, done: Callable[[bool], None]) -> None:
+        declare_queue(
+            asker,
+            name,
+            durable=durable,
+            exclusive=False,
+            auto_delete=auto_delete,
+            arguments=table,
+            declared=lambda _, new: done(new),
+        )
+
+    return await ask(on, by, vhost, act)
+
+
+async def delete(
+    on: Running, by: Operator, vhost: str, name: str, *, if_unused: bool = False, if_empty: bool = False
+) -> int:
+    """How many ready messages went with it. Raises NotFound, Refused, Conflict when it is in use or not empty and
+    must not be."""
+    name = checked_name("queue's name", name)
+
+    def act(asker: Asker, done: Callable[[int | None], None]) -> None:
+        delete_queue(asker, name, if_unused=if_unused, if_empty=if_empty, deleted=done)
+
+    count = await ask(on, by, vhost, act, otherwise=Conflict)
+    if count is None:
+        raise NotFound(f"no queue '{name}' in vhost '{vhost}'")
+    return count
+
+
+async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
+    """How many ready messages are gone, the broker going on in between. Raises NotFound, Refused, Conflict,
+    Unavailable when the queue goes out of service."""
+    node = on.node
+
+    def act(asker: Asker, done: Callable[[Queue], None]) -> None:
+        asker.require("read", "queue", name)
+        queue = existing_queue(asker, name)
+        dispatched(node, queue)
+        done(queue)
+
+    queue, count = await ask(on, by, vhost, act), 0
+    steps = queue.purging()
+    try:
+        while (gone := _purged(on, queue, steps)) is not None:
+            count += gone
+            on.settle()
+            await trio.lowlevel.checkpoint()
+    finally:
+        log.warning("queue purged by an operator", queue=name, vhost=vhost, count=count, **by.said)
+        node.acts.purged(None, vhost, name, count)
+    return count
+
+
+def _purged(on: Running, queue: Queue, steps: Iterator[tuple[int, int]]) -> int | None:
+    """How many messages one more step took; None when there is nothing left to do."""
+    try:
+        step = next(steps, None)
+    except Exception as error:
+        on.node.quarantine(queue, error)
+        raise Unavailable(f"the queue '{queue.record.name}' is out of service: `amqpd status` says why") from error
+    return None if step is None else step[0]
