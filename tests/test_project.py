@@ -4,6 +4,7 @@ documents and what they refer to."""
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import re
 import subprocess
@@ -190,6 +191,27 @@ def test_files_that_documents_name_exist(document: str) -> None:
         if not any((ROOT / folder / name).exists() for folder in SHORT)
     }
     assert missing == set(), "it was moved: write where it is now"
+
+
+@functools.cache
+def code() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "amqpd").rglob("*.py") if "_compiled" not in path.parts)
+
+
+@pytest.mark.parametrize(
+    "document", ["ARCHITECTURE.md", *sorted(path for path in tracked() if path.startswith("docs/decisions/"))]
+)
+def test_names_that_documents_take_from_the_code_are_there(document: str) -> None:
+    text = (ROOT / document).read_text()
+    names = set(re.findall(r"`([A-Z][A-Za-z]+)\.([a-z_]+)`", text))
+    missing = {
+        f"{owner}.{name}"
+        for owner, name in names
+        if not re.search(rf"\bclass {owner}\b", code()) or not re.search(rf"(?:def |self\.|    ){name}\b", code())
+    }
+    files = {path.rpartition("/")[2] for path in tracked()}
+    missing |= set(re.findall(r"`([a-z_]+\.(?:py|pyx|sh))`", text)) - files
+    assert missing == set(), "it was renamed: write what it is called now"
 
 
 def test_the_newcomers_table_has_a_package_and_its_tests_in_each_row() -> None:
