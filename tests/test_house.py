@@ -1,7 +1,8 @@
 """The rules of the code that a program can check (after TigerBeetle's tidy test and trio's test of its exports).
 
 What is verified: pure modules import nothing impure, not even through another module of amqpd; no file and no
-function grows past its limit; errors are not swallowed; every module says what it is; banned names.
+function grows past its limit; errors are not swallowed; every module and every public class says what it is; loggers
+name a component; banned names.
 Not verified: whether a docstring is true, whether a bound has its reason. That is for review.
 """
 
@@ -97,6 +98,26 @@ LONG_FILES: dict[str, str] = {
 }
 # Functions over the limit: {"path:name": lines}. The number only goes down; a new one does not come in.
 LONG_FUNCTIONS: dict[str, int] = {}
+# Public classes without a docstring, by package (or module at the top): how many there may be. The numbers only go
+# down, and a package that has none goes out.
+UNDOCUMENTED_MAX = {
+    "audit": 4,
+    "backup": 4,
+    "broker": 1,
+    "channels": 1,
+    "checking": 9,
+    "connection": 1,
+    "journal": 12,
+    "limiting": 5,
+    "management": 14,
+    "node": 8,
+    "publishing": 6,
+    "pump": 1,
+    "queues": 8,
+    "scrub": 1,
+    "session": 7,
+    "topology": 3,
+}
 
 
 @dataclass(frozen=True)
@@ -110,6 +131,10 @@ class Facts:
     """names, and how many lines"""
     swallowed: tuple[int, ...]
     """lines where errors are swallowed"""
+    undocumented: tuple[str, ...]
+    """public classes without a docstring"""
+    loggers: tuple[int, ...]
+    """lines where a logger is made with another key than `component`"""
 
 
 @functools.cache
@@ -144,6 +169,12 @@ def facts_of(path: str, tree: ast.Module) -> Facts:
                 and ast.unparse(node) in ("suppress(Exception)", "contextlib.suppress(Exception)")
             )
         ),
+        undocumented=tuple(
+            node.name
+            for node in nodes
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node)
+        ),
+        loggers=tuple(node.lineno for node in nodes if isinstance(node, ast.Call) and misnamed(node)),
     )
 
 
@@ -332,6 +363,56 @@ def test_the_check_of_handlers_finds_what_it_should(body: str, bad: bool) -> Non
 def test_every_module_says_what_it_is() -> None:
     silent = [each.path for each in facts() if each.silent]
     assert not silent
+
+
+def undocumented() -> dict[str, list[str]]:
+    """Of amqpd, by package."""
+    found: dict[str, list[str]] = {}
+    for each in facts():
+        root, _, rest = each.path.partition("/")
+        if root == "amqpd" and "migrations" not in each.path:
+            package = rest.partition("/")[0].removesuffix(".py")
+            found.setdefault(package, []).extend(f"{rest}:{name}" for name in each.undocumented)
+    return found
+
+
+def test_public_classes_say_what_they_are_for() -> None:
+    most = UNDOCUMENTED_MAX
+    found = {package: names for package, names in undocumented().items() if len(names) > most.get(package, 0)}
+    assert not found, "a class that is new among these needs a docstring"
+
+
+def test_no_package_may_lack_docstrings_in_vain() -> None:
+    having = {package for package, names in undocumented().items() if names}
+    assert set(UNDOCUMENTED_MAX) - having == set(), "take these out of the list"
+
+
+def misnamed(call: ast.Call) -> bool:
+    """`get_logger(room="...")`: operators filter by `component`."""
+    named = isinstance(call.func, ast.Attribute) and call.func.attr == "get_logger"
+    return named and any(keyword.arg not in (None, "component") for keyword in call.keywords)
+
+
+def test_the_log_names_components() -> None:
+    found = [f"{each.path}:{line}" for each in facts() if each.path.startswith("amqpd/") for line in each.loggers]
+    assert not found, 'structlog.get_logger(component="...")'
+
+
+@pytest.mark.parametrize(
+    ("text", "undocumented", "loggers"),
+    [
+        ("class A: ...", ("A",), ()),
+        ("class _A: ...", (), ()),
+        ('class A:\n    """What for."""\n    class B: ...', ("B",), ()),
+        ("log = structlog.get_logger(room='a')", (), (1,)),
+        ("log = structlog.get_logger(component='a')", (), ()),
+    ],
+)
+def test_the_checks_of_docstrings_and_loggers_find_what_they_should(
+    text: str, undocumented: tuple[str, ...], loggers: tuple[int, ...]
+) -> None:
+    found = facts_of("f", ast.parse(text))
+    assert (found.undocumented, found.loggers) == (undocumented, loggers)
 
 
 def test_names_say_something() -> None:

@@ -123,6 +123,8 @@ Saved = tuple[int, int, int, int, bool, bool, int, "Party | None", "Properties |
 
 
 class Recorder:
+    """Writes what happens to messages into the spool's buffer, for all books of a node."""
+
     def __init__(self, clock_us: Callable[[], int]) -> None:
         """`clock_us`: since the epoch; asked once for each half of a tick."""
         self.buffer = SpoolBuffer()

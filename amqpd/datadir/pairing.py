@@ -20,6 +20,8 @@ METADATA, METADATA_REVISION = "metadata", "metadata_revision"
 
 
 class JournalFacts(NamedTuple):
+    """What the journal says of itself, and of the metadata store beside it (`names`)."""
+
     path: str
     identity: str
     last: int
@@ -28,6 +30,8 @@ class JournalFacts(NamedTuple):
 
 
 class MetadataFacts(NamedTuple):
+    """What the metadata store says of itself, and of the journal beside it."""
+
     path: str
     identity: str
     """empty: there is no file, or none of this format"""

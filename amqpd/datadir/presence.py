@@ -34,6 +34,8 @@ Identity = tuple[int, int]
 
 
 class Presence:
+    """Watches that the data directory and the files in it are still those that were opened."""
+
     def __init__(self, directory: Path) -> None:
         """Everything in it is open."""
         self._directory = directory.absolute()

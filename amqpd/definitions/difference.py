@@ -52,6 +52,8 @@ Action = Literal["create", "change", "remove"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """One change of the topology that an import makes, with words for the operator."""
+
     section: str
     action: Action
     record: Record
@@ -62,6 +64,8 @@ class Step:
 
 @dataclass
 class Difference:
+    """All that an import would change, and what it leaves as it is, with the reasons."""
+
     steps: list[Step] = field(default_factory=list)
     unchanged: Counter[str] = field(default_factory=Counter)
     """by section"""

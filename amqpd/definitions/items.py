@@ -49,6 +49,8 @@ _REQUIRED = object()
 
 
 class ItemError(ValueError):
+    """An item of the file that cannot be a record. `left_out`: the import goes on without it."""
+
     def __init__(self, sentence: str, *, left_out: bool = False) -> None:
         super().__init__(sentence)
         self.left_out = left_out

@@ -34,6 +34,8 @@ Removal = tuple[str, Record, tuple[Change, ...], str]
 
 
 class Pruning:
+    """Finds what the file does not name: `removed` are the keys of what goes, `kept` says what stays and why."""
+
     def __init__(self, topology: Topology, wanted: Definitions) -> None:
         self._topology = topology
         self._wanted = wanted

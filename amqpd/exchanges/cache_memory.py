@@ -15,12 +15,16 @@ from typing import Protocol
 
 
 class Cache(Protocol):
+    """What a cache offers to the memory that it is charged to."""
+
     def forget(self) -> None:
         """Empty the cache. What it held is not charged any more: do not call `release` for it."""
         ...
 
 
 class CacheMemory:
+    """The bytes of all caches together: above `bytes_max`, the cache that grew least recently is emptied."""
+
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.nbytes = 0

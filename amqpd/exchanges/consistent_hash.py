@@ -37,6 +37,8 @@ _ABSENT = digest(b"")
 
 
 class ConsistentHashMatcher(Matcher):
+    """Matches messages by the hash of a routing key, header or property; a binding's key is its weight."""
+
     reads = Reads.ROUTING_KEY
 
     def __init__(self, record: ExchangeRecord) -> None:

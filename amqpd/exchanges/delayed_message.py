@@ -25,6 +25,8 @@ DELAYED_TYPE = "x-delayed-type"
 
 
 class DelayedMessageMatcher(Matcher):
+    """Matches as the type named in `x-delayed-type` does."""
+
     def __init__(self, record: ExchangeRecord, new_matcher: Callable[[ExchangeRecord], Matcher]) -> None:
         """Raises AMQPPreconditionFailed when there is no such type."""
         super().__init__(record)

@@ -17,6 +17,8 @@ from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
 class DirectMatcher(Matcher):
+    """Matches by equality of routing key and binding key."""
+
     reads = Reads.ROUTING_KEY
     takes_each_key = True
 

@@ -17,6 +17,8 @@ from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
 class FanoutMatcher(Matcher):
+    """Matches every message to every destination."""
+
     reads = Reads.NOTHING
 
     def __init__(self, record: ExchangeRecord) -> None:

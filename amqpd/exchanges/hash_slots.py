@@ -73,6 +73,8 @@ class _Page:
 
 
 class HashSlots(Generic[T]):
+    """Weighted members, and the one among them that a number belongs to (weighted rendezvous hashing)."""
+
     def __init__(self, name: Callable[[T], bytes]) -> None:
         """`name` tells the members apart for the hash."""
         self._name = name

@@ -100,6 +100,8 @@ class _Want:
 
 
 class HeadersMatcher(Matcher):
+    """Matches by headers and the bindings' `x-match`, through an index of wanted values."""
+
     reads = Reads.HEADERS
 
     def __init__(self, record: ExchangeRecord) -> None:

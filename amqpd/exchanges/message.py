@@ -20,6 +20,8 @@ def _no_chance() -> float:
 
 
 class Message:
+    """What matchers may read of a message: routing keys, headers, properties, and a random number."""
+
     __slots__ = ("_properties", "chance", "headers", "kept_by", "routing_keys")
 
     def __init__(

@@ -22,6 +22,8 @@ from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
 class ModulusHashMatcher(FanoutMatcher):
+    """Matches each message to the one destination that the hash of its routing key selects."""
+
     reads = Reads.ROUTING_KEY
 
     def __init__(self, record: ExchangeRecord) -> None:

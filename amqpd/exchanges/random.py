@@ -19,6 +19,8 @@ from amqpd.exchanges.message import Message
 
 
 class RandomMatcher(FanoutMatcher):
+    """Matches each message to one destination, drawn at random."""
+
     reads = Reads.CHANCE
 
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:

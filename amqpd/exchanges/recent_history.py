@@ -29,6 +29,8 @@ _TYPES = {Byte.type_name, Short.type_name, SignedInt.type_name, "long"}
 
 
 class RecentHistoryMatcher(FanoutMatcher):
+    """Matches as a fanout does; its messages are kept, as many as the argument says."""
+
     reads = Reads.HEADERS | Reads.KEEPS
 
     def __init__(self, record: ExchangeRecord) -> None:

@@ -24,6 +24,8 @@ VISITS_A_WORK = 8
 
 
 class TopicMatcher(Matcher):
+    """Matches by patterns of words, with a cache of results."""
+
     reads = Reads.ROUTING_KEY
     takes_each_key = True
 

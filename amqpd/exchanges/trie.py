@@ -26,6 +26,8 @@ STEP_VISITS = 10_000
 
 
 class Node(Generic[T]):
+    """A position in the trie: its literal children, those for `*` and `#`, and the values whose pattern ends here."""
+
     __slots__ = ("hash", "literals", "star", "values")
 
     def __init__(self) -> None:

@@ -124,6 +124,8 @@ class Properties:
 
 
 class PropertiesReader:
+    """Reads what the broker needs of property lists, and remembers small ones by their octets."""
+
     def __init__(self) -> None:
         self._known: dict[bytes, Properties] = {}
         self._large: tuple[bytes, Properties] | None = None

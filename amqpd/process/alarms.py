@@ -47,12 +47,16 @@ log = structlog.get_logger(component="alarms")
 
 @dataclass(frozen=True, slots=True)
 class Readings:
+    """Memory and free disk space at one moment, in bytes."""
+
     resident_bytes: int
     disk_free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Where the alarms begin, in bytes."""
+
     resident_bytes_max: int
     disk_free_bytes_min: int
 

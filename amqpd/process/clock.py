@@ -12,6 +12,8 @@ import time
 
 
 class SteadyClock:
+    """Time since the epoch that never goes back: the wall clock at the start, plus the monotonic clock."""
+
     def __init__(self) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 

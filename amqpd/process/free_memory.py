@@ -26,6 +26,8 @@ WORK_S_MIN = 0.5
 
 
 class FreeMemory:
+    """Decides when unused memory goes back to the system, from the processor time that was used."""
+
     def __init__(self, now_s: float, used_s: float) -> None:
         """What was used before, to start, counts as work."""
         self._seen_s, self._seen_used_s = now_s, used_s

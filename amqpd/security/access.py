@@ -43,6 +43,8 @@ _NOTHING = re.compile(r"(?!)")
 
 
 class Access:
+    """Answers permission questions from the topology, and remembers answers until it changes."""
+
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._version = topology.version

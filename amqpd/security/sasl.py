@@ -24,6 +24,8 @@ MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
+    """A user name and a password, of PLAIN or AMQPLAIN."""
+
     user: str
     password: bytes = field(repr=False)
 

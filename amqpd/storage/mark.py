@@ -26,6 +26,8 @@ _SUM = Struct("<I")
 
 
 class Promise(NamedTuple):
+    """What a mark says: up to which transaction of which database commits were promised to be durable."""
+
     identity: str
     """of the database, 32 hexadecimal digits"""
     number: int

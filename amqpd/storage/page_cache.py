@@ -16,6 +16,8 @@ from typing import Self
 
 
 class PageCache:
+    """The pages of one file that the system has in memory; `drop` makes the next read come from the disk."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None

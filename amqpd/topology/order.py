@@ -52,6 +52,8 @@ Submit = Callable[[Sequence[Change], Resume, Iterable[Key], Sequence[Wish]], Non
 
 
 class ChangeOrder:
+    """Puts bindings and removals into transactions, in the order that keeps answers true."""
+
     def __init__(self, topology: Topology, submit: Submit, bug: Callable[[Exception], None]) -> None:
         """`submit` and `bug` are those of `node.Services`: what an answer raises does not keep the others waiting."""
         self._topology = topology

@@ -48,6 +48,8 @@ _log = structlog.get_logger("amqpd.transport.acceptor")
 
 
 class Acceptor:
+    """Accepts connections from listeners, at most ACCEPTS_MAX at a time."""
+
     def __init__(
         self, epoll: select.epoll, connections_max: int, accepted: Accepted, bug: Callable[[Exception], None]
     ) -> None:

@@ -21,6 +21,8 @@ LINGER_S = 5.0
 
 
 class Lingering:
+    """Sockets whose connection has ended, until the client closes its end or a time has passed."""
+
     def __init__(self) -> None:
         self._until: dict[Link, float] = {}
 

@@ -34,6 +34,8 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Link:
+    """A client's socket, its connection machine, and what waits to be sent."""
+
     __slots__ = (
         "connection",
         "ended",

@@ -19,6 +19,8 @@ LOOKS_MAX = 128
 
 
 class PausedLinks:
+    """The links that are not read, in the order in which they were last looked at."""
+
     def __init__(self) -> None:
         self._links: OrderedDict[Link, None] = OrderedDict()
         self.unlooked = 0

@@ -30,6 +30,8 @@ _log = structlog.get_logger("amqpd.transport.tls")
 
 
 class TlsStream:
+    """TLS in memory: octets of the socket on one side, octets of AMQP on the other."""
+
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()

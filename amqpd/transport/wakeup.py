@@ -13,6 +13,8 @@ import select
 
 
 class Wakeup:
+    """An eventfd in the pump's epoll: `set` from any thread ends its sleep."""
+
     def __init__(self, epoll: select.epoll) -> None:
         self._epoll = epoll
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """The bounds of a node; the settings of the same names say why (`config.py`)."""
+
     channel_max: int = 2047
     frame_max: int = 131_072
     heartbeat_s: int = 60

@@ -70,6 +70,8 @@ class PermissionRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicPermissionRecord:
+    """What a user may do with which routing keys of one topic exchange: two regular expressions."""
+
     user: str
     vhost: str
     exchange: str
@@ -84,6 +86,8 @@ class TopicPermissionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRecord:
+    """An exchange; `internal` ones take messages from other exchanges only."""
+
     vhost: str
     name: str
     type: str

@@ -25,36 +25,50 @@ class Number:
 
 
 class Byte(Number, int):
+    """A signed octet ('b')."""
+
     __slots__ = ()
     letter, type_name, struct = b"b", "byte", Struct("b")
 
 
 class UnsignedByte(Number, int):
+    """An unsigned octet ('B')."""
+
     __slots__ = ()
     letter, type_name, struct = b"B", "unsignedbyte", Struct("B")
 
 
 class Short(Number, int):
+    """A signed number of 16 bits ('s')."""
+
     __slots__ = ()
     letter, type_name, struct = b"s", "short", Struct(">h")
 
 
 class UnsignedShort(Number, int):
+    """An unsigned number of 16 bits ('u')."""
+
     __slots__ = ()
     letter, type_name, struct = b"u", "unsignedshort", Struct(">H")
 
 
 class SignedInt(Number, int):
+    """A signed number of 32 bits ('I')."""
+
     __slots__ = ()
     letter, type_name, struct = b"I", "signedint", Struct(">i")
 
 
 class UnsignedInt(Number, int):
+    """An unsigned number of 32 bits ('i')."""
+
     __slots__ = ()
     letter, type_name, struct = b"i", "unsignedint", Struct(">I")
 
 
 class Float(Number, float):
+    """A floating-point number of 32 bits ('f')."""
+
     __slots__ = ()
     letter, type_name, struct = b"f", "float", Struct(">f")
 

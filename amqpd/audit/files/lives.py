@@ -34,6 +34,8 @@ _NAME = re.compile(r".+-(\d{1,10})-\d+\.(?:spool|parquet)")
 
 @dataclass
 class Life:
+    """One start of the broker, and what it has to know of the one before."""
+
     number: int
     orderly: bool = True
     """the life before ended in order; also true when there was none"""

@@ -43,6 +43,8 @@ _log = structlog.get_logger("amqpd.audit")
 
 
 class AuditLog:
+    """The audit log of one life of the broker: `begin` it when everything is recovered, `run` it, `end` it."""
+
     def __init__(
         self, data_dir: Path, settings: AuditSettings, clock_us: Callable[[], int], on_full: Callable[[bool], None]
     ) -> None:

@@ -16,6 +16,8 @@ _HOUR = re.compile(r"date=(\d{4}-\d{2}-\d{2})/hour=(\d{2})$")
 
 
 class Retention:
+    """Deletes Parquet files that are too old, and the oldest while there are too many bytes."""
+
     def __init__(self, events: Path, days: float, nbytes: int) -> None:
         """0: no bound."""
         self._events = events

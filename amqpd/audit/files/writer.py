@@ -45,6 +45,8 @@ _log = structlog.get_logger("amqpd.audit")
 
 
 class AuditWriter:
+    """Writes the spool in the pump's thread, and has finished spool files converted to Parquet in another."""
+
     def __init__(
         self,
         folder: Path,

@@ -28,6 +28,8 @@ ABANDONED_MAX = 300
 
 
 class Attempts:
+    """The log-ins under way, by connection; those whose connection has ended are bounded by address."""
+
     def __init__(self) -> None:
         self._under_way: dict[Connection, tuple[trio.CancelScope, str]] = {}
         self._abandoned: dict[Connection, str] = {}

@@ -50,16 +50,22 @@ _BUSY = "user '{}' - too many log-ins are waiting"
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
+    """The log-in is that of this user."""
+
     user: str
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
+    """The log-in failed; the reason is for the log, the client does not learn it."""
+
     reason: str
 
 
 class Logins:
+    """Verifies log-ins against the topology's users; hashes run in threads, and addresses take turns."""
+
     def __init__(
         self, topology: Topology, loopback_users: Collection[str] = ("guest",), wait_max_s: float = WAIT_MAX_S
     ) -> None:

@@ -21,6 +21,8 @@ class TooManyWaiting(Exception):
 
 
 class Turns:
+    """A number of places for concurrent work; those that wait get them in turns, by address and then by name."""
+
     def __init__(self, places: int, waiting_max: int) -> None:
         self._free = places
         self._waiting_max = waiting_max

@@ -133,6 +133,8 @@ Outcome = Committed | Conflict
 
 @dataclass(frozen=True, slots=True)
 class Entry:
+    """A key with its value, the revision that put it last, and its lease (0: none)."""
+
     key: str
     value: str
     mod_revision: int

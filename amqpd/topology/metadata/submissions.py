@@ -21,6 +21,8 @@ Resume = Callable[[bool], None]
 
 
 class Submission(NamedTuple):
+    """A transaction that waits, and the function to call with its outcome."""
+
     number: int
     """in the order in which they were submitted"""
     transaction: Transaction
@@ -32,6 +34,8 @@ class Submission(NamedTuple):
 
 
 class Submissions:
+    """Transactions that wait for the store: deletions in their order first, then one of each client in turn."""
+
     def __init__(self) -> None:
         self._count = 0
         self._first: deque[Submission] = deque()
