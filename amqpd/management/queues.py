@@ -24,7 +24,7 @@ from amqpd.management.operators import Operator
 from amqpd.management.running import Running
 from amqpd.queues.queue import Queue
 
-log = structlog.get_logger(room="operations")
+log = structlog.get_logger(component="operations")
 
 
 async def declare(
