@@ -1,4 +1,4 @@
-"""The broker: builds all rooms, wires them, runs them, and ends them in order.
+"""The broker: builds all components, wires them, runs them, and ends them in order.
 
 What comes in: settings, and the event that asks for the end. What goes out: nothing; `serve` returns after the drain,
 or raises the failure that stops the node.
@@ -179,7 +179,7 @@ class Broker:
         await self._pair.note()
         await self._store.keep_copies()
         self._audit.begin(self.node)
-        # Not before: what expired while nobody ran leaves its queue now, and the books have to see it.
+        # Not before: what expired while the broker did not run leaves its queue now, and the books have to see it.
         self.pump.settle()
         log.info(
             "recovered",
@@ -304,7 +304,7 @@ class Broker:
             any(limiter.borrowed_tokens for limiter in limiters) or trio.lowlevel.current_statistics().tasks_runnable
         )
 
-    # What the other rooms tell
+    # What the other components tell
 
     def _applied(self, changes: Sequence[Change]) -> None:
         self.node.applied(changes)
@@ -360,7 +360,7 @@ class Broker:
 
 def limits_of(settings: Settings) -> Limits:
     """Those of the limits that are settings. What clients leave unfinished is a quarter of the memory at most, or one
-    message of the largest size: the memory alarm must be able to end though nobody finishes."""
+    message of the largest size: the memory alarm must be able to end though no client finishes."""
     limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__ if hasattr(settings, name)})
     watermark = limits_from(settings).resident_bytes_max
     most = max(watermark // 4, limits.message_bytes_max + MESSAGE_EXTRA_BYTES)

@@ -7,7 +7,7 @@ those of the table `[tls]` are `AMQPD_TLS_...`. 2. The unit is the end of the na
 bytes (a number, or text such as "128MiB"). 3. Every bound has its reason above it. 4. `Settings(...)` reads
 nothing but its arguments.
 Not here: files, environment and error sentences (`process/config_sources.py`); what is done with the values (the
-rooms).
+other packages).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def refuse_switch(value: Any) -> Any:
 
 
 def refuse_empty(value: Any) -> Any:
-    """Path("") is the current directory, which nobody means by it."""
+    """Path("") is the current directory, which is never meant by it."""
     if isinstance(value, str) and not value.strip():
         raise ValueError("must not be empty")
     return value
@@ -238,7 +238,7 @@ class Settings(BaseSettings):
     # What connection.start says that this broker is. Some libraries behave otherwise with another product than
     # RabbitMQ: kombu (Celery) limits the prefetch of a channel's consumers together, by basic.qos with global, when
     # product is "RabbitMQ" and version from 3.3 to 3.x, and that of each consumer with any other. amqpd does what
-    # RabbitMQ does with either, so whoever insists may be told so. An empty version is our own.
+    # RabbitMQ does with either, so a library that insists may be told so. An empty version is our own.
     # With a version 3.x the x-death of a message that a client publishes again counts on, as until RabbitMQ 4.0.
     server_product: ShortName = Field(default="amqpd", min_length=1)
     server_version: ShortName = ""
@@ -246,9 +246,9 @@ class Settings(BaseSettings):
     # A connection costs a descriptor and some kilobytes. The limit of open files of the process bounds it too,
     # the smaller counts.
     connections_max: Count = Field(default=65_536, ge=1, le=1_000_000)
-    # What the node may have of each; who asks for one more is refused with RabbitMQ's error, where connections_max
-    # just hangs up. -1: no limit, as in RabbitMQ (connection_max, channel_max_per_node, cluster_queue_limit,
-    # cluster_exchange_limit); memory is the limit then.
+    # What the node may have of each; a client that asks for one more is refused with RabbitMQ's error, where
+    # connections_max just hangs up. -1: no limit, as in RabbitMQ (connection_max, channel_max_per_node,
+    # cluster_queue_limit, cluster_exchange_limit); memory is the limit then.
     node_connections_max: Count = Field(default=-1, ge=-1)
     node_channels_max: Count = Field(default=-1, ge=-1)
     node_queues_max: Count = Field(default=-1, ge=-1)
@@ -264,11 +264,11 @@ class Settings(BaseSettings):
     # From accept to connection.open, so that half-open clients do not hold descriptors. 10 s as RabbitMQ.
     handshake_timeout_s: Seconds = Field(default=10.0, gt=0, le=600)
     # A client that takes nothing of what is sent to it for so long is dropped, and what was delivered to it comes to
-    # others: its TCP may say for ever that it has no room now. 30 s as RabbitMQ, for whoever is only held up.
+    # others: its TCP may say for ever that it has no room now. 30 s as RabbitMQ, for a client that is only held up.
     send_timeout_s: Seconds = Field(default=30.0, gt=0, le=86_400)
     # A delivery that is not acknowledged for so long closes its channel, and comes to another consumer. 30 minutes as
-    # RabbitMQ: who forgets to acknowledge keeps messages from everybody else, and keeps them on the disk. Queues may
-    # have their own (x-consumer-timeout, the policy consumer-timeout). 0: never.
+    # RabbitMQ: a consumer that forgets to acknowledge keeps messages from all others, and on the disk. Queues
+    # may have their own (x-consumer-timeout, the policy consumer-timeout). 0: never.
     consumer_timeout_s: Seconds = Field(default=1800.0, ge=0, le=31_536_000)
     # The largest body. 128 MiB was RabbitMQ's limit until 4.0; at most 512 MiB, because a message is in
     # memory whole.
@@ -288,7 +288,7 @@ class Settings(BaseSettings):
     backlog_memory_bytes: Bytes = Field(default=128 * MIB, ge=1 * MIB)
     # What queues, exchanges and bindings of one virtual host may take in memory, without messages; more is refused
     # (406). 1 GiB is some 140,000 queues, or a million bindings. At most half of the memory below
-    # memory_high_watermark: declarations could set off the alarm for everybody, and it does not stop them.
+    # memory_high_watermark: declarations could set off the alarm for all, and it does not stop them.
     vhost_topology_bytes_max: Bytes = Field(default=1024 * MIB, ge=1 * MIB)
     # What clients have begun and not finished, on the whole node: transactions that are not committed, messages that
     # have not come whole. At most a quarter of the memory below memory_high_watermark, or one message: a client that

@@ -4,7 +4,7 @@ What comes in: a sentence that names what is wrong and the way out. What goes ou
 line prints (or logs) as that sentence, with the exit code that they carry; `find_failure` digs them out of
 exception groups, `first_reason` and `disk_failure` what is to be said without one.
 Rules: 1. `StartupError`: nothing was served yet, and nothing that existed was changed. 2. `NodeFailure`:
-going on would break a promise (a failed fsync): the node stops, nothing is retried. 3. Other rooms subclass
+going on would break a promise (a failed fsync): the node stops, nothing is retried. 3. Other packages subclass
 these; they never call `sys.exit`.
 Not here: AMQP errors, which concern one channel or one connection (pamqp's exceptions, `connection.py`).
 """

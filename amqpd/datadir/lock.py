@@ -5,7 +5,7 @@ Rules: 1. The lock is flock(2) on `amqpd.lock`: the kernel releases it when the 
 The number in the file is for people, it never decides. 2. The lock file is never deleted: a second process
 could lock the new file while the first still holds the old one. 3. Nothing else in the directory is touched
 before the lock is held. 4. A directory that others may write is used, because volumes of containers often are so,
-and the operator is told: whoever may write it can replace what is in it.
+and the operator is told: a user who may write it can replace what is in it.
 Not here: the formats inside (journal, metadata store), the control socket (`management/control.py`).
 """
 
@@ -56,7 +56,7 @@ def open_data_directory(path: Path) -> DataDirectory:
     Raises StartupError when another process holds it, or when it cannot be used."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # O_NOFOLLOW: the file is emptied, so it must not be another one that somebody made a link to.
+        # O_NOFOLLOW: the file is emptied, so it must not be a link to another one.
         lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise _unusable(path, error) from None
@@ -82,7 +82,7 @@ def _note_holder(lock_fd: int) -> None:
     """Raises OSError, but not for want of space: the number is for people."""
     note = b"%d\n" % os.getpid()
     try:
-        # Emptied first, it would give its block away: on a full disk to somebody else.
+        # Emptied first, it would give its block away: on a full disk to another process.
         os.pwrite(lock_fd, note, 0)
         os.ftruncate(lock_fd, len(note))
     except OSError as error:

@@ -74,7 +74,7 @@ class Pair:
     async def note(self, threads: trio.CapacityLimiter | None = None, *, both: bool = True) -> None:
         """Each says in writing which the other one is, and how far (the metadata only if `both`); nothing is written
         when nothing has changed. On a full disk, or while another process holds the metadata, the notes stay as they
-        were. `threads`: of whoever else writes the journal."""
+        were. `threads`: the limiter of what else writes the journal."""
         try:
             revision = await self.store.refresh() >> LEASED_BITS
             names = {METADATA: await self.store.identity(), METADATA_REVISION: str(revision)}

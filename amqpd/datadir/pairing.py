@@ -3,7 +3,7 @@
 What comes in: what both files say of themselves and of each other, before either is written to. What goes out: how
 they do not fit, a sentence each; what both are to say from now on.
 Rules: 1. A file that is missing, older, or another broker's shows in what the other one says. Without that, messages
-would wait for queues that nobody knows, or queues be empty that had messages. 2. What was never paired (a new broker,
+would wait for unknown queues, or queues be empty that had messages. 2. What was never paired (a new broker,
 files of an older format) is paired as it is. 3. Pure: nothing is read or written here.
 Not here: what each file promises of itself (`storage/mark.py`), opening them (`opening.py`).
 """

@@ -3,10 +3,10 @@
 What comes in: the data directory, with its files open. What goes out: a sentence when the directory, or one of the
 files, was removed, replaced, or hidden by another volume; then the node stops.
 Rules: 1. What is compared is the device and the number of the file (stat(2)) under its name with that of the one that
-was opened: the broker would go on for ever with files that nobody can find any more. 2. Noticed within
+was opened: the broker would go on for ever with files that cannot be found any more. 2. Noticed within
 `LOOK_S` seconds; a failure of the disk meanwhile is said to be this. 3. Nothing is written, renamed or removed in the
 directory from then on. SQLite, when a connection is closed, copies its log into the database and removes the log, by
-name: it may be another's by then. So the connections stay open until the process ends, and nobody collects them.
+name: it may be another's by then. So the connections stay open until the process ends, and are not collected.
 Not here: what happens with a file that is there and damaged (`journal/`, `topology/`).
 """
 
@@ -48,7 +48,7 @@ class Presence:
         try:
             return self._compare()
         except OSError:
-            # A file system that fails says nothing about what it holds; whoever reads or writes next says that.
+            # A file system that fails says nothing about what it holds; the next read or write says that.
             return None
 
     def _compare(self) -> str | None:

@@ -29,7 +29,7 @@ JOURNAL_RESERVE_BYTES_MIN = 128 << 10
 
 
 def hold_for_next_start(directory: Path) -> None:
-    """When the reserve was given up for this one: who is killed now has it again."""
+    """When the reserve was given up for this one: a broker that is killed now has it again."""
     _hold(directory / METADATA_RESERVE, METADATA_RESERVE_BYTES_MIN)
 
 

@@ -48,7 +48,7 @@ def differences(there: Record, wanted: Record) -> list[tuple[str, str, str]]:
         if json_text(old) == json_text(new):
             continue
         if name == PASSWORD:
-            # Nobody's hash shall stand on a screen.
+            # A password's hash is not shown on a screen.
             found.append((name, "set" if old else ABSENT, ("another" if old else "set") if new else ABSENT))
         else:
             found.append((name, shown(old), shown(new)))

@@ -2,7 +2,7 @@
 
 What comes in: a difference. What goes out: lines of text.
 Rules: 1. One line for each thing, with a sign: + is made, ~ becomes otherwise, - goes. 2. Of many in a section the
-first are shown, unless all are asked for; the last line counts everything. 3. Nobody's name moves the cursor.
+first are shown, unless all are asked for; the last line counts everything. 3. No name moves the cursor.
 Not here: colours and output (`commands/definitions.py`).
 """
 
@@ -55,7 +55,7 @@ def describe_left_out(found: Difference, everything: bool = False) -> list[str]:
 
 
 def describe_conflicts(found: Difference) -> list[str]:
-    """Each of them: they are what somebody has to look at."""
+    """Each of them: they are what an operator has to look at."""
     return [escaped(f"! {conflict}") for conflict in found.conflicts]
 
 

@@ -4,7 +4,7 @@ What comes in: a topology, definitions. What goes out: the keys that go, and ste
 Rules: 1. Only sections that the file has are pruned: a file of users says nothing about queues. 2. Only what is
 durable goes; what is not belongs to running clients. 3. Names that begin with `amq.` stay, and so do exclusive
 queues. 4. With a thing go the bindings at its ends; an auto-delete exchange that the file names stays. 5. Of
-administrators the last ones stay, or nobody could manage the broker any more.
+administrators the last ones stay, or no user could manage the broker any more.
 Not here: what is added and changed (`difference.py`).
 """
 

@@ -4,7 +4,7 @@ What comes in: a cache, and how many bytes it has just begun to hold. What goes 
 give way.
 Rules: 1. Everything that a cache holds for a client is charged here, and taken off when the cache is emptied. 2.
 Above the bound the caches that were not added to for longest are emptied, whole: what a cache holds can be worked
-out again, so nobody is refused anything. 3. A cache that is alone above the bound is emptied itself.
+out again, so no client is refused anything. 3. A cache that is alone above the bound is emptied itself.
 Not here: what is remembered (`publishing/routing.py`, `exchanges/sublist.py`, `exchanges/hash_slots.py`), the bound
 of a single cache, which each has for itself.
 """
@@ -46,7 +46,7 @@ class CacheMemory:
         while self.nbytes > self.bytes_max:
             longest_quiet = next(iter(self._held))
             if longest_quiet is cache:
-                # Nobody else is left: what was just charged is about to be added, and stays.
+                # No other cache is left: what was just charged is about to be added, and stays.
                 kept = min(nbytes, self._held[cache])
                 self.release(cache)
                 cache.forget()

@@ -4,7 +4,7 @@ What comes in: one `add` per binding, one `remove` per unbinding. What goes out:
 members.
 Rules: 1. a member stays until every binding that named it is gone (the same queue may be bound twice under
 one key, with other arguments); 2. members come out in the order in which they first came in; 3. the tuple is
-built when somebody asks, then shared, so that ten thousand bindings in a row cost ten thousand steps, not
+built when it is asked for, then shared, so that ten thousand bindings in a row cost ten thousand steps, not
 their square.
 Not here: which bindings fall under one key (each exchange type decides that).
 """

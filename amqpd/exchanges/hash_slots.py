@@ -31,7 +31,7 @@ SLOTS = 1 << 16
 PAGE_SLOTS = 256
 # For each slot two numbers of four bytes; and the arrays themselves.
 PAGE_BYTES = PAGE_SLOTS * 8 + 300
-# Members that have gone stay in the list of the race up to so many, or as many as there are; then it is made anew.
+# At most this many removed members stay in the list of the race, or as many as there are others; then it is rebuilt.
 GONE_MAX = 64
 
 _MASK = (1 << 64) - 1
@@ -147,7 +147,7 @@ class HashSlots(Generic[T]):
             member = race[index]
             if not member.gone:
                 time = member.time(slot)
-                # Two that draw the same: the one of the smaller name, whoever came first.
+                # Two that draw the same: the one of the smaller name, whichever came first.
                 if time < best or (time == best and self._before(member, race[winner])):
                     winner, best = index, time
         return winner

@@ -31,7 +31,7 @@ X_MATCH = "x-match"
 _MODES = ("all", "any", "all-with-x", "any-with-x")
 _PRESENT = "present"  # stands where a value would be; no value of `comparable` is a plain text
 Wanted = tuple[str, Hashable]
-# So many bindings are looked at before somebody else may be served.
+# Bindings looked at before other connections may be served.
 STEP_WANTS = 250
 
 

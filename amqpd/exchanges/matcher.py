@@ -32,7 +32,7 @@ class Reads(Flag):
     HEADERS = auto()
     PROPERTIES = auto()
     CHANCE = auto()
-    """the result is drawn anew for each message"""
+    """the result is drawn again for each message"""
     KEEPS = auto()
     """the exchange keeps the message, see `Message.kept_by`"""
 

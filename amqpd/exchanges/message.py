@@ -4,7 +4,7 @@ What comes in: routing keys, headers, raw properties, and chance. What goes out:
 exchanges on the way that keep what passes through them.
 Rules: 1. The first routing key is the one that it was published with, others are of its CC and BCC headers. 2. A
 property is read when an exchange asks for it.
-Not here: who decides what is looked at (`matcher.py`, `Reads`), the message's body: no exchange looks at it.
+Not here: what decides what is looked at (`matcher.py`, `Reads`), the message's body: no exchange looks at it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What comes in: bindings, messages. What goes out: one destination.
 Rules: 1. destinations count in the order of their names, so the same ones give the same answers after a restart; 2. a
-destination more or less moves most keys: who wants that otherwise takes x-consistent-hash; 3. what is hashed are all
+destination more or less moves most keys: x-consistent-hash moves few; 3. what is hashed are all
 routing keys of the message together, those of CC and BCC too.
 Not here: RabbitMQ's hash function: which of the destinations a key belongs to differs from it.
 

@@ -1,4 +1,4 @@
-"""The type x-random: each message goes to one of the destinations, drawn anew for each.
+"""The type x-random: each message goes to one of the destinations, drawn at random.
 
 What comes in: bindings, messages with their chance. What goes out: one destination.
 Rules: 1. routing keys and headers are not looked at, in bindings and in messages; 2. a destination bound several

@@ -1,10 +1,10 @@
-"""The type x-recent-history: a fanout that keeps the last messages for whoever is bound later.
+"""The type x-recent-history: a fanout that keeps the last messages for destinations that are bound later.
 
 What comes in: bindings, messages. What goes out: all destinations, and in the message's `kept_by` that this exchange
 keeps it, and how many.
 Rules: 1. `x-recent-history-length` messages are kept, 20 if it is not given; 2. a message with the header
 `x-recent-history-no-store` set to true is not.
-Not here: what was kept, and giving it to those who come (`amqpd/publishing/histories.py`).
+Not here: what was kept, and giving it to new destinations (`amqpd/publishing/histories.py`).
 
 As RabbitMQ's rabbitmq_recent_history_exchange.
 """

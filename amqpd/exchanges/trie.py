@@ -21,7 +21,7 @@ from typing import Generic
 from amqpd.exchanges.destinations import CountedSet, T
 from amqpd.exchanges.patterns import HASH, STAR
 
-# So many nodes are looked at before somebody else may be served: a millisecond. A word of the key is never cut.
+# Nodes looked at before other connections may be served: a millisecond. A word of the key is never cut.
 STEP_VISITS = 10_000
 
 

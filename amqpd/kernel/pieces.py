@@ -1,11 +1,11 @@
 """Large bodies on their way out: not one octet of them is copied.
 
-What comes in: a run whose bodies are large, and who gets which of its messages. What goes out: the same frames as
-`encode_deliveries` and `encode_content` make, as a list of pieces: what is made anew in a few octets, and views of
-the bytes that were received.
-Rules: 1. A view holds all of the run's buffer for as long as it lives: who keeps one for long looks at how much that
-is (`transport/link.py`). 2. Frames are cut anew only when one is too large for the receiver. 3. Where pieces would be
-small, there is one, a copy.
+What comes in: a run whose bodies are large, and which consumer gets which of its messages. What goes out: the same
+frames as `encode_deliveries` and `encode_content` make, as a list of pieces: what is made here, in a few octets, and
+views of the bytes that were received.
+Rules: 1. A view holds all of the run's buffer for as long as it lives: a caller that keeps one for long looks at how
+much that is (`transport/link.py`). 2. Frames are cut again only when one is too large for the receiver. 3. Where
+pieces would be small, there is one, a copy.
 Not here: small bodies (`reference.py` and other builds of it), sending (`pump.py`).
 
 Source: AMQP 0-9-1 sections 2.3.5 (frames), 4.2.6 (content framing).

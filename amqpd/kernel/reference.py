@@ -42,8 +42,8 @@ class Run:
     """`count` publishes that differ only in their bodies, as they were received.
 
     Message i stands at data[start + i*stride : start + (i+1)*stride]: method frame (`method_size` bytes), content
-    header frame (`header_size`), then `body_frames` body frames with `body_size` bytes of body in all. Who makes one
-    sees to it that the numbers are so; a kernel that relies on it raises ValueError for others.
+    header frame (`header_size`), then `body_frames` body frames with `body_size` bytes of body in all. A caller that
+    makes one sees to it that the numbers are so; a kernel that relies on it raises ValueError for others.
     """
 
     __slots__ = ("body_frames", "body_size", "count", "data", "header_size", "method_size", "start", "stride")
@@ -216,7 +216,7 @@ def encode_deliveries(
     """The frames of basic.deliver for messages low..high-1 of the run.
 
     `consumer` is the consumer tag as a short string (length octet first); the first delivery tag is `tag`, the
-    others follow it; a body is cut anew when one of its frames would be larger than `frame_max` bytes in all.
+    others follow it; a body is cut again when one of its frames would be larger than `frame_max` bytes in all.
     Raises IndexError for messages that the run has not, ValueError for a `frame_max` without room for a body.
     """
     _check_range(run, low, high)

@@ -3,7 +3,7 @@
 What comes in: an expiration, a table of headers. What goes out: the routing keys in CC and BCC; the text of the error
 for what RabbitMQ refuses, or None.
 Rules: texts are RabbitMQ's, Erlang terms and all: libraries and tests compare them.
-Not here: claims that depend on who publishes (`publishing/publish.py`).
+Not here: claims that depend on the publishing user (`publishing/publish.py`).
 
 Source: https://www.rabbitmq.com/docs/sender-selected, https://www.rabbitmq.com/docs/ttl; rabbit_basic.erl,
 `header_routes` and `parse_expiration`.
@@ -20,8 +20,8 @@ from amqpd.wire.values import field_type
 CC, BCC = "CC", "BCC"
 # Ten years in milliseconds: RabbitMQ's bound on times.
 EXPIRATION_MS_MAX = 315_360_000_000
-# Of a short string, which a routing key is (AMQP 0-9-1 section 4.2.5.3). RabbitMQ takes longer ones here; whoever
-# looks at routing keys (patterns of topics and permissions, caches) would have to be bounded otherwise.
+# Of a short string, which a routing key is (AMQP 0-9-1 section 4.2.5.3). RabbitMQ takes longer ones here; what looks
+# at routing keys (patterns of topics and permissions, caches) would have to be bounded otherwise.
 KEY_BYTES_MAX = 255
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 

@@ -5,7 +5,7 @@ delivered.
 Rules: 1. A whole number, of any width or as text, delays; a fraction is cut off. 2. None, zero, less, or more than
 ten years is no delay. 3. What was delayed carries the delay with a minus sign, so that it is not delayed again, and
 consumers can tell.
-Not here: who keeps it until then (`node.delay`), the exchange type (`exchanges/delayed_message.py`).
+Not here: what keeps it until then (`node.delay`), the exchange type (`exchanges/delayed_message.py`).
 
 As the plugin rabbitmq_delayed_message_exchange, rabbit_delayed_message_utils.erl, which delays at most 2^32 - 1 ms.
 """

@@ -133,7 +133,7 @@ class PropertiesReader:
 
     def read(self, raw: bytes, checked: bool = False) -> Properties:
         """Raises AMQPSyntaxError when the list does not fit the flags. `checked`: it was read before, when its
-        message came. Then of many headers those are decoded that somebody asks for: they may have a hundred
+        message came. Then of many headers only those are decoded that are asked for: they may have a hundred
         kilobytes, which is 20 ms, and a message may die in hundreds of queues."""
         known = self._known.get(raw)
         if known is None:

@@ -1,4 +1,4 @@
-"""Runs that are as they came but for what is said before the body: other headers, another address.
+"""Runs rewritten before their bodies: other headers, another address, everything else as it came.
 
 What comes in: a run and what is to be different. What goes out: a new run of the same bodies.
 Rules: 1. Once for a run, not once for a message: method and header frame are the same in all of it. 2. What is not

@@ -5,7 +5,7 @@ What comes in: the memory and free disk space of this machine, looked at again a
 and tells them (connection.blocked).
 Rules: 1. `decide` is pure: readings and limits in, alarms out. 2. The disk alarm goes off only well above the
 level where it went on, or it would flap with each row that is deleted.
-Not here: who is blocked (`broker.py`), what leaves memory for the disk (`queues/`), a commit that finds the
+Not here: what is blocked (`broker.py`), what leaves memory for the disk (`queues/`), a commit that finds the
 disk full all the same (`journal/sqlite/reserve.py`).
 
 While publishers wait, consumers go on, and each ack is a record in the journal: a full disk would turn "no

@@ -3,7 +3,7 @@
 What comes in: nothing. What goes out: milliseconds and microseconds since the epoch.
 Rules: it never goes back. Deadlines outlive a restart, but a clock that is set while the broker runs must not expire
 everything, or nothing.
-Not here: who may ask (the pure rooms are told).
+Not here: what may ask (the pure modules are told).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ where most are deliveries, 600 ns where most are tasks that wait. So young ones 
 time, and those that have outlived that only when it is asked for. Python counts what came less what went; the pump
 asks for the young by the work that it did, because where as many go as come a million would be young. 2. Messages,
 deliveries, queues and channels are in no cycles; connections are, and are counted: when enough have ended, a full
-collection is asked for. 3. While so much lives that everybody would notice, by what each object took last time, it
+collection is asked for. 3. While so much lives that clients would notice, by what each object took last time, it
 waits until more have ended; what waits to be collected is bounded by that count.
 Not here: what ends them (`node/node.py`).
 

@@ -1,4 +1,4 @@
-"""Standard error, written by a thread of its own: whoever reads it may stop reading, and the broker goes on.
+"""Standard error, written by a thread of its own: its reader may stop reading, and the broker goes on.
 
 What comes in: text of the log, from any thread. What goes out: the same bytes, in order, to a file descriptor.
 Rules: 1. `write` never waits for the descriptor. 2. At most `bytes_max` wait; what comes then is dropped and counted,
@@ -20,9 +20,9 @@ from time import monotonic
 
 # Some thousand lines: minutes of a broker's usual log, or a storm of connections until a slow reader is back.
 BYTES_MAX = 1 << 20
-# In one write: a reader who is slow sees that it goes on, and the bytes that wait are given back in between.
+# In one write: a slow reader sees that it goes on, and the bytes that wait are given back in between.
 WRITE_BYTES_MAX = 64 << 10
-# How long the end of the process may be held up by a reader who does not read.
+# How long the end of the process may be held up by a reader that does not read.
 CLOSE_S = 1.0
 
 Write = Callable[[int, bytes], int]

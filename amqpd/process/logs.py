@@ -5,7 +5,7 @@ key=value). What goes out: time=... level=info event="..." component=... key=val
 collector read.
 Rules: 1. Standard error only; where it goes (journald, a file, a container's log) is the operator's. 2.
 Values under a name of `SECRETS` are never written. 3. A log that cannot be written (terminal gone, pipe
-closed, pipe that nobody reads) does not stop the broker. 4. Never log per message: a line costs more than a
+closed, pipe that is not read) does not stop the broker. 4. Never log per message: a line costs more than a
 publish. 5. Names that clients chose cannot end a line, nor do anything to a terminal.
 Not here: the thread that writes (`log_writer.py`), what happened to messages (audit), `READY` for service
 supervisors (`notify.py`).
@@ -60,7 +60,7 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
 
 
 def unblock_standard_error() -> None:
-    """From now until the process ends `sys.stderr` never waits for whoever reads it; tracebacks included. Only where
+    """From now until the process ends `sys.stderr` never waits for its reader; tracebacks included. Only where
     it is the process's own: a test that captures it keeps it."""
     stream = sys.stderr
     if stream is sys.__stderr__ and stream is not None:

@@ -1,4 +1,4 @@
-"""What the pure rooms ask of the world, answered: the shell's half of `node.Services`.
+"""What the pure modules ask of the world, answered: the shell's half of `node.Services`.
 
 What comes in: wishes of the node and its connections. What goes out: calls back into them, each followed by a flush.
 Rules: 1. Nothing here blocks; what takes time runs as a task, in a thread where it must. 2. A log-in is logged with
@@ -49,7 +49,7 @@ class BrokerServices:
     def __init__(self, logins: Logins) -> None:
         self._logins = logins
         self._attempts = Attempts()
-        # Bound once: what `get_logger` returns is bound for each line anew.
+        # Bound once: what `get_logger` returns is bound again for each line.
         self._log = structlog.get_logger().bind(component="node")
         self._sync: TopologySync | None = None
         self._nursery: trio.Nursery | None = None
@@ -102,7 +102,7 @@ class BrokerServices:
             resume(*results)
         except ENDS_NODE:
             raise
-        except Exception as error:  # noqa: BLE001 - whoever waited for the answer; the log has it
+        except Exception as error:  # noqa: BLE001 - what waited for the answer failed; the log has it
             self.bug(error)
         self._settle()
 

@@ -1,4 +1,4 @@
-"""Who may enter which virtual host and do what to which queue, exchange and topic.
+"""Which user may enter which virtual host, and do what to which queue, exchange and topic.
 
 What comes in: the topology's permissions; questions by name. What goes out: nothing when allowed,
 AMQPAccessRefused (403, closes the channel) with RabbitMQ's text when not.

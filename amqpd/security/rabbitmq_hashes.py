@@ -4,7 +4,7 @@ What comes in: `hashing_algorithm` and `password_hash` of a user in such a file.
 user's record, both members again for the next file, and whether a password fits.
 Rules: 1. Nothing is upgraded: what was imported is exported again letter by letter, and works in RabbitMQ as before.
 2. Comparing takes the same time whatever differs. 3. MD5 is taken as RabbitMQ takes it, or users of an old cluster
-would be locked out by the move; who imports one is told (`definitions/document.py`).
+would be locked out by the move; an import says so (`definitions/document.py`).
 Not here: our own hashes (`authentication/passwords.py`), how often may be tried (`authentication/logins.py`).
 
 Source: https://www.rabbitmq.com/docs/passwords: base64 of four bytes of salt and the digest of salt and password.

@@ -32,7 +32,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class CertificateIdentity:
-    """EXTERNAL: the user is who the client's certificate says. `authzid` is the name that the client asks
+    """EXTERNAL: the user is the one that the client's certificate names. `authzid` is the name that the client asks
     for, or empty."""
 
     authzid: str = ""
@@ -62,8 +62,8 @@ def parse_response(mechanism: str, response: bytes) -> Response | None:
 
 
 def parse_plain(response: bytes) -> Credentials | Malformed:
-    """RFC 4616: message = [authzid] NUL authcid NUL passwd. An authzid other than the user is refused: nobody
-    here acts for somebody else."""
+    """RFC 4616: message = [authzid] NUL authcid NUL passwd. An authzid other than the user is refused: no user
+    acts for another one here."""
     parts = response.split(b"\0")
     if len(parts) != 3:
         return Malformed("the PLAIN response is not authzid NUL user NUL password")

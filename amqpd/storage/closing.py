@@ -53,7 +53,7 @@ def close_unchanged(
 
 
 def leave_open(holder: object) -> None:
-    """What it has open stays so until the process ends, and even then: the interpreter closes what nobody refers to
+    """What it has open stays so until the process ends, and even then: the interpreter closes what nothing refers to
     any more, also at its own end. (SQLite can be told so from Python 3.12 on: SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE.)"""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
 

@@ -5,7 +5,7 @@ Rules: 1. SQLite takes the first frame that does not fit its checksum for the en
 behind it. That is right after a power cut, when the last transaction was not synced yet, and wrong after damage.
 2. Each transaction is synced before the next one begins. So at most one transaction may be torn, and a frame of the
 current log behind a commit frame behind the first bad frame shows damage. 3. When the last transaction alone is bad,
-the file cannot tell; whoever knows what was promised can (`mark.py`).
+the file cannot tell; what knows what was promised can (`mark.py`).
 Not here: what follows from it (`amqpd.journal.sqlite.trust`).
 
 Source: sqlite.org/fileformat2.html, section 4 (the WAL-index is not used: it is in memory).

@@ -1,7 +1,7 @@
 """An exchange as the topology holds it.
 
 What comes in: its record, its matcher, what policies say of it. What goes out: the same, together.
-Rules: made anew when one of them changes.
+Rules: made again when one of them changes.
 Not here: which alternate exchange it has (`state.py`), matching (`amqpd/exchanges/`).
 """
 

@@ -5,7 +5,7 @@ Rules: 1. Bounded in length. 2. What Python would read otherwise than PCRE is re
 Not here: what the empty text means (nothing in permissions, everything in policies): see there.
 
 What is not bounded: a pattern such as `(a+)+$` takes exponential time in the length of the name, up to 255
-characters, and Python's engine cannot be stopped in it. Only who may write the data directory sets patterns.
+characters, and Python's engine cannot be stopped in it. Only a user who may write the data directory sets patterns.
 """
 
 from __future__ import annotations

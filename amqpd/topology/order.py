@@ -7,9 +7,9 @@ both, and a binding that it does not know of would outlive its queue. 2. Removal
 make one transaction, so the end of a connection with a thousand queues is one commit; what has thousands of bindings
 loses them in several, and goes with the last: a crash before leaves it, with fewer of them, and its deletion not
 answered. 3. When both wait, bindings and
-removals take turns, and in each turn all who wait have the same share: who has thousands of them waiting delays
-another's by two turns. 4. Of one connection they stay in their order. 5. Declarations need no order: what is not
-there yet has no bindings.
+removals take turns, and in each turn all clients that wait have the same share: one with thousands of them waiting
+delays another's by two turns. 4. Of one connection they stay in their order. 5. Declarations need no order: what is
+not there yet has no bindings.
 Not here: what goes along with what (`plans.py`), the store (`metadata/sync.py`).
 """
 
@@ -30,8 +30,8 @@ from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Key,
 # Removals in one transaction: it holds the store for some milliseconds, and others wait behind it. And bindings on
 # their way at a time, which a removal has to wait for.
 REMOVALS_MAX, BINDINGS_MAX = 1_000, 500
-# Changes in a transaction of removals: to plan, write and apply one takes some 20 us of the thread that everybody
-# waits for. More than BINDINGS_MAX, or a queue that is bound again and again would stay.
+# Changes in a transaction of removals: to plan, write and apply one takes some 20 us of the thread that all clients
+# wait for. More than BINDINGS_MAX, or a queue that is bound again and again would stay.
 CHANGES_MAX = 1_000
 
 Resume = Callable[[bool], None]
@@ -60,7 +60,7 @@ class ChangeOrder:
         self._submit = submit
         self._bug = bug
         self._waiting: OrderedDict[Client | None, deque[Wish]] = OrderedDict()
-        """by owner; who is to have the next share first"""
+        """by owner; the one that has the next share is first"""
         self._binding = 0
         """bindings on their way"""
         self._removing = False
@@ -91,7 +91,7 @@ class ChangeOrder:
     def _advance(self) -> None:
         refused: list[Resume] = []
         self._take_waiting(refused)
-        # Whoever asked asks again, and the error is theirs. Not before the others had their turn: behind one that
+        # The client asks again, and the error is its own. Not before the others had their turn: behind one that
         # waits they would only wait again, and this would never end.
         for resume in refused:
             self._answer(resume, False)

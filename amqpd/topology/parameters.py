@@ -2,7 +2,7 @@
 
 What comes in: parameter records. What goes out: nothing when they may be stored, `ParameterInvalid` when not; what an
 exchange is to do with a message that no queue takes.
-Rules: 1. A component that nobody looks at is refused, as in RabbitMQ. 2. What RabbitMQ's plugins keep in parameters
+Rules: 1. A component that nothing looks at is refused, as in RabbitMQ. 2. What RabbitMQ's plugins keep in parameters
 (federation, shovels) is kept for definition files, and does nothing here. 3. Policies are no parameters.
 Not here: limits (`amqpd/topology/limit_keys.py`), policies (`policies.py`).
 
@@ -27,7 +27,7 @@ class ParameterInvalid(ValueError):
 
 
 def check_parameter(record: ParameterRecord) -> None:
-    """Raises ParameterInvalid. Global ones are free: whoever sets them knows what for."""
+    """Raises ParameterInvalid. Global ones are free: the operator knows what they are for."""
     if not record.vhost:
         return
     component, value = record.component, record.value
@@ -51,7 +51,8 @@ def check_parameter(record: ParameterRecord) -> None:
 
 def unroutable(vhost: VhostTopology, exchange: str) -> str | None:
     """`drop`, `nack`, or the name of an exchange: what to do with a message that was published to `exchange` and that
-    no queue takes, alternates included. By policy, or else by the virtual host's default; None: nobody said."""
+    no queue takes, alternates included. By policy, or else by the virtual host's default; None: it is not
+    configured."""
     by_policy = vhost.policy_of("exchange", exchange).get(UNROUTABLE)
     if isinstance(by_policy, str):
         return by_policy

@@ -56,7 +56,7 @@ def create_vhost(name: str, description: str = "") -> list[Change]:
 
 
 def delete_vhost(topology: Topology, name: str) -> list[Change]:
-    """A virtual host, everything in it and about it, and everybody's permissions on it."""
+    """A virtual host, everything in it and about it, and all users' permissions on it."""
     vhost = topology.vhosts.get(name)
     if vhost is None:
         return []

@@ -174,7 +174,7 @@ _TIGHTER_IS_LESS = frozenset(
 _MIRRORING = frozenset(
     {"ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown", "ha-promote-on-failure"}  # not the batch size
 )
-# Overflow, versions and placement are the operator's word; the limits are whoever's is tighter.
+# Overflow, versions and placement are the operator's word; of the limits the tighter one counts.
 _OPERATOR_KEYS = (
     _TIGHTER_IS_LESS
     | _MIRRORING

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # What the walk takes, in the unit of `limiting/turns.py`: an exchange, and how many destinations or keys make one.
 EXCHANGE_WORK = 4
 DESTINATIONS_A_WORK = 4
-# So much is done before somebody else may be served.
+# Work done before other connections may be served.
 STEP_WORK = 500
 # Of the destinations that match, so many are taken at a time.
 PART_MAX = 2_000
@@ -60,8 +60,8 @@ def walk(vhost: VhostTopology, exchange_name: str, message: Message) -> Walk:
     """The names of the queues that the message goes to, each once, all of them existing. Of what is changed between
     two steps, some may count already.
 
-    The default exchange has no alternate and is nobody's: as an alternate '' is a missing exchange, also in RabbitMQ
-    (seen with 3.10.8)."""
+    The default exchange has no alternate and belongs to no user: as an alternate '' is a missing exchange, also in
+    RabbitMQ (seen with 3.10.8)."""
     if exchange_name == "":
         yield len(message.routing_keys) // DESTINATIONS_A_WORK
         return tuple(key for key in dict.fromkeys(message.routing_keys) if key in vhost.queues)

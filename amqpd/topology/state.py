@@ -47,7 +47,7 @@ MATCH_CACHES_BYTES_MAX = 32 * 1024 * 1024
 
 
 class VhostTopology:
-    """What one virtual host holds. Read by everybody, changed by `Topology.apply` only. `version` moves with
+    """What one virtual host holds. Read everywhere, changed by `Topology.apply` only. `version` moves with
     every change of an exchange (its alternate by policy too), queue or binding in it, and with nothing else."""
 
     def __init__(self, name: str, versions: Iterator[int] | None = None, memory: CacheMemory | None = None) -> None:
@@ -99,7 +99,7 @@ class VhostTopology:
         return self.policies.of(kind, name, queue_type, remember=name in things)
 
     def next_exchanges(self, source: str) -> Collection[str]:
-        """Exchanges that an exchange is bound to: those who walk these must not look through thousands of bindings to
+        """Exchanges that an exchange is bound to: a walk over these must not look through thousands of bindings to
         queues to find them."""
         return self._next_exchanges.get(source, {}).keys()
 

@@ -1,8 +1,8 @@
 """New connections from the listeners.
 
 What comes in: listening sockets, word from the pump that one of them is ready. What goes out: accepted sockets, to
-who takes them.
-Rules: 1. At most ACCEPTS_MAX at a time, so that who is connected is served in between. 2. Above the limit of
+what takes them.
+Rules: 1. At most ACCEPTS_MAX at a time, so that connected clients are served in between. 2. Above the limit of
 connections they are closed at once, with one line of the log a second. 3. No error of accept(2) ends anything: one of
 that connection is passed over; after any other (out of descriptors) the listeners are left alone for a while, because
 they would stay readable all the time. 4. What cannot be set up for one connection ends that connection.
@@ -113,7 +113,7 @@ class Acceptor:
     def on_timer(self, now: float) -> None:
         """Once a second."""
         if self._refused > 1:
-            # Not a line for each: who comes again and again would fill the disk with them.
+            # Not a line for each: a client that comes again and again would fill the disk with them.
             _log.warning("connections_refused", count=self._refused, limit=self._connections_max)
         self._refused = 0
         if self._again_at is not None and now >= self._again_at:

@@ -1,4 +1,4 @@
-"""Sockets of connections that are over: until the client closes them, and not for ever.
+"""Sockets of connections that have ended: until the client closes them, and not for ever.
 
 What comes in: links, with the time until which they may stay; the time. What goes out: those to close now.
 Rules: 1. The client closes first: if the broker did while the client still sends, the system would reset the stream,
@@ -27,7 +27,7 @@ class Lingering:
         self._until: dict[Link, float] = {}
 
     def begin(self, link: Link, now: float, draining: bool) -> bool:
-        """The connection is over, and the link was sent what it takes. True when there is nothing to wait for."""
+        """The connection has ended, and the link was sent what it takes. True when there is nothing to wait for."""
         connection = link.connection
         if connection.aborted:
             link.reset()
@@ -47,7 +47,8 @@ class Lingering:
             self._keep(link, now, True)
 
     def due(self, now: float) -> list[Link]:
-        """To be closed now, their time is over. Who did not end the stream after connection.close-ok is reset."""
+        """To be closed now, their time has passed. A client that did not end the stream after connection.close-ok is
+        reset."""
         due = [link for link, until in self._until.items() if now > until]
         for link in due:
             if link.connection.state is State.LINGERING:

@@ -67,7 +67,7 @@ class Link:
         return self.ended or self.socket.fileno() < 0
 
     def identify(self, certificate_user: Callable[[dict[str, object]], str | None]) -> None:
-        """The handshake is complete: who the client is by its certificate, if it showed one."""
+        """The handshake is complete: the client's certificate, if it showed one, says which user it is."""
         assert self.tls is not None
         certificate = self.tls.certificate()
         peer = self.connection.peer

@@ -97,7 +97,7 @@ def connections_possible(settings: Settings) -> int:
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return settings.connections_max
     possible = max(1, soft - DESCRIPTORS_RESERVED)
-    # Nobody asked for the default: then it is only worth knowing.
+    # The default was not asked for: then it is only worth knowing.
     tell = log.warning if "connections_max" in settings.model_fields_set else log.info
     tell("limit of open files bounds the connections", open_files=soft, connections=possible)
     return possible
@@ -154,7 +154,7 @@ class _PortInUse(Exception):
 def _bind(
     family: socket.AddressFamily, host: str, port: int, setting: str, *, tls: bool, needed: bool
 ) -> Listener | None:
-    """None when this machine has no IPv6 and nobody asked for it (`needed` is False)."""
+    """None when this machine has no IPv6 and it was not asked for (`needed` is False)."""
     listening: socket.socket | None = None
     try:
         listening = socket.socket(family, socket.SOCK_STREAM)

@@ -2,9 +2,9 @@
 
 What comes in: links that must wait; word that something has happened, after which some may go on. What goes out: a
 few of them at a time, in turn.
-Rules: 1. Looking at all of them after each tick would cost everybody milliseconds, with ten thousand publishers that
-an alarm has blocked. 2. Everyone is looked at after whatever happened last, so nobody waits for good: while
-`unlooked` says so the pump goes on.
+Rules: 1. Looking at all of them after each tick would cost all clients milliseconds, with ten thousand publishers
+that an alarm has blocked. 2. Each is looked at after whatever happened last, so none waits for good: while `unlooked`
+says so the pump goes on.
 Not here: whether one may be read (`Connection.reading_paused`), reading (`pump.py`).
 """
 
@@ -24,7 +24,7 @@ class PausedLinks:
     def __init__(self) -> None:
         self._links: OrderedDict[Link, None] = OrderedDict()
         self.unlooked = 0
-        """so many have not been looked at since something happened"""
+        """how many have not been looked at since something happened"""
 
     def __bool__(self) -> bool:
         return bool(self._links)

@@ -1,10 +1,10 @@
 """Waiting for what comes next: awake for a moment, then asleep.
 
 What comes in: an epoll object, and how long to stay awake. What goes out: its events.
-Rules: 1. A processor that sleeps has to be woken by whoever sends, which takes longer than a lone small message takes
-in all; so who was busy just now stays awake a little (as the schedulers of Erlang do). 2. The interpreter lock is
-given away at each look, and the whole wait is short: nobody who needs this thread waits long. 3. Where there is one
-processor, staying awake would keep it from whoever is to send.
+Rules: 1. A processor that sleeps has to be woken by the sender, which takes longer than a lone small message takes
+in all; so a pump that was busy just now stays awake a little (as the schedulers of Erlang do). 2. The interpreter
+lock is given away at each look, and the whole wait is short: no task that needs this thread waits long. 3. Where
+there is one processor, staying awake would keep it from the sender.
 Not here: what is done with events, and whether anybody else wants the thread (`pump.py`).
 """
 

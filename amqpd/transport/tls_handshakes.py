@@ -2,12 +2,12 @@
 
 What comes in: streams, with what their clients sent. What goes out: a call when steps are done, and their outcome.
 Rules: 1. The thread computes one step at a time, in the order in which they were asked for; OpenSSL does so without
-the interpreter's lock, so whoever is logged in is served meanwhile. 2. While a step is under way nobody else touches
-the stream (`TlsStream.busy`), so there is one step of a client at most. 3. Whoever has waited beyond the deadline
-of a handshake was closed, and is passed over.
+the interpreter's lock, so clients that are logged in are served meanwhile. 2. While a step is under way nothing else
+touches the stream (`TlsStream.busy`), so there is one step of a client at most. 3. A client that has waited beyond
+the deadline of a handshake was closed, and is passed over.
 Not here: deadlines (`session/liveness.py`), the bytes (`tls_stream.py`), sockets (`pump.py`).
 
-Rejected: a budget of handshakes for each turn of the message loop. They would hold up everybody for as long as the
+Rejected: a budget of handshakes for each turn of the message loop. They would hold up all clients for as long as the
 budget is, and wait for each other longer.
 """
 

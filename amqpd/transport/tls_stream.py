@@ -105,7 +105,7 @@ class TlsStream:
     def end(self) -> None:
         """Nothing more will be sent: say so; that is part of `output`."""
         if self.handshaken and not self.busy:
-            with contextlib.suppress(ssl.SSLError):  # "want read": for the client's own end, which nobody waits for
+            with contextlib.suppress(ssl.SSLError):  # "want read": for the client's own end, which is not waited for
                 self._tls.unwrap()
 
     def output(self) -> bytes:

@@ -1,8 +1,8 @@
-"""Clients that do not read: who has taken nothing of what waits for it for too long.
+"""Clients that do not read: those that have taken nothing of what waits for them for too long.
 
 What comes in: links, and the time, about once a second. What goes out: those to be dropped.
 Rules: 1. The time counts from the last octet that the socket took while something was waiting, whatever that is:
-deliveries, answers, the last words of a close. 2. Whoever reads slowly reads.
+deliveries, answers, the last words of a close. 2. A client that reads slowly reads.
 Not here: how much may wait (`outbox_bytes_max`), heartbeats, which a client that does not read may well send
 (`session/liveness.py`).
 

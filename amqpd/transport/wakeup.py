@@ -2,7 +2,7 @@
 
 What comes in: an epoll object, which the pump sleeps on. What goes out: a file descriptor that is ready in it after
 `set`.
-Rules: it costs nothing while nobody sets it.
+Rules: it costs nothing while it is not set.
 Not here: what work that is (`pump.py`).
 """
 
@@ -34,7 +34,7 @@ class Wakeup:
             self._is_set = False
 
     def close(self) -> None:
-        """Nobody sleeps any more: `set` does nothing."""
+        """The pump sleeps no more: `set` does nothing."""
         self._is_set = True
         self._epoll.unregister(self._fd)
         os.close(self._fd)

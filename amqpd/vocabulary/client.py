@@ -2,7 +2,7 @@
 
 What comes in: nothing. What goes out: `Client` and `Turn`, which `amqpd.connection` and `session/intake.py` fill.
 Rules: attributes and a few abstract methods; compiled, because publishes go by them.
-Not here: the protocol (`amqpd.connection`), who a user is (`amqpd.security`).
+Not here: the protocol (`amqpd.connection`), users (`amqpd.security`).
 """
 
 from __future__ import annotations

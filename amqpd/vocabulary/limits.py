@@ -1,4 +1,4 @@
-"""The bounds that the protocol rooms keep, as plain numbers.
+"""The bounds that the protocol modules keep, as plain numbers.
 
 What comes in: the settings. What goes out: `Limits`.
 Not here: where the numbers come from and why they are what they are (`config.py`).

@@ -1,4 +1,4 @@
-"""What a connection is waiting for, and who is at its other end.
+"""What a connection is waiting for, and what is known of its other end.
 
 Not here: what happens in each state (`connection.py`).
 """
@@ -23,7 +23,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end: `name` as RabbitMQ writes it ("127.0.0.1:4711 -> 127.0.0.1:5672")."""
+    """The other end: `name` as RabbitMQ writes it ("127.0.0.1:4711 -> 127.0.0.1:5672")."""
 
     name: str
     loopback: bool

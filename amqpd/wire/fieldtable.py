@@ -3,7 +3,7 @@
 What comes in: bytes, and where in them to read. What goes out: Python values, the same as pamqp's for everything that
 pamqp reads.
 Rules: 1. The work is linear in the bytes: pamqp copies the rest of a table for each value in it, so that one frame of
-128 KiB takes it seconds, during which nobody else is served. 2. Whatever the bytes, only ValueError is raised. 3.
+128 KiB takes it seconds, during which no other client is served. 2. Whatever the bytes, only ValueError is raised. 3.
 Nothing is read beyond the end that was given, and nothing is left over. 4. Numbers know the type that they came with
 (`fieldtypes.py`).
 Not here: which methods there are and what they are called (`frames.py`, by pamqp), writing tables (`fieldwriter.py`).
@@ -112,7 +112,7 @@ def split_entries(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 class UnreadTable(Mapping[str, Any]):
-    """A table of which each value is read when somebody asks for it, as `read_table` would."""
+    """A table of which each value is read when it is asked for, as `read_table` would."""
 
     __slots__ = ("_entries", "_values")
 

@@ -1,8 +1,8 @@
 """Numbers that remember which field type they came with.
 
-What comes in: the letter of a number's type. What goes out: subclasses of int and float, one for each type but the
+What comes in: the letter of a number's type. What goes out: subclasses of int and float, one for each type except the
 two that plain numbers stand for: `long` ('l', which every int of our own is) and `double` ('d').
-Rules: 1. They are the numbers that they are: equal to plain ones, and plain again after any arithmetic. 2. The type
+Rules: 1. They are equal to plain numbers, and plain again after any arithmetic. 2. The type
 is for texts (RabbitMQ's name the width that a client sent) and for writing the value again.
 Not here: the other types, which Python's own classes tell apart (`wire/values.py`).
 

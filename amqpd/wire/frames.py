@@ -30,8 +30,8 @@ _ACK: Final = Struct(">BHIIQBB")
 _DELETE_OK: Final = Struct(">BHIIIB")
 _TUNE: Final = Struct(">BHIIHIHB")
 
-# What every connection sends, and mostly in the same few words, is read once. Nobody changes a method that was read;
-# those with tables are none of them, and no secrets are kept.
+# What every connection sends, and mostly in the same few words, is read once. A method that was read is never
+# changed; those with tables are none of them, and no secrets are kept.
 _REMEMBERED = frozenset(
     (
         *(commands.Connection.TuneOk, commands.Connection.Open, commands.Connection.Close),

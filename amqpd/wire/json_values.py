@@ -4,7 +4,7 @@ What comes in and goes out: values as pamqp has them; values as the json module 
 Rules: 1. What JSON lacks is written as RabbitMQ writes it: a timestamp as seconds, a decimal as a number, bytes that
 are no UTF-8 as a text that says so. 2. Such a text is read back as the bytes, which RabbitMQ does not do; the other
 two come back as the number. So a value may lose its type on the way through a file, but its JSON stays the same:
-whoever compares, compares `json_text`. 3. A void stays null (RabbitMQ writes "undefined", which would come back as
+compare `json_text`. 3. A void stays null (RabbitMQ writes "undefined", which would come back as
 a text). 4. The name of a value in a table may be any octets, as in RabbitMQ. An octet that is not UTF-8 is written as
 half a surrogate pair, \\udc80 to \\udcff, which JSON can spell (PEP 383), and read back as that octet.
 Not here: our own store's values, which lose nothing (`topology/metadata/codec.py`).

@@ -1,7 +1,7 @@
 """The audit log's files: the spool that is written now, and those that a thread turns into Parquet.
 
 What comes in: blocks of the recorder's buffer, once for each tick with something urgent, else for each turn of the
-pump. What goes out: files; an alarm, where it is wished for, while there is no room.
+pump. What goes out: files; an alarm, where it is configured, while there is no room.
 Rules: 1. What was handed to the system survives a kill of the broker: so a confirmed message has its events. No
 fsync: a power cut may lose the last seconds, and the next start says so. 2. A full disk never stops consumers: events
 are dropped, and when there is room again the gap is in the log, with anchors behind it. So it is from the start of
@@ -236,7 +236,7 @@ class AuditWriter:
             while True:
                 await trio.sleep(LOOK_S)
                 self._recorder.later()
-                # Also what somebody did between two ticks.
+                # Also what was done between two ticks.
                 self.sink.record()
                 if self._gap is not None:
                     self._end_gap()

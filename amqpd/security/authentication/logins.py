@@ -32,10 +32,10 @@ from amqpd.topology.state import Topology
 VERIFICATIONS_AT_ONCE = 2
 # From one address, 10 s of waiting at the worst: as long as a handshake may take anyway.
 WAITING_AN_ADDRESS_MAX = 500
-# Whoever waits for so long has no connection any more by default: it ends after 10 s. A few log-ins of each address
-# are not given up then (`attempts.py`), because a client that tries again with the same password gets the answer to
-# its first try. Later they are: what a flood from many addresses leaves would be computed for minutes, and new
-# log-ins would wait for it.
+# A client that waits this long has no connection any more by default: it ends after 10 s. A few log-ins of each
+# address are not given up then (`attempts.py`), because a client that tries again with the same password gets the
+# answer to its first try. Later they are: what a flood from many addresses leaves would be computed for minutes, and
+# new log-ins would wait for it.
 WAIT_MAX_S = 30.0
 # Remembered log-ins; 200 bytes each.
 REMEMBERED_MAX = 10_000
@@ -76,7 +76,7 @@ class Logins:
         self._wait_max_s = wait_max_s
         self._key = secrets.token_bytes(32)
         self._remembered: OrderedDict[str, bytes] = OrderedDict()
-        # Verifications under way, by digest: whoever asks the same meanwhile shares the answer.
+        # Verifications under way, by digest: the same question meanwhile shares the answer.
         self._running: dict[bytes, _Verification] = {}
         self._nobody_s_hash = ""
 
@@ -89,7 +89,7 @@ class Logins:
         if not peer_is_loopback and user in self._loopback_users:
             return Refused(_LOOPBACK.format(user))
         record = self._topology.users.get(user)
-        # Of an unknown user too, so that nobody is told by the time that it takes.
+        # Of an unknown user too, so that the time that it takes tells nothing.
         digest = self._digest(user, password, record.password_hash if record else "")
         if record is None or not hmac.compare_digest(self._remembered.get(user, b""), digest):
             return None
@@ -146,7 +146,7 @@ class Logins:
 
     def _verify_blocking(self, password: bytes, stored: str) -> bool:
         if not self._nobody_s_hash:
-            # Whoever comes first pays for it, known or not.
+            # The first log-in pays for it, of a known user or not.
             self._nobody_s_hash = hash_password(secrets.token_bytes(16))
         right = bool(stored) and verify_password(stored, password)
         if not stored or is_rabbitmq_hash(stored):

@@ -4,8 +4,8 @@ What comes in: passwords as bytes (SASL says nothing about their encoding). What
 ("$argon2id$v=19$..."), and whether a password fits one.
 Rules: 1. Everything here blocks for tens of milliseconds and 19 MiB: call it in threads, a few at a time. 2. What
 came from RabbitMQ is checked as RabbitMQ does; new passwords get argon2.
-Not here: RabbitMQ's hashes (`security/rabbitmq_hashes.py`), who may call how often (`logins.py`), where hashes are
-kept (the topology's UserRecord).
+Not here: RabbitMQ's hashes (`security/rabbitmq_hashes.py`), how often it may be called (`logins.py`), where hashes
+are kept (the topology's UserRecord).
 """
 
 from __future__ import annotations

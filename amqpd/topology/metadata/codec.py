@@ -74,7 +74,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "JsonValue": (),
     "DestinationType": (str,),
 }
-# Left out when they are None: who has a record without them can read it with the version before they came.
+# Left out when they are None: the version before they came can read a record without them.
 _OPTIONAL = frozenset({"owner_node"})
 _FIELDS = {
     record_type: {field.name: _TYPES[str(field.type)] for field in fields(record_type)}

@@ -2,7 +2,7 @@
 
 What comes in: `Transaction`s (compares and operations on string keys). What goes out: `Committed` or
 `Conflict`, `Snapshot`s, and a watch of `Event`s.
-Rules: 1. One key space: a key has one value, put by whoever came last. 2. Revisions are integers that only
+Rules: 1. One key space: a key has one value, that of the last put. 2. Revisions are integers that only
 grow; every transaction that changed something has its own; nothing else may be read out of them. 3.
 `Committed` means that keys without a lease are on stable storage. 4. A key with a lease lives as long as
 the lease: until it is revoked, its store is closed, or its process is gone. A store must show it to the
@@ -54,7 +54,7 @@ class StoreBusy(MetadataStoreError):
 
 
 class Compacted(Exception):
-    """The watch asks for revisions that the store does not keep any more: read everything anew by `range`."""
+    """The watch asks for revisions that the store does not keep any more: read everything again by `range`."""
 
 
 class LeaseGone(Exception):

@@ -1,10 +1,10 @@
 """Changes of the topology that wait for the metadata store, and whose turn it is.
 
-What comes in: transactions, each with whoever asked for it. What goes out: the next ones to commit together.
-Rules: 1. Clients take turns, one transaction at a time: who declares on thousands of channels at once does not delay
-another's declaration by more than two commits. 2. Of one client they stay in order. 3. Deletions go first, in order:
-what is declared again behind a deletion must not meet what is being deleted, nor be deleted by it. 4. A deletion of
-what is still waiting to be put goes behind that; everything that waits stays in order then.
+What comes in: transactions, each with the client that asked for it. What goes out: the next ones to commit together.
+Rules: 1. Clients take turns, one transaction at a time: one that declares on thousands of channels at once does not
+delay another's declaration by more than two commits. 2. Of one client they stay in order. 3. Deletions go first, in
+order: what is declared again behind a deletion must not meet what is being deleted, nor be deleted by it. 4. A
+deletion of what is still waiting to be put goes behind that; everything that waits stays in order then.
 Not here: how many may wait (`channels.py` counts what a suspended channel holds), committing
 (`topology/metadata/sync.py`).
 """

@@ -3,7 +3,7 @@
 What comes in: batches of changes with a function to call when they are done; whatever else changes in the
 store. What goes out: `Topology.apply` and `on_applied` for every revision, then the answers.
 Rules: 1. One way in: changes are applied when the store's watch brings them back, in revision order,
-whoever made them. 2. Submissions take effect in the order that `sqlite/submissions.py` says. 3. An answer comes
+whichever process made them. 2. Submissions take effect in the order that `submissions.py` says. 3. An answer comes
 after its changes (or, when refused, what stood in their way) were applied. 4. Records that are not durable
 hold a lease of this process, and are gone with it. 5. A full disk, or another process that holds the store,
 makes submissions wait; any other failure of the store raises out of `run`, and the node stops.
@@ -118,7 +118,7 @@ class TopologySync:
         while True:
             await self._submitted.wait()
             while len(self._unanswered) > TRANSACTIONS_A_COMMIT:
-                # What is committed and not applied is ahead of whoever asks next, too.
+                # What is committed and not applied is ahead of the next request, too.
                 await self._answered.wait()
             taken = self._pending.take(TRANSACTIONS_A_COMMIT)
             self._committing = True
