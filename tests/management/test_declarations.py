@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import structlog.testing
@@ -203,7 +204,7 @@ async def test_somebody_is_faster_while_the_store_answers() -> None:
             nursery.start_soon(declare)
             await trio.testing.wait_all_tasks_blocked()
             assert outcome == []
-            record = replace(harness._submitted[0][0][0].record, id=7 << 8, durable=durable)  # type: ignore[union-attr]
+            record: Any = replace(harness._submitted[0][0][0].record, id=7 << 8, durable=durable)  # type: ignore[union-attr]
             harness._apply([Put(record)])
             harness.answer()
         assert outcome == [kind or False]
