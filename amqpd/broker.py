@@ -185,7 +185,7 @@ class Broker:
             "recovered",
             vhosts=len(self._topology.vhosts),
             queues=len(self.node.queues),
-            messages=sum(queue.backlog.ready for queue in self.node.queues.values()),
+            messages=sum(queue.ready_count for queue in self.node.queues.values()),
         )
 
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:

@@ -157,18 +157,18 @@ def delete_queue(
         return
     refuse_locked(asker, queue.record)
     node.dispatch(queue)  # one that is out of service, or goes out of it now, can be deleted
-    if queue.settings.quorum:
+    if queue.quorum:
         _refuse_conditions(queue.record, if_unused, if_empty)
 
     def obstacle() -> str | None:
-        if if_unused and queue.consumers:
+        if if_unused and queue.consumer_count:
             return "in use"
-        return "not empty" if if_empty and queue.backlog.ready else None
+        return "not empty" if if_empty and queue.ready_count else None
 
     def done(gone: bool) -> None:
         if not gone:
             raise AMQPPreconditionFailed(f"queue '{name}' in vhost '{asker.vhost}' {obstacle() or 'in use'}")
-        deleted(queue.backlog.ready)
+        deleted(queue.ready_count)
 
     if obstacle() is not None:
         done(False)

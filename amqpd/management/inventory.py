@@ -95,7 +95,7 @@ def consumers(node: Node, filters: Filters) -> Iterator[Row]:
                     "exclusive": consumer.exclusive,
                     "priority": consumer.priority,
                     # All of them, unless the queue has a single active one.
-                    "active": consumer.queue.consumers.active in (None, consumer),
+                    "active": consumer.queue.is_active(consumer),
                     "prefetch_count": consumer.prefetch,
                     "messages_unacknowledged": consumer.unacked,
                 }
@@ -111,7 +111,7 @@ def queues(node: Node, filters: Filters) -> Iterator[Row]:
 
 def queue_row(node: Node, queue: Queue) -> Row:
     vhost = node.topology.vhosts.get(queue.record.vhost)
-    policy = NO_POLICY if vhost is None else vhost.policy_of("queue", queue.record.name, queue.settings.type)
+    policy = NO_POLICY if vhost is None else vhost.policy_of("queue", queue.record.name, queue.type)
     return queue_facts(queue, node.now_ms, policy)
 
 

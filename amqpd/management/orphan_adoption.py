@@ -68,7 +68,7 @@ class Adoption:
 
     def account(self) -> dict[str, Any]:
         """`stopped`: why there is something left, in a sentence; None while there is no reason."""
-        return {"count": self._count, "left": self._orphan.backlog.ready, "stopped": self._stopped}
+        return {"count": self._count, "left": self._orphan.ready_count, "stopped": self._stopped}
 
     def _reason(self, row: Row) -> str | None:
         """Not to go on with this row."""

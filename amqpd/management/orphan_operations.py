@@ -73,7 +73,7 @@ class OrphanOperations:
                 async with aclosing(act.steps(self.rows(orphan), self._settle, self._durable)) as pages:
                     async for page in pages:
                         yield page
-                if not orphan.backlog.ready:
+                if not orphan.ready_count:
                     await self._end(orphan)
                 yield [act.account()]
             finally:
@@ -98,12 +98,12 @@ class OrphanOperations:
                 "dropped: declare the exchange, its queues and bindings first"
             )
         store = self._node.delayed.get(vhost)
-        if store is not None and store.backlog.ready:
+        if store is not None and store.ready_count:
             raise Conflict(
                 f"virtual host '{vhost}' has other delayed messages: adopt these when those have fallen due, or name "
                 "a queue with --queue"
             )
-        count = orphan.backlog.ready
+        count = orphan.ready_count
         with self._busy(orphan, "adopted"):
             self._node.registry.give_back(vhost, orphan)
         self._settle()
@@ -132,7 +132,7 @@ class OrphanOperations:
     async def delete(self, orphan_id: str, by: Operator, *, dry_run: bool = False) -> dict[str, int]:
         """`count`: how many messages it was, or would be. Raises NotFound, Conflict."""
         orphan = self._orphan(orphan_id)
-        count = orphan.backlog.ready
+        count = orphan.ready_count
         if not dry_run:
             with self._busy(orphan, "deleted"):
                 await self._end(orphan)

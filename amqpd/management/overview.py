@@ -16,8 +16,6 @@ from amqpd.node.quarantine import quarantined
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.levels import Levels
-    from amqpd.queues.messages import Messages
 
 
 def overview(node: Node) -> dict[str, Any]:
@@ -34,9 +32,9 @@ def overview(node: Node) -> dict[str, Any]:
         "channels": node.census.channels,
         "vhosts": len(node.topology.vhosts),
         "queues": len(queues),
-        "messages_ready": sum(queue.backlog.ready for queue in queues),
-        "messages_unacknowledged": sum(queue.backlog.unacked for queue in queues),
-        "message_bytes_in_memory": sum(queue.messages.memory_bytes for queue in queues),
+        "messages_ready": sum(queue.ready_count for queue in queues),
+        "messages_unacknowledged": sum(queue.unacked_count for queue in queues),
+        "message_bytes_in_memory": sum(queue.memory_bytes for queue in queues),
         "messages_delayed": sum(each["messages_delayed"] for each in delayed),
         "delayed_next_s": min(
             (each["delayed_next_s"] for each in delayed if each["delayed_next_s"] is not None), default=None
@@ -47,7 +45,7 @@ def overview(node: Node) -> dict[str, Any]:
         "alarms": sorted(node.alarms),
         "faults": dict(node.faults.counts),
         "queues_out_of_service": quarantined(node),
-        "queues_fenced": fenced(node),
+        "queues_fenced": fenced(node.audited()),
     }
 
 
@@ -61,8 +59,8 @@ def vhosts(node: Node, filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "vhost": name,
             "connections": node.census.connections_by_vhost[name],
             "queues": len(queues),
-            "messages_ready": sum(queue.backlog.ready for queue in queues),
-            "messages_unacknowledged": sum(queue.backlog.unacked for queue in queues),
+            "messages_ready": sum(queue.ready_count for queue in queues),
+            "messages_unacknowledged": sum(queue.unacked_count for queue in queues),
             **delayed_facts(node, name),
             "unroutable": unroutable_of(node, name),
         }
@@ -71,20 +69,11 @@ def vhosts(node: Node, filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def delayed_facts(node: Node, vhost: str) -> dict[str, Any]:
     """How many messages wait for their time, and in how many seconds the first of them is due."""
     store = node.delayed.get(vhost)
-    if store is None or not store.backlog.ready:
+    if store is None or not store.ready_count:
         return {"messages_delayed": 0, "delayed_next_s": None}
-    due_ms = _earliest_ms(store.messages)
+    due_ms = store.earliest_ms()
     due_s = None if due_ms is None else max(0, due_ms - node.now_ms) / 1000
-    return {"messages_delayed": store.backlog.ready, "delayed_next_s": due_s}
-
-
-def _earliest_ms(messages: Messages | Levels) -> int | None:
-    """The first deadline. (`next_due_ms` is when the queue wants to look, which may be some time before.)"""
-    times = []
-    for lane in messages.levels():
-        times.append(lane.store.agenda.timetable.earliest_ms)
-        times += [segment.deadlines.next_ms() for segment in lane.store.segments if segment.deadlines is not None]
-    return min((each for each in times if each is not None), default=None)
+    return {"messages_delayed": store.ready_count, "delayed_next_s": due_s}
 
 
 def unroutable_of(node: Node, vhost: str, exchange: str | None = None) -> dict[str, int]:

@@ -16,14 +16,14 @@ from dataclasses import fields
 from typing import Any
 
 from amqpd.node.fence import fence_facts
-from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
+from amqpd.queues.facts import TIME_IN_QUEUE_MS, TOTALS
+from amqpd.queues.port import Statistics
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import QueueSettings
 from amqpd.session.consumers import Consumer
 from amqpd.topology.policies import NO_POLICY, EffectivePolicy
 from amqpd.wire.json_values import to_json
 
-TOTALS = ("accepted", "recovered", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
 STATS = (
     ("publish", "accepted"),
     ("deliver", "delivered"),
@@ -35,15 +35,12 @@ STATS = (
 
 def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) -> dict[str, Any]:
     """Times in the unit of their name, sizes in bytes; None where there is nothing to say."""
-    record, backlog, facts = queue.record, queue.backlog, queue.facts
-    oldest_ms = backlog.oldest_ms()
-    ready_bytes, unacked_bytes = backlog.ready_bytes, backlog.unacked_bytes
-    utilisation = round(facts.utilisation(now_ms), 3) if queue.consumers else 0.0
-    active, fence = queue.consumers.active, fence_facts(queue)
+    record, said, fence = queue.record, queue.statistics(now_ms), fence_facts(queue)
+    utilisation = round(said.utilisation, 3)
     return {
         "vhost": record.vhost,
         "name": record.name,
-        "type": queue.settings.type,
+        "type": said.settings.type,
         # RabbitMQ's words, but for `fenced` (`amqpd/node/fence.py`). Why it crashed: `amqpd/node/quarantine.py`.
         "state": "crashed" if queue.quarantined else "fenced" if fence and fence["blocked"] else "running",
         "out_of_service": queue.quarantined,
@@ -55,22 +52,22 @@ def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) 
         "policy": policy.name,
         "operator_policy": policy.operator_name,
         "effective_policy_definition": to_json(policy.definition),
-        "settings": _settings(queue.settings),
-        "messages": backlog.ready + backlog.unacked,
-        "messages_ready": backlog.ready,
-        "messages_unacknowledged": backlog.unacked,
-        "message_bytes": ready_bytes + unacked_bytes,
-        "message_bytes_ready": ready_bytes,
-        "message_bytes_unacknowledged": unacked_bytes,
-        "memory": queue.messages.memory_bytes,
-        "oldest_message_age_s": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
-        "consumers": len(queue.consumers),
+        "settings": _settings(said.settings),
+        "messages": said.ready + said.unacked,
+        "messages_ready": said.ready,
+        "messages_unacknowledged": said.unacked,
+        "message_bytes": said.ready_bytes + said.unacked_bytes,
+        "message_bytes_ready": said.ready_bytes,
+        "message_bytes_unacknowledged": said.unacked_bytes,
+        "memory": said.memory_bytes,
+        "oldest_message_age_s": None if said.oldest_ms is None else max(0, now_ms - said.oldest_ms) / 1000,
+        "consumers": said.consumers,
         "consumer_capacity": utilisation,
         "consumer_utilisation": utilisation,
-        "single_active_consumer_tag": active.tag if isinstance(active, Consumer) else None,
-        "message_stats": _stats(queue, now_ms),
-        "totals": {name: getattr(facts, name) for name in TOTALS},
-        "time_in_queue_ms": dict(zip([*map(str, TIME_IN_QUEUE_MS), "more"], facts.time_in_queue, strict=True)),
+        "single_active_consumer_tag": said.active.tag if isinstance(said.active, Consumer) else None,
+        "message_stats": _stats(said),
+        "totals": {name: said.totals[name] for name in TOTALS},
+        "time_in_queue_ms": dict(zip([*map(str, TIME_IN_QUEUE_MS), "more"], said.time_in_queue, strict=True)),
     }
 
 
@@ -80,12 +77,11 @@ def _settings(settings: QueueSettings) -> dict[str, Any]:
     return {name: value for name, value in given if value not in (None, False)}
 
 
-def _stats(queue: Queue, now_ms: int) -> dict[str, Any]:
-    facts, rates = queue.facts, queue.facts.rates(now_ms)
+def _stats(said: Statistics) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, counted in STATS:
-        total = getattr(facts, counted)
+        total = said.totals[counted]
         # What was there at the start was published before.
-        found[name] = total - facts.recovered if counted == "accepted" else total
-        found[name + "_details"] = {"rate": round(rates[counted], 1)}
+        found[name] = total - said.totals["recovered"] if counted == "accepted" else total
+        found[name + "_details"] = {"rate": round(said.rates[counted], 1)}
     return found

@@ -105,8 +105,7 @@ def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take
 
 def _gone(node: Node, queue: Queue, count: int) -> int:
     if count:
-        queue.facts.withdrawn += count
-        queue.mortality.prune()
+        queue.withdrawn(count)
         # Whoever waits for a message that is not there any more is told.
         node.dirty[queue] = None
     return count

@@ -113,13 +113,13 @@ def _exclusive(channel: Channel, queue: Queue, asked: bool) -> bool:
     be, AMQPNotImplemented for what quorum queues do not have: a prefetch shared by a channel's consumers. They ignore
     that a consumer wants to be alone (https://www.rabbitmq.com/docs/quorum-queues#feature-matrix)."""
     record = queue.record
-    if queue.settings.quorum:
+    if queue.quorum:
         if channel.prefetch_shared:
             raise AMQPNotImplemented(f"{described_queue(record)} does not support global qos")
         return False
     # A single active consumer is chosen by the queue, so none of the others may be alone.
-    single_active = queue.settings.single_active_consumer
-    if queue.exclusive_consumer or (asked and (single_active or queue.consumers)):
+    single_active = queue.single_active_consumer
+    if queue.exclusive_consumer or (asked and (single_active or queue.consumer_count)):
         raise AMQPAccessRefused(f"{described_queue(record)} in exclusive use")
     return asked
 
@@ -149,7 +149,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
     queue = existing_queue(asker(channel), name)
     no_ack = bool(method.no_ack)
-    if queue.consumers:
+    if queue.consumer_count:
         # What was published before is theirs, as far as they have credit; it may have come in the same tick.
         dispatched(node, queue)
 
@@ -167,7 +167,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
         if channel.traced:
             node.firehose.delivered(channel, queue, run, low, low + 1, redelivered)
         payload = b"\x00\x3c\x00\x47" + _TAG_REDELIVERED.pack(tag, redelivered) + run.names
-        payload += _COUNT.pack(queue.backlog.ready)
+        payload += _COUNT.pack(queue.ready_count)
         connection.write(_HEAD.pack(1, channel.id, len(payload)) + payload + b"\xce")
         connection.write_pieces(content_pieces(run, low, channel.id, connection.frame_max))
         if queue.recorded_share and (book := queue.book_of(seq)) is not None:

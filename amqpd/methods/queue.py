@@ -58,7 +58,7 @@ def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) ->
     dispatched(channel.node, queue)
     if not method.nowait:
         channel.connection.write(
-            declare_ok_frame(channel.id, queue.record.name, queue.backlog.ready, len(queue.consumers))
+            declare_ok_frame(channel.id, queue.record.name, queue.ready_count, queue.consumer_count)
         )
 
 

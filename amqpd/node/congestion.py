@@ -32,8 +32,8 @@ class _Crowd:
 
     def __init__(self, queue: Queue, limit: int) -> None:
         self.limit = limit
-        self.released = queue.messages.released_bytes
-        self.drains = bool(queue.consumers)
+        self.released = queue.released_bytes
+        self.drains = queue.consumer_count > 0
         """at first, who has consumers is given one measurement to show how fast they are"""
         self.calm = 0
         """measurements since the queue was last over its limit"""
@@ -65,7 +65,7 @@ class Congestion:
     def measure(self) -> list[Queue]:
         """A tenth of a second is over: the queues that must be looked at again."""
         for queue, crowd in list(self.queues.items()):
-            released = queue.messages.released_bytes
+            released = queue.released_bytes
             crowd.drains = (released - crowd.released) * MEASUREMENTS_TO_DRAIN > crowd.limit
             crowd.released = released
             if crowd.calm:

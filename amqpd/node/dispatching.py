@@ -187,11 +187,12 @@ class Dispatching:
 
     def _look_at(self, queue: Queue, reads: list[Read]) -> None:
         node = self._node
-        node.work_left -= LOOK_WORK if queue.settings.max_priority is None else LEVELS_LOOK_WORK
+        node.work_left -= LEVELS_LOOK_WORK if queue.has_levels else LOOK_WORK
         queue.dispatch()
-        messages, backlog = queue.messages, queue.backlog
+        backlog = queue.backlog
         if not (backlog.ready or backlog.unacked or node.congestion.queues):
             return
+        messages = queue.messages
         held = messages.memory_bytes
         limit = node.shares.of(held)
         wish = queue.next_read(held < limit // 2)

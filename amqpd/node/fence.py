@@ -11,6 +11,7 @@ Not here: where a queue stops (`queues/fences.py`), queues with a bug (`quaranti
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
@@ -18,7 +19,6 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.queues.fences import Damage
 
 if TYPE_CHECKING:
-    from amqpd.node.node import Node
     from amqpd.queues.queue import Queue
 
 TOLD_EACH_MS = 60_000
@@ -73,10 +73,10 @@ def fence_facts(queue: Queue) -> dict[str, Any] | None:
     }
 
 
-def fenced(node: Node) -> list[dict[str, Any]]:
-    """The queues with damage."""
+def fenced(queues: Iterable[Queue]) -> list[dict[str, Any]]:
+    """Those with damage."""
     found = []
-    for queue in node.audited():
+    for queue in queues:
         facts = fence_facts(queue)
         if facts is not None:
             found.append({"vhost": queue.record.vhost, "name": queue.record.name, **facts})

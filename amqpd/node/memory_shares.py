@@ -38,7 +38,7 @@ class MemoryShares:
         ):
             return limits.queue_memory_bytes
         if self.share is None:
-            large = sum(each.messages.memory_bytes > limits.small_queue_bytes for each in self._queues.values())
+            large = sum(each.memory_bytes > limits.small_queue_bytes for each in self._queues.values())
             share = max(limits.small_queue_bytes, limits.backlog_memory_bytes // max(1, large))
             self.share = min(limits.queue_memory_bytes, share)
         return self.share

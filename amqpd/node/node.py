@@ -265,7 +265,7 @@ class Node:
     def consumer_gone(self, queue: Queue, by: Client) -> None:
         """A consumer of this client left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
         self.dirty[queue] = None
-        if queue.record.auto_delete and not queue.consumers:
+        if queue.record.auto_delete and not queue.consumer_count:
             self.end_queue(queue, by)
 
     # Messages

@@ -64,8 +64,8 @@ class Orphan(Queue):
         newest = [lane.store.segments[-1].arrival(lane.store.segments[-1].size - 1) for lane in lanes]
         return {
             "id": str(self.id),  # a text: programs that keep numbers as floats would change it
-            "messages": self.backlog.ready,
-            "bytes": self.backlog.ready_bytes,
+            "messages": self.ready_count,
+            "bytes": self.ready_bytes,
             "levels": len(lanes),
             "oldest_ms": min(filter(None, oldest), default=None),
             "newest_ms": max(filter(None, newest), default=None),
@@ -89,7 +89,7 @@ class Orphans:
 
     @property
     def messages(self) -> int:
-        return sum(orphan.backlog.ready for orphan in self)
+        return sum(orphan.ready_count for orphan in self)
 
     def get(self, queue_id: int) -> Orphan | None:
         return self._by_id.get(queue_id)
@@ -113,7 +113,7 @@ class Orphans:
         """What it has leaves the disk with the journal's next transaction; how many messages that were. It is to be
         forgotten when that one is durable, not before: its id may be used again (`delayed_id`), and a row that is in
         the same transaction as the end of its queue is not written."""
-        count = orphan.backlog.ready
+        count = orphan.ready_count
         for lane in orphan.messages.levels():
             if lane.store.book is not None:
                 for first, last, _ in lane.backlog.standing():

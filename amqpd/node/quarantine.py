@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from pamqp.exceptions import AMQPNotFound
 
 from amqpd.faults import QUEUE
-from amqpd.queues.consumer import cancelling
 from amqpd.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -42,13 +41,11 @@ def quarantine(node: Node, queue: Queue, error: Exception) -> None:
         node.dirty.pop(queue, None)
         node.congestion.forget(queue)
         # First of all: nothing that follows may come back into it.
-        queue.stopped = queue.refuses = True
-        queue.quarantined = f"{type(error).__name__}: {error}"
+        queue.quarantine(f"{type(error).__name__}: {error}")
     # Also of one whose deletion failed half way: nobody is to wait for it.
-    node.later(cancelling(queue.consumers.clear()))
-    while queue.getters:
+    for answer in queue.abandoned():
         try:
-            queue.getters.popleft()[1](None)
+            answer(None)
         except Exception as failure:  # noqa: BLE001 - a consumer's; faults reports it
             node.faults.contain(QUEUE, record.name, failure, vhost=record.vhost)
 

@@ -74,7 +74,7 @@ class QueueRegistry:
         node.orphans.park(parked)
         self._recovered = None
         if node.orphans:
-            nbytes = sum(orphan.backlog.ready_bytes for orphan in node.orphans)
+            nbytes = sum(orphan.ready_bytes for orphan in node.orphans)
             node.log(
                 "orphans_parked",
                 orphans=len(node.orphans),
@@ -234,4 +234,4 @@ def _has_rows(found: RecoveredQueue | None) -> bool:
 
 def _levels(queue: Queue) -> int:
     """A priority queue's levels have the numbers behind its own. One that is out of service may be such a one."""
-    return PRIORITY_MAX + 1 if queue.settings.max_priority is not None or queue.quarantined else 1
+    return PRIORITY_MAX + 1 if queue.has_levels or queue.quarantined else 1

@@ -21,14 +21,13 @@ from amqpd.kernel import Run, encode_content
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
 from amqpd.publishing.disk_space import LARGE_BYTES_MIN, fits
+from amqpd.publishing.offering import offer
 from amqpd.publishing.replies import ReplyConsumer
 from amqpd.publishing.routing import Route, count_unroutable
 from amqpd.publishing.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
-    from amqpd.connection import Connection
-    from amqpd.node.node import Node
     from amqpd.queues.queue import Queue
 
 # A run goes into so many queues in one step, about a millisecond.
@@ -53,7 +52,9 @@ def accept(
     if len(queues) > 1:
         node.turns.charge(channel.connection, COPY_WORK * len(queues))
     fitting = run.nbytes * len(queues) < LARGE_BYTES_MIN or len(queues) == 1 or fits(node, run, queues, properties)
-    waits, taken = _copy(channel, run, queues, properties) if fitting else (False, 0)
+    taken, waits = offer(node, queues, run, properties, channel.connection) if fitting else (0, False)
+    if taken < 0:
+        taken = 0
     if replies:
         for reply in replies:
             node.replies.deliver(reply, run)
@@ -95,8 +96,8 @@ def accept_slowly(
             audit.restore(saved)
         part = tuple(queue for queue in queues[at : at + COPIES_AT_ONCE] if not queue.deleted)
         node.turns.charge(channel.connection, COPY_WORK * len(part))
-        part_waits, part_taken = _copy(channel, run, part, properties)
-        waits, taken = waits or part_waits, min(taken, part_taken)
+        part_taken, part_waits = offer(node, part, run, properties, channel.connection)
+        waits, taken = waits or part_waits, max(0, min(taken, part_taken))
     for reply in replies:
         node.replies.deliver(reply, run)
     if audit.active:
@@ -124,55 +125,6 @@ def _refuse_unconfirmed(channel: Channel, run: Run, queues: tuple[Queue, ...]) -
         raise AMQPPreconditionFailed(
             f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk"
         )
-
-
-def _copy(channel: Channel, run: Run, queues: tuple[Queue, ...], properties: Properties) -> tuple[bool, int]:
-    """Into the queues. Whether its confirm must wait for the journal, and how many of its messages all took."""
-    node, waits, taken = channel.node, False, run.count
-    for queue in queues:
-        part = run
-        try:
-            if queue.refuses:
-                room = _room(node, channel.connection, queue, run)
-                taken = min(taken, room)
-                if room < run.count:
-                    if not room:
-                        continue
-                    part = run.part(0, room)
-            if queue.publish(part, properties):
-                waits = True
-        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
-            node.quarantine(queue, error)
-            taken = 0
-        node.dirty[queue] = None
-        if node.congestion.queues and node.congestion.slows(queue):
-            channel.connection.intake.congested[queue] = None
-    return waits, taken
-
-
-def _room(node: Node, connection: Connection, queue: Queue, run: Run) -> int:
-    """How many of the run's messages the queue takes; the others are turned away."""
-    saved = node.audit.save()
-    try:
-        room = queue.room(run)
-        if room < run.count:
-            _turn_away(node, connection, queue, run.part(room, run.count))
-            node.dirty[queue] = None
-    finally:
-        node.audit.restore(saved)
-    return room
-
-
-def _turn_away(node: Node, connection: Connection, queue: Queue, run: Run) -> None:
-    """What becomes of it then, dead letters of a full queue, is the publisher's work and not the queue's: who goes on
-    publishing would have more of it done in each tick than there is room for."""
-    before, node.dispatching.publisher = node.work_left, connection
-    try:
-        queue.turn_away(run)
-    finally:
-        node.dispatching.publisher = None
-        node.turns.charge(connection, before - node.work_left)
-        node.work_left = before
 
 
 def _accepted(channel: Channel, count: int, taken: int, waits: bool) -> None:

@@ -22,6 +22,7 @@ from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.disk_space import fits
+from amqpd.publishing.offering import FAULT, capacity, offer
 from amqpd.publishing.routing import Route, in_steps, queue_steps, route_again
 from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter
 from amqpd.queues.moulds import State, mould_of
@@ -100,7 +101,7 @@ def _post(
     """Into those of the queues that it may go back into; `routed`: there are others, or were."""
     taken, audit = letter.count, node.audit
     if queue.settings.at_least_once:
-        taken = min((_capacity(node, target, letter) for target in targets), default=taken)
+        taken = min((capacity(node, target, letter) for target in targets), default=taken)
         if not routed or taken <= 0:
             return 0
     publication = _begin_own(node, queue, letter, taken, properties)
@@ -128,27 +129,8 @@ def _copy(node: Node, targets: Sequence[Queue], letter: Run, taken: int, propert
     """Into the targets; False when there was a fault in one of them, or the disk has no space for all."""
     if len(targets) > 1 and not fits(node, letter, targets, properties):
         return False
-    entered = True
-    for target in targets:
-        room = taken
-        if target.refuses:
-            room = min(taken, _capacity(node, target, letter))
-        if room > 0:
-            try:
-                target.publish(letter if room == letter.count else letter.part(0, room), properties)
-            except Exception as error:  # noqa: BLE001 - the target's; quarantine reports it, or raises it on
-                node.quarantine(target, error)
-                entered = False
-            node.dirty[target] = None
-    return entered
-
-
-def _capacity(node: Node, target: Queue, letter: Run) -> int:
-    try:
-        return target.capacity(letter)
-    except Exception as error:  # noqa: BLE001 - the target's; quarantine reports it, or raises it on
-        node.quarantine(target, error)
-        return 0
+    part = letter if taken == letter.count else letter.part(0, taken)
+    return offer(node, targets, part, properties, None, False)[0] != FAULT
 
 
 def _takes_long(node: Node, queue: Queue, letter: DeadLetter) -> bool:

@@ -61,7 +61,7 @@ def fits(node: Node, run: Run, queues: Sequence[Queue], properties: Properties) 
         return True
     stored = 0
     for queue in queues:
-        if queue.record.durable and (properties.persistent or queue.settings.quorum):
+        if queue.record.durable and (properties.persistent or queue.quorum):
             stored += nbytes
     if stored < LARGE_BYTES_MIN or node.disk_space.take(stored, node.journal.index):
         return True

@@ -21,7 +21,8 @@ from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
 from amqpd.message.propertylist import FLAGS, HEADERS, PropertyList
 from amqpd.message.rewriting import readdressed, run_names
-from amqpd.publishing.routing import COPIES_A_STEP, Route, in_steps, put, queue_steps
+from amqpd.publishing.offering import offer
+from amqpd.publishing.routing import COPIES_A_STEP, Route, in_steps, queue_steps
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import Change, Delete, QueueRecord
 from amqpd.wire.fieldtypes import SignedInt
@@ -136,10 +137,9 @@ class Tap(Queue):
         queues = yield from in_steps(node, steps)
         for begin in range(0, len(queues), COPIES_A_STEP):
             audit.restore(saved)
-            for queue in queues[begin : begin + COPIES_A_STEP]:
-                node.work_left -= COPY_WORK
-                if not queue.deleted:
-                    put(node, queue, run, properties)
+            step = queues[begin : begin + COPIES_A_STEP]
+            node.work_left -= COPY_WORK * len(step)
+            offer(node, [queue for queue in step if not queue.deleted], run, properties)
             saved = audit.save()
             yield
         audit.restore(saved)

@@ -18,7 +18,8 @@ from amqpd.exchanges import Message, Reads
 from amqpd.kernel import Run
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.rewriting import run_names
-from amqpd.publishing.routing import COPIES_A_STEP, in_steps, put, queues_named
+from amqpd.publishing.offering import offer
+from amqpd.publishing.routing import COPIES_A_STEP, in_steps, queues_named
 from amqpd.vocabulary.records import BindingRecord, Change, Key, Put
 
 if TYPE_CHECKING:
@@ -150,6 +151,5 @@ class Histories:
             for at in range(0, len(names), COPIES_A_STEP):
                 queues = queues_named(node, binding.vhost, names[at : at + COPIES_A_STEP])
                 node.work_left -= GIVE_WORK + COPY_WORK * len(queues)
-                for queue in queues:
-                    put(node, queue, run, properties)
+                offer(node, queues, run, properties)
                 yield

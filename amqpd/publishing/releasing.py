@@ -19,6 +19,7 @@ from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.disk_space import fits
+from amqpd.publishing.offering import offer
 from amqpd.publishing.routing import (
     COPIES_A_STEP,
     KEYS_AT_ONCE,
@@ -27,7 +28,6 @@ from amqpd.publishing.routing import (
     count_unroutable,
     in_steps,
     parts,
-    put,
     queue_steps,
     queues_of,
     without_bcc,
@@ -74,8 +74,7 @@ def _release(node: Node, vhost: str, run: Run) -> bool:
         node.work_left -= COPY_WORK * len(queues)
         if len(queues) > 1 and not fits(node, delivered, queues, read):
             queues = ()
-        for queue in queues:
-            waits |= put(node, queue, delivered, read)
+        waits |= offer(node, queues, delivered, read)[1]
         if audit.active:
             audit.end(part.count, part.body_size, bool(queues))
     node.audit.letter = letter
@@ -115,10 +114,10 @@ def _release_slowly(
             audit.restore(saved)
             node.work_left -= COPY_WORK * COPIES_A_STEP
             step = queues[begin : begin + COPIES_A_STEP]
-            for queue in step if fits(node, piece, step, read) else ():
-                if not queue.deleted:
-                    put(node, queue, piece, read)
-                    reached = True
+            if fits(node, piece, step, read):
+                there = [queue for queue in step if not queue.deleted]
+                offer(node, there, piece, read)
+                reached = reached or bool(there)
             saved = audit.save()
             yield
         if not queues:

@@ -297,31 +297,6 @@ def parts(route: Route, run: Run) -> Iterator[Run]:
         yield run
 
 
-def put(node: Node, queue: Queue, run: Run, properties: Properties) -> bool:
-    """The run goes into the queue, as far as the queue has room. True when the journal will hold it."""
-    room, waits = run.count, False
-    try:
-        if queue.refuses:
-            room = _capacity(node, queue, run)
-        waits = room > 0 and queue.publish(run if room == run.count else run.part(0, room), properties)
-    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
-        node.quarantine(queue, error)
-    node.dirty[queue] = None
-    return waits
-
-
-def _capacity(node: Node, queue: Queue, run: Run) -> int:
-    """How many of the run's messages the queue takes; the others are turned away."""
-    saved = node.audit.save()
-    try:
-        room = min(run.count, queue.capacity(run))
-        if room < run.count:
-            queue.turn_away(run.part(room, run.count))
-    finally:
-        node.audit.restore(saved)
-    return room
-
-
 def count_unroutable(node: Node, vhost: str, exchange: str, outcome: Outcome, messages: int) -> None:
     """Of an exchange that has gone meanwhile nothing is counted any more, but in its virtual host."""
     contents = node.topology.vhosts.get(vhost)

@@ -46,6 +46,15 @@ class DelayedMessages(Queue):
         self._find_plain()
         self.facts.begin(level.backlog.ready)
 
+    def earliest_ms(self) -> int | None:
+        """The first time. (`next_due_ms` is when the store wants to look, which may be some time before.)"""
+        times = []
+        for level in self.messages.levels():
+            times.append(level.store.agenda.timetable.earliest_ms)
+            segments = level.store.segments
+            times += [segment.deadlines.next_ms() for segment in segments if segment.deadlines is not None]
+        return min((each for each in times if each is not None), default=None)
+
     def delay(self, run: Run, delay_ms: int) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""
         self.facts.accepted += run.count

@@ -18,6 +18,7 @@ SAMPLE_MS = 5_000
 # Upper bounds of the histogram's buckets, in ms; the last bucket has none.
 TIME_IN_QUEUE_MS = (1, 5, 20, 100, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000, 86_400_000)
 LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged", "withdrawn")
+TOTALS = ("accepted", "recovered", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
 RATES = ("accepted", "delivered", "redelivered", "acked")
 
 
@@ -121,6 +122,10 @@ class Facts:
         begin_ms, (waited_ms, *_) = self._before
         waiting_ms = self.waiting_ms - waited_ms + (now_ms - self._looked_ms if self.waiting else 0)
         return 1.0 - waiting_ms / max(now_ms - begin_ms, 1)
+
+    def totals(self) -> dict[str, int]:
+        """By the names in `TOTALS`."""
+        return {name: getattr(self, name) for name in TOTALS}
 
     @property
     def left(self) -> int:

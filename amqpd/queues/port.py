@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -27,6 +28,26 @@ Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
 Getter = Callable[[Piece | None], bool]
 """takes one message, or None for an empty queue; False when nobody is there any more to take it"""
+
+
+class Statistics(NamedTuple):
+    """Sizes in bytes, of bodies but for `memory_bytes`; times in ms since the epoch; counts and rates by the names in
+    `facts.py`."""
+
+    settings: QueueSettings
+    ready: int
+    unacked: int
+    ready_bytes: int
+    unacked_bytes: int
+    memory_bytes: int
+    oldest_ms: int | None
+    consumers: int
+    utilisation: float
+    active: Subscriber | None
+    """the single active consumer, if there is to be only one"""
+    totals: dict[str, int]
+    rates: dict[str, float]
+    time_in_queue: list[int]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -48,6 +69,7 @@ class QueuePort:
 
     def know(self, settings: QueueSettings) -> None:
         """Its settings are these now; of them others may know what follows."""
+        self.type = settings.type
         self.quorum = settings.quorum
         self.single_active_consumer = settings.single_active_consumer
         self.consumer_timeout_ms = settings.consumer_timeout_ms
@@ -121,7 +143,22 @@ class QueuePort:
 
     @property
     @abstractmethod
-    def consumer_count(self) -> int: ...
+    def unacked_count(self) -> int:
+        """Messages that somebody has, or that wait to be dead-lettered."""
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """What its messages take in memory, at its home."""
+
+    @property
+    @abstractmethod
+    def consumer_count(self) -> int:
+        """At all nodes."""
+
+    @abstractmethod
+    def statistics(self, now_ms: int) -> Statistics:
+        """What an operator sees of it."""
 
     @property
     @abstractmethod

@@ -33,7 +33,7 @@ from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
 from amqpd.queues.mortality import Mortality
 from amqpd.queues.moulds import Mould
-from amqpd.queues.port import Getter, Piece, QueuePort
+from amqpd.queues.port import Getter, Piece, QueuePort, Statistics
 from amqpd.queues.settings import settings_of
 from amqpd.queues.turns import Turns
 from amqpd.vocabulary.records import QueueRecord
@@ -64,6 +64,7 @@ class Queue(QueuePort):
         """all that there is of them; what is asked for each message is the backlog's"""
         self.backlog: Backlog | Levels
         self._levels: Levels | None = None
+        self.has_levels = self.settings.max_priority is not None
         if self.settings.max_priority is not None:
             self.messages = self.backlog = self._levels = Levels(
                 record.id, host.journal, record.durable, self.settings.max_priority
@@ -148,6 +149,22 @@ class Queue(QueuePort):
 
     def used(self) -> None:
         self.mortality.used_ms = self.host.now_ms
+
+    def withdrawn(self, count: int) -> None:
+        """So many of its messages were taken out by an operator."""
+        self.facts.withdrawn += count
+        self.mortality.prune()
+
+    def quarantine(self, reason: str) -> None:
+        """Out of service from now on: nothing that follows may come back into it."""
+        self.stopped = self.refuses = True
+        self.quarantined = reason
+
+    def abandoned(self) -> Iterator[Getter]:
+        """Its consumers are told that it is gone; those who are to be told the same of their basic.get."""
+        self.host.later(cancelling(self.consumers.clear()))
+        while self.getters:
+            yield self.getters.popleft()[1]
 
     def delete(self) -> None:
         """The queue left the topology: its consumers are told, its messages are gone."""
@@ -244,6 +261,41 @@ class Queue(QueuePort):
     @property
     def ready_count(self) -> int:
         return self.backlog.ready
+
+    @property
+    def unacked_count(self) -> int:
+        return self.backlog.unacked
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.backlog.ready_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.messages.memory_bytes
+
+    @property
+    def released_bytes(self) -> int:
+        """What left memory since the start because it was settled."""
+        return self.messages.released_bytes
+
+    def statistics(self, now_ms: int) -> Statistics:
+        backlog, facts, consumers = self.backlog, self.facts, self.consumers
+        return Statistics(
+            self.settings,
+            backlog.ready,
+            backlog.unacked,
+            backlog.ready_bytes,
+            backlog.unacked_bytes,
+            self.messages.memory_bytes,
+            backlog.oldest_ms(),
+            consumers.count,
+            facts.utilisation(now_ms) if consumers else 0.0,
+            consumers.active,
+            facts.totals(),
+            facts.rates(now_ms),
+            facts.time_in_queue,
+        )
 
     @property
     def consumer_count(self) -> int:

@@ -78,7 +78,7 @@ class Consumer:
         """who has a higher one is served first (https://www.rabbitmq.com/docs/consumer-priority)"""
         self.ack_timeout_ms = ack_timeout_ms
         """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
-        self.shares_prefetch = not queue.settings.quorum
+        self.shares_prefetch = not queue.quorum
         """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
 
     def record(self, book: Book, first: int, count: int, redelivered: bool) -> None:
@@ -121,7 +121,7 @@ class Consumer:
         self.waits_in = None
         node, queue = self.channel.node, self.queue
         try:
-            queue.consumers.restore(self)
+            queue.credited(self)
             node.dirty[queue] = None
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)

@@ -63,7 +63,7 @@ def _timeout_ms(delivered: Delivered, default_s: float) -> int | None:
     consumer = delivered.consumer
     if consumer is not None and consumer.ack_timeout_ms is not None:
         return consumer.ack_timeout_ms
-    of_queue = delivered.queue.settings.consumer_timeout_ms
+    of_queue = delivered.queue.consumer_timeout_ms
     if of_queue is not None:
         return of_queue
     return round(default_s * 1000) if default_s else None

@@ -84,6 +84,6 @@ def _give_credit(channel: Channel, entry: Delivered) -> None:
     channel.consumed -= entry.size
     channel.node.dirty[consumer.queue] = None
     if consumer.parked and consumer.waits_in is None:
-        consumer.queue.consumers.restore(consumer)
+        consumer.queue.credited(consumer)
     if channel.shared_queue:
         channel.node.waking.add(channel.shared_queue)

@@ -1,0 +1,93 @@
+"""A run is offered to the queues that it reaches: as much of it as each has room for enters.
+
+What comes in: a run, its queues, who publishes it. What goes out: how many of its messages all of them took, whether
+their confirm must wait for the journal; what a queue did not take is turned away.
+Rules: 1. This is the only way into a queue, for publishes, dead letters and what was delayed. 2. A fault of the queue
+takes that queue out of service, and nothing else. 3. What is turned away, dead letters of a full queue, is the
+publisher's work and not the queue's: or whoever goes on publishing has more of it done in each tick than there is
+room for.
+Not here: which queues (`routing.py`), what follows for the publisher (`acceptance.py`), what a queue has room for
+(`queues/mortality.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from amqpd.kernel import Run
+from amqpd.message.properties import Properties
+
+if TYPE_CHECKING:
+    from amqpd.connection import Connection
+    from amqpd.node.node import Node
+    from amqpd.queues.queue import Queue
+
+FAULT = -1
+"""so many were taken: one of the queues is out of service now"""
+
+
+def offer(
+    node: Node,
+    queues: Sequence[Queue],
+    run: Run,
+    properties: Properties,
+    publisher: Connection | None = None,
+    turns_away: bool = True,
+) -> tuple[int, bool]:
+    """How many of the run's messages all of the queues took, from the first on, or FAULT; whether the journal will
+    hold some of them. Without a publisher another queue is being dispatched. Without `turns_away` what is not taken
+    is the caller's."""
+    waits, taken = False, run.count
+    for queue in queues:
+        try:
+            if queue.refuses:
+                room = _admitted(node, queue, run, publisher, turns_away)
+                if room < taken:
+                    taken = room
+                if room and queue.publish(run if room == run.count else run.part(0, room), properties):
+                    waits = True
+            elif queue.publish(run, properties):
+                waits = True
+        except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+            node.quarantine(queue, error)
+            taken = FAULT
+        node.dirty[queue] = None
+        if node.congestion.queues and publisher is not None and node.congestion.slows(queue):
+            publisher.intake.congested[queue] = None
+    return taken, waits
+
+
+def capacity(node: Node, queue: Queue, run: Run) -> int:
+    """How many of the run's messages the queue would take now; 0 when there is a fault in it."""
+    try:
+        return queue.capacity(run)
+    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+        node.quarantine(queue, error)
+        return 0
+
+
+def _admitted(node: Node, queue: Queue, run: Run, publisher: Connection | None, turns_away: bool) -> int:
+    """How many may come in; the others are turned away."""
+    saved = node.audit.save()
+    try:
+        count = min(run.count, queue.capacity(run) if publisher is None else queue.room(run))
+        if count < run.count and turns_away:
+            rest = run.part(count, run.count)
+            if publisher is None:
+                queue.turn_away(rest)
+            else:
+                _turn_away(node, publisher, queue, rest)
+    finally:
+        node.audit.restore(saved)
+    return count
+
+
+def _turn_away(node: Node, publisher: Connection, queue: Queue, run: Run) -> None:
+    before, node.dispatching.publisher = node.work_left, publisher
+    try:
+        queue.turn_away(run)
+    finally:
+        node.dispatching.publisher = None
+        node.turns.charge(publisher, before - node.work_left)
+        node.work_left = before
