@@ -156,6 +156,12 @@ def test_the_picture_of_the_packages_is_true() -> None:
     assert not up
 
 
+def test_the_walk_comes_by_every_package() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text().partition("## The walk")[2].partition("\n## ")[0]
+    packages = {path.parent.name for path in (ROOT / "amqpd").glob("*/__init__.py")}
+    assert {name for name in packages if f"`{name}/`" not in text} == set()
+
+
 def links() -> list[tuple[str, str]]:
     """Of the documents: where they are, and the files that they link to."""
     return [
