@@ -171,11 +171,11 @@ class AuditSettings(BaseModel):
     vhosts: dict[str, Level] = {}
     # The name of this broker in the log; empty: its node_name if that is set, else the machine's.
     node: Annotated[str, AfterValidator(refuse_long)] = ""
-    # A file of the log has what happened in so many seconds, or so many bytes of the spool: minutes, so that the log
+    # A file of the log has what happened in this number of seconds, or bytes of the spool: minutes, so that the log
     # can be looked at soon, and so that a day is some hundred files.
     file_seconds: Annotated[Seconds, Field(gt=0, le=86_400)] = 300.0
     spool_bytes: Annotated[Bytes, Field(ge=64 * KIB, le=1024 * MIB)] = 32 * MIB
-    # What is older goes, and the oldest where there is more than so much. 0: no bound.
+    # Older files are deleted, and the oldest while there are more bytes. 0: no bound.
     keep_days: Annotated[Seconds, Field(ge=0, le=36_500)] = 30.0
     keep_bytes: Annotated[Bytes, Field(ge=0)] = 10 * GIB
     # When the log cannot be written: continue (messages go on, and the log says what it misses) or stop (publishers

@@ -37,7 +37,7 @@ METADATA_DB = "metadata.db"
 LOOK_S = 1.0
 """How soon the journal knows of a change of the metadata."""
 NOTE_LOOKS = 5
-"""After so many looks the metadata know how far the journal is: two small commits, while there is traffic. An
+"""After this number of looks the metadata know how far the journal is: two small commits, while there is traffic. An
 older copy that lacks less than that may go unnoticed."""
 
 log = structlog.get_logger(component="opening")

@@ -81,7 +81,7 @@ def hold_all(directory: Path, journal_bytes: int = RESERVE_BYTES) -> None:
 
 
 def _hold(path: Path, nbytes: int) -> bool:
-    """Whether the file has so many bytes; if not, it is as it was."""
+    """Whether the file has that size now; if not, it is as it was."""
     before = -1
     with suppress(OSError):
         before = path.stat().st_size

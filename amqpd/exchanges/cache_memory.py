@@ -39,7 +39,7 @@ class CacheMemory:
         return list(self._held)
 
     def charge(self, cache: Cache, nbytes: int) -> None:
-        """The cache holds so many bytes more. It may be emptied by this call, with what it has just added: so charge
+        """The cache holds `nbytes` more. It may be emptied by this call, with what it has just added: so charge
         first, add later."""
         self._held[cache] = self._held.pop(cache, 0) + nbytes
         self.nbytes += nbytes
@@ -57,7 +57,7 @@ class CacheMemory:
             longest_quiet.forget()
 
     def release(self, cache: Cache, nbytes: int | None = None) -> None:
-        """The cache gave back so many bytes; None: all that it held."""
+        """The cache gave back `nbytes`; None: all that it held."""
         held = self._held.get(cache)
         if held is None:
             return

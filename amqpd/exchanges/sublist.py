@@ -35,13 +35,13 @@ CACHE_BYTES_MAX = 2 * 1024 * 1024
 RESULT_BYTES = 160
 # A full cache is emptied, oldest first, to this fraction, so that the sweep is rare (NATS: 1024 to 256).
 CACHE_SWEEP_KEPT = 0.25
-# The hit rate is judged whenever so many misses have gathered: twice the cache, or a cold start would be
+# The hit rate is judged after this number of misses: twice the cache, or a cold start would be
 # condemned.
 JUDGED_MISSES = 2048
 # Below this rate the misses cost more than the hits save. Measured on the benchmark's pattern set:
 # remembering a result costs 350-500 ns, a hit saves 1,100-2,600 ns, so the balance is between 0.13 and 0.3.
 HIT_RATE_MIN = 0.2
-# So many matches go by a bad cache before it gets another chance.
+# Matches that pass a bad cache by before it gets another chance.
 BYPASSED_MATCHES = 65_536
 
 

@@ -19,7 +19,7 @@ from amqpd.exchanges.message import Message
 from amqpd.exchanges.sublist import Sublist
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
-# So many nodes of the trie are looked at in one unit of work.
+# Nodes of the trie looked at in one unit of work.
 VISITS_A_WORK = 8
 
 

@@ -43,7 +43,7 @@ class LogWriter:
         self._bytes_max = bytes_max
         self._write_bytes = write_bytes
         self._waiting: deque[bytes | int] = deque()
-        """texts; a number stands for so many that were dropped there"""
+        """texts; a number says how many were dropped there"""
         self._nbytes = 0
         """of what waits and of what is being written"""
         self._writing = False
@@ -65,7 +65,7 @@ class LogWriter:
             self._changed.notify_all()
 
     def flush(self, within_s: float) -> bool:
-        """Wait until everything is written, no longer than so many seconds; whether it is."""
+        """Wait until everything is written, for at most `within_s`; whether it is."""
         until = monotonic() + within_s
         with self._changed:
             while self._waiting or self._writing:

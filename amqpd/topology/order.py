@@ -115,7 +115,7 @@ class ChangeOrder:
                 self._remove(self._take(True, REMOVALS_MAX))
 
     def _take(self, removals: bool, most: int) -> list[Wish]:
-        """So many of the wishes that nothing of the other kind stands before: of each owner the same share, and more
+        """At most `most` wishes that nothing of the other kind stands before: of each owner the same share, and more
         if there is room."""
         taken: list[Wish] = []
         before = -1

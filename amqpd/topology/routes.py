@@ -24,7 +24,7 @@ EXCHANGE_WORK = 4
 DESTINATIONS_A_WORK = 4
 # Work done before other connections may be served.
 STEP_WORK = 500
-# Of the destinations that match, so many are taken at a time.
+# Matching destinations taken at a time.
 PART_MAX = 2_000
 
 Walk = Generator[int, None, tuple[str, ...]]

@@ -76,7 +76,7 @@ class Acceptor:
         self._listeners.clear()
 
     def accept(self, fd: int, connected: int, now: float) -> None:
-        """From that listener, if there is such a one; so many are `connected` already."""
+        """From that listener, if there is such a one; `connected`: how many are connected already."""
         if fd not in self._listeners:
             return
         listener, tls = self._listeners[fd]

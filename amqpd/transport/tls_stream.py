@@ -45,7 +45,7 @@ class TlsStream:
         self._waiting = b""
         """what came and is not given to OpenSSL yet"""
         self._record_left = 0
-        """so many bytes of the last record that was given to it are still to come"""
+        """bytes of the last record given to it that are still to come"""
 
     @property
     def behind(self) -> bool:
@@ -84,7 +84,8 @@ class TlsStream:
         return b"".join(pieces)
 
     def _feed(self, records_max: int) -> int:
-        """Give OpenSSL so many records, the last one maybe in part. How many that were, begun ones included."""
+        """Give OpenSSL at most `records_max` records, the last one maybe in part. How many that were, begun ones
+        included."""
         waiting, records = self._waiting, 0
         at, end = self._record_left, len(waiting)
         if at and end:

@@ -258,7 +258,7 @@ def test_bytes_that_are_no_text_go_both_ways() -> None:
 @pytest.mark.parametrize("opening", ['{"a":', "["])
 @pytest.mark.parametrize("section", ["vhosts", "global_parameters", "policies"])
 def test_a_file_that_is_nested_deeply_is_a_mistake_of_the_file(section: str, opening: str) -> None:
-    """Not as deep as the reader of JSON goes, and deeper than those who walk through what it found."""
+    """Not as deep as the reader of JSON goes, and deeper than what walks through what it found."""
     deep = opening * 600 + "1" + ("}" if opening[0] == "{" else "]") * 600
     item = f'"name": "a", "vhost": "/", "pattern": "", "value": {deep}, "limits": {deep}, "definition": {deep}'
     with pytest.raises(BadDefinitions, match="nested deeper"):

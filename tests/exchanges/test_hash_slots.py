@@ -1,4 +1,5 @@
-"""Consistent hashing: who comes or goes moves only what must move, whatever the order; shares follow the weights."""
+"""Consistent hashing: a member that comes or goes moves only what must move, whatever the order; shares follow the
+weights."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of the pure rooms: no sockets, no disk, no clock."""
+"""What tests of the pure modules share: no sockets, no disk, no clock."""

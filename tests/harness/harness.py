@@ -1,4 +1,4 @@
-"""A whole node in a test: the real pure rooms, with a store and a journal that the test moves by hand.
+"""A whole node in a test: the real pure modules, with a store and a journal that the test moves by hand.
 
 `Harness` makes the node and its services; `Client` is a connection machine with frames going in and out.
 """
@@ -125,7 +125,7 @@ class Harness:
         self._logins.append((connection, mechanism, response))
 
     def left_unauthenticated(self, connection: Connection) -> None:
-        """Its log-in is answered all the same, as that of some who left is."""
+        """Its log-in is answered all the same, as that of some clients that left is."""
 
     def token(self) -> str:
         self._count += 1
@@ -222,7 +222,7 @@ class Harness:
         ]
 
     def step(self) -> None:
-        """A tick, and as many more as those need who sent more than their turn had room for."""
+        """A tick, and as many more as clients need that sent more than their turn had room for."""
         self.tick()
         if self.automatic:
             self.answer()

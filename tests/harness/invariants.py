@@ -52,7 +52,7 @@ def check_node(node: Node) -> None:
 
 
 def check_census(node: Node) -> None:
-    """The numbers that limits are held against, counted anew."""
+    """The numbers that limits are held against, counted again."""
     census, entered = node.census, [each for each in node.connections.values() if each.vhost]
     assert census.connections == len(entered)
     assert census.connections_by_vhost == Counter(each.vhost for each in entered)

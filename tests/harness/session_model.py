@@ -4,7 +4,7 @@ What comes in: a random generator, a name, what the broker has delivered and clo
 next act depends on, frames that are not taken yet, and `made`, a count of everything that was made.
 Rules: 1. What was declared in an act is used on its own channel only, until it is answered. 2. What is forgotten
 takes with it what hangs on it: a channel its consumers, the last consumer its auto-delete queue.
-Not here: acts, but for those on a channel itself (`session_topology.py`, `session_contents.py`, `sessions.py`).
+Not here: acts, except those on a channel itself (`session_topology.py`, `session_contents.py`, `sessions.py`).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def published(data: bytes, payload: int = 131_064, key: str = "q", channel: int 
 def test_pieces_are_the_octets_of_a_delivery(
     size: int, count: int, channel: int, frame_max: int, redelivered: bool
 ) -> None:
-    """Bodies in one frame, the reader's channel or another, cut anew or not."""
+    """Bodies in one frame, the reader's channel or another, cut again or not."""
     (run,) = parse_row(published(octets(size), payload=400_000) * count)
     arguments = (run, 0, count, channel, b"\x01c", 255, redelivered, frame_max)
     assert b"".join(delivery_pieces(*arguments)) == encode_deliveries(*arguments)

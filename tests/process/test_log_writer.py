@@ -1,4 +1,4 @@
-"""The thread that writes the log: it never holds up whoever logs."""
+"""The thread that writes the log: it never holds up what logs."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ async def test_of_log_ins_that_are_broken_off_ten_of_each_address_stay_in_line(
         await break_off(harness, 50, "198.51.100.2", at_once)
         assert harness.attempts == (2 * ABANDONED_AN_ADDRESS_MAX, 2 * ABANDONED_AN_ADDRESS_MAX)
 
-        # Who is still there keeps its place.
+        # A client that is still there keeps its place.
         waiting = knock(harness, "other", "other", "198.51.100.1")
         await trio.testing.wait_all_tasks_blocked()
         hashes.go_on.set()
@@ -250,7 +250,7 @@ async def test_log_ins_that_are_broken_off_from_many_addresses_are_bounded_toget
         await warm(harness, hashes)
         for address in range(10):
             await break_off(harness, 2, f"198.51.100.{address}")
-        # Who has fewer than others finds room all the same; what is given up for it may have begun.
+        # An address that has fewer than others finds room all the same; what is given up for it may have begun.
         await break_off(harness, 2, "192.0.2.3")
         under_way, abandoned = harness.attempts
         assert abandoned == 15
@@ -288,7 +288,7 @@ async def test_behind_a_flood_a_second_try_is_answered_by_the_hash_of_the_first(
 async def test_a_hash_that_has_begun_counts_though_its_log_in_is_given_up(
     monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
-    """For who waits for the same, and for who comes later."""
+    """For clients that wait for the same, and for those that come later."""
     hashes = HeldHashes(monkeypatch)
     async with trio.open_nursery() as nursery:
         harness = Guarded(nursery)

@@ -57,7 +57,7 @@ class World:
 
 
 def flooded(world: World) -> None:
-    """Six who bind and unbind by turns on two thousand channels each."""
+    """Six clients that bind and unbind by turns on two thousand channels each."""
     for owner in range(6):
         for number in range(1_000):
             world.bind(f"{owner}.{number}", owner)

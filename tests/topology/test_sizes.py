@@ -118,7 +118,7 @@ async def test_the_history_of_large_records_is_bounded_and_its_pages_are_used_ag
     assert resident[0] < 2 * MIB, f"{resident[0] / MIB:.1f} MiB of {100 * len(value) / MIB:.1f}"
     await store.aclose()
     again = await SqliteStore.open(path)
-    assert again._file._history_bytes == kept, "counted anew"
+    assert again._file._history_bytes == kept, "counted again"
     await again.aclose()
 
 

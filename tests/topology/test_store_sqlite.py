@@ -258,9 +258,9 @@ async def test_the_history_is_bounded_and_a_gap_is_never_silent(path: Path) -> N
         await anext(behind)
     with pytest.raises(Compacted):
         await anext(here.watch(first))
-    anew = here.watch((await here.range("")).revision)
+    again = here.watch((await here.range("")).revision)
     await put(here, "after")
-    assert (await anext(anew)).operations == (PutKey("after", ""),)
+    assert (await anext(again)).operations == (PutKey("after", ""),)
     await here.aclose()
     await there.aclose()
 

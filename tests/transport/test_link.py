@@ -109,7 +109,8 @@ def held(link: Link) -> int:
 
 
 def test_what_waits_for_a_slow_consumer_does_not_hold_its_neighbours_memory(taking: Taking) -> None:
-    """One of sixteen in each buffer goes to who does not read: not the buffers wait, but the one of each."""
+    """One of sixteen in each buffer goes to a client that does not read: not the buffers wait, but the one of
+    each."""
     link = link_of(taking)
     for _ in range(10):
         view = memoryview(octets(16 * 16 * KIB))

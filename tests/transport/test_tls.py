@@ -55,7 +55,7 @@ def client_context(authority: trustme.CA, identity: str | None = None) -> ssl.SS
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
-    """Runs both ends against each other; returns the server's. Raises the ssl.SSLError of whoever refuses."""
+    """Runs both ends against each other; returns the server's. Raises the ssl.SSLError of the end that refuses."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname="broker.example"),

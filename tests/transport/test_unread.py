@@ -1,4 +1,4 @@
-"""Who does not read is dropped after a time; whoever reads a little is not."""
+"""A client that does not read is dropped after a time; one that reads a little is not."""
 
 from __future__ import annotations
 
