@@ -51,8 +51,8 @@ ARROWS = {
     "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "
-    "node declarations connection storage security.authentication topology.metadata topology.metadata.sqlite "
-    "definitions",
+    "publishing node declarations connection storage security.authentication topology.metadata "
+    "topology.metadata.sqlite definitions",
     "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "datadir management",
     "checking": "vocabulary journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "

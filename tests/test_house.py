@@ -109,7 +109,6 @@ UNDOCUMENTED_MAX = {
     "connection": 1,
     "journal": 12,
     "limiting": 5,
-    "management": 16,
     "node": 8,
     "publishing": 6,
     "pump": 1,

@@ -22,6 +22,8 @@ log = structlog.get_logger(component="operations")
 
 
 class AlarmRow(TypedDict):
+    """An alarm that is on, and who says so."""
+
     name: str
     source: str
     """watch: the broker's look at memory and disk; journal: a commit that found no room; operator"""
@@ -30,6 +32,8 @@ class AlarmRow(TypedDict):
 
 
 class Cleared(TypedDict):
+    """What clearing an operator's alarm has come to."""
+
     was_set: bool
     """by an operator"""
     still_on: list[str]

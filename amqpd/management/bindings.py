@@ -33,6 +33,8 @@ DIGEST_BYTES = 12
 
 
 class BindingRow(TypedDict):
+    """A binding as lists have it; `arguments` are JSON."""
+
     vhost: str
     source: str
     destination: str
@@ -44,6 +46,8 @@ class BindingRow(TypedDict):
 
 
 class Bound(TypedDict):
+    """A binding that is there now."""
+
     new: bool
     properties_key: str
 

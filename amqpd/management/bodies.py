@@ -39,6 +39,8 @@ class Part(NamedTuple):
 
 
 class Bodies:
+    """Reads the bodies of messages, from memory and from the disk, piece by piece."""
+
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lane: Messages | None = None

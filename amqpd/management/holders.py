@@ -19,6 +19,8 @@ NOBODY: dict[str, Any] = {"connection": None, "channel": None, "consumer_tag": N
 
 
 class Holders:
+    """The ledgers of all channels, as far as they have messages of one queue."""
+
     def __init__(self, node: Node, queue: Queue) -> None:
         """Walks over what is unacked in the queue's virtual host."""
         self._found: list[tuple[int, int, dict[str, Any]]] = []

@@ -22,6 +22,8 @@ WORDS: Mapping[Owner, str] = {"vhost": "virtual host", "user": "user"}
 
 
 class LimitRow(TypedDict):
+    """A limit that is set."""
+
     of: Owner
     name: str
     limit: str

@@ -26,6 +26,8 @@ from amqpd.queues.queue import Queue
 
 
 class Adoption:
+    """One orphan on its way into one queue."""
+
     def __init__(self, node: Node, orphan: Orphan, target: Queue) -> None:
         self._node = node
         self._orphan = orphan

@@ -17,6 +17,8 @@ from amqpd.vocabulary.records import Delete, ParameterRecord, Put
 
 
 class ParameterRow(TypedDict):
+    """A parameter; `value` is JSON."""
+
     vhost: str
     component: str
     name: str
@@ -24,6 +26,8 @@ class ParameterRow(TypedDict):
 
 
 class GlobalParameterRow(TypedDict):
+    """A global parameter; `value` is JSON."""
+
     name: str
     value: Any
 

@@ -19,6 +19,8 @@ from amqpd.vocabulary.records import Delete, PermissionRecord, Put, TopicPermiss
 
 
 class PermissionRow(TypedDict):
+    """What a user may do in a virtual host: regular expressions."""
+
     vhost: str
     user: str
     configure: str
@@ -27,6 +29,8 @@ class PermissionRow(TypedDict):
 
 
 class TopicPermissionRow(TypedDict):
+    """Which routing keys a user may use on a topic exchange: regular expressions."""
+
     vhost: str
     user: str
     exchange: str

@@ -23,6 +23,8 @@ from amqpd.topology.state import VhostTopology
 
 @dataclass(frozen=True)
 class Running:
+    """What use cases on a node need of it."""
+
     node: Node
     settle: Callable[[], None]
     """to be called after anything that acted on the node"""

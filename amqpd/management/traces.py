@@ -18,6 +18,8 @@ log = structlog.get_logger(component="operations")
 
 
 class TraceRow(TypedDict):
+    """A virtual host that is traced."""
+
     vhost: str
     traced: int
     """messages copied"""

@@ -25,6 +25,8 @@ from amqpd.vocabulary.records import Put, UserRecord
 
 
 class UserRow(TypedDict):
+    """A user as lists have it."""
+
     name: str
     tags: list[str]
     password: bool

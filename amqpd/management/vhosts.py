@@ -16,6 +16,8 @@ from amqpd.topology.state import Topology
 
 
 class VhostRow(TypedDict):
+    """A virtual host as lists have it; `queues` counts the durable ones."""
+
     name: str
     description: str
     queues: int
