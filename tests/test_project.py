@@ -162,6 +162,13 @@ def test_the_walk_comes_by_every_package() -> None:
     assert {name for name in packages if f"`{name}/`" not in text} == set()
 
 
+def test_what_types_are_not_checked_in_is_not_of_ghosts() -> None:
+    overrides = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
+    modules = {each for override in overrides for each in override["module"] if each.startswith("tests.")}
+    files = {each.removesuffix(".*").replace(".", "/") for each in modules}
+    assert {each for each in files if not (ROOT / f"{each}.py").exists() and not (ROOT / each).is_dir()} == set()
+
+
 def links() -> list[tuple[str, str]]:
     """Of the documents: where they are, and the files that they link to."""
     return [
