@@ -1,4 +1,4 @@
-"""A difference in words that a person likes to read.
+"""A difference in words, for operators.
 
 What comes in: a difference. What goes out: lines of text.
 Rules: 1. One line for each thing, with a sign: + is made, ~ becomes otherwise, - goes. 2. Of many in a section the

@@ -8,7 +8,7 @@ checked when one is made and never changes, so what reads a message of a run (0 
 everything that is read from the bytes is compared with what is left before it is used. 3. Offsets and sizes are 64
 bits wide and signed, on every platform: what the wire says (32 bits; 64 for a body) cannot make a sum of them
 overflow. Numbers are read and written octet by octet, so nothing needs to be aligned. 4. Memory that is written is
-that of a new bytes object which nobody else has seen.
+that of a new bytes object that nothing else refers to.
 Not here: which kernel is used (`__init__.py`), how it is built (`setup.py`).
 """
 

@@ -5,7 +5,7 @@ Rules: 1. A processor that sleeps has to be woken by the sender, which takes lon
 in all; so a pump that was busy just now stays awake a little (as the schedulers of Erlang do). 2. The interpreter
 lock is given away at each look, and the whole wait is short: no task that needs this thread waits long. 3. Where
 there is one processor, staying awake would keep it from the sender.
-Not here: what is done with events, and whether anybody else wants the thread (`pump.py`).
+Not here: what is done with events, and whether anything else wants the thread (`pump.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What comes in: `TlsSettings`. What goes out: an `ssl.SSLContext` for a server, or StartupError with the file that is
 wrong.
 Rules: 1. Files are read once, at start: a certificate that cannot be used stops the start, not a client. 2. Nothing
-asks for a passphrase: a broker has no one to ask.
+asks for a passphrase: a broker has no terminal.
 Not here: the handshake and the bytes (`tls_stream.py`), the user in a client certificate (`security/external.py`).
 """
 

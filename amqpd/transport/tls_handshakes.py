@@ -1,4 +1,5 @@
-"""TLS handshakes, in a thread of their own: anybody may ask for one, and each takes some two milliseconds to compute.
+"""TLS handshakes, in a thread of their own: any client may ask for one, and each takes some two milliseconds to
+compute.
 
 What comes in: streams, with what their clients sent. What goes out: a call when steps are done, and their outcome.
 Rules: 1. The thread computes one step at a time, in the order in which they were asked for; OpenSSL does so without

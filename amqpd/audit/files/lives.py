@@ -2,7 +2,7 @@
 
 What comes in: the audit folder. What goes out: a file `lives.json` there: the life's number, how the last one ended,
 the first numbers of each life in the queues that still have messages of it.
-Rules: 1. Written, and on disk, before anybody connects: a life's number is never used twice, also when the file is
+Rules: 1. Written, and on disk, before a client connects: a life's number is never used twice, also when the file is
 damaged, missing or an older copy: the names of the log's files have the numbers too. 2. Kept up also while nothing is
 recorded, so that recording may begin later. 3. The machine's boot is noted: when it changed and the last life did not
 end in order, the spool's last writes may be lost.

@@ -3,7 +3,7 @@
 What comes in: settings, the data directory, the node. What goes out: a recorder and books for the node; tasks;
 answers to the control socket.
 Rules: 1. A life begins with `started`, what was lost of the one before if anything was, and anchors; it ends with
-anchors and `stopped`. 2. The life's number is on disk before anybody connects; on a full disk, before any row of it.
+anchors and `stopped`. 2. The life's number is on disk before a client connects; on a full disk, before any row of it.
 3. Damaged files are set aside and said as a gap; only a folder that may not be written keeps a node from starting.
 Not here: the components themselves.
 """

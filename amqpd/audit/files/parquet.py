@@ -3,9 +3,9 @@
 What comes in: a spool file, whole or cut off by a kill. What goes out: a Parquet file with its rows, or none where
 there are no rows.
 Rules: 1. Nothing is done for each record in Python: records are read and made into columns by numpy. 2. A last block
-that is cut off was never confirmed to anybody, and is left out. Anything else that is not whole is damage: what comes
-before it is written, and the spool file stays, for the caller to set aside. 3. The file appears whole, and is on
-disk, before the spool file goes. 4. Rows are numbered without a gap in a life, from file to file: so a spool file
+that is cut off was never confirmed to a client, and is left out. Anything else that is not whole is damage: what
+comes before it is written, and the spool file stays, for the caller to set aside. 3. The file appears whole, and is
+on disk, before the spool file goes. 4. Rows are numbered without a gap in a life, from file to file: so a spool file
 whose end is missing shows in the next one.
 Not here: when (`writer.py`), the spool's layout (`audit/spool.py`), the columns (`columns.py`).
 """
@@ -304,15 +304,15 @@ def _columns(
         "redelivered": pa.array((rows["flags"] & REDELIVERED > 0) & ~routed & ~acked),
         "auto": pa.array(acked),
     }
-    who = np.where(acked, 0, rows["name"])
+    named = np.where(acked, 0, rows["name"])
     of_queue = np.where(in_queue, rows["queue"], 0)
     # Both know the virtual host; of a publication only the publisher does.
-    columns["vhost"] = looked_up.text("vhost", np.where(of_queue > 0, of_queue, who))
+    columns["vhost"] = looked_up.text("vhost", np.where(of_queue > 0, of_queue, named))
     columns["queue"] = looked_up.text("queue", of_queue)
     for name in ("exchange", "routing_key", "user", "connection", "consumer"):
-        columns[name] = looked_up.text(name, who)
+        columns[name] = looked_up.text(name, named)
     reasons = [NAMES.get(each, ("", None))[1] for each in range(_EVENT_KINDS)]
-    columns["reason"] = looked_up.text("reason", who, reasons, np.where(published | acked | routed, 0, kind))
+    columns["reason"] = looked_up.text("reason", named, reasons, np.where(published | acked | routed, 0, kind))
     texts = np.where(anchor | (kind == STANDING), 0, rows["text"])
     columns["message_id"] = looked_up.text("message_id", texts)
     columns["correlation_id"] = looked_up.text("correlation_id", texts)

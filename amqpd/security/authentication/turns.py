@@ -2,8 +2,8 @@
 
 What comes in: "may I?", under a name, from an address. What goes out: a turn, in order within a name, round and
 round among the names of an address, and among addresses.
-Rules: 1. At most `places` turns at once, at most `waiting_max` waiting from one address. 2. A free place never
-is idle while a log-in waits.
+Rules: 1. At most `places` turns at once, at most `waiting_max` waiting from one address. 2. No place is
+free while a log-in waits.
 Not here: what is done in a turn (`logins.py`).
 """
 
