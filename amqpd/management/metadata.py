@@ -45,8 +45,8 @@ class Metadata(ABC):
 
     @abstractmethod
     async def read(self, *, whole: bool = False) -> Topology:
-        """What exists: with `whole`, also what is not durable and lives in a running broker only. It is to be read
-        only, and before the next await."""
+        """What exists: with `whole`, also what is not durable and lives in a running broker only; inside of that
+        broker it always does. It is to be read only, and before the next await."""
 
     @abstractmethod
     async def change(self, plan: Planner, *, whole: bool = False) -> None:

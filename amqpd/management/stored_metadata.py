@@ -138,16 +138,17 @@ async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record]) -
         planned = plan(topology)
         for first in range(0, len(planned.changes), CHANGES_A_TRANSACTION):
             some = planned.changes[first : first + CHANGES_A_TRANSACTION]
-            if not await _transact(store, some, planned.requires, revisions):
+            if not await transact(store, some, planned.requires, revisions):
                 break
         else:
             return
     raise Conflict(OVERTAKEN)
 
 
-async def _transact(
+async def transact(
     store: MetadataStore, changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
 ) -> bool:
+    """Whether it was committed: what is written had these revisions still, and what is required was there."""
     wanted = transaction_of(changes, requires=requires)
     compares = {compare.key: compare for compare in wanted.compares}
     for each in changes:

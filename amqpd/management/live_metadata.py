@@ -1,0 +1,87 @@
+"""The metadata of a running broker, for use cases inside of it.
+
+What comes in: plans. What goes out: the changes, committed to the broker's own store and applied.
+Rules: 1. A plan is made of what the node knows, and committed only if nobody else has written the same meanwhile:
+other processes use the store too. 2. What is committed has been applied when `change` returns. 3. A store that is
+full or busy refuses; any other failure of it is the node's end.
+Not here: what is changed (the use cases), the metadata of a data directory (`stored_metadata.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from amqpd.management import transients
+from amqpd.management.errors import Conflict, Unavailable
+from amqpd.management.metadata import OVERTAKEN, ROUNDS_MAX, Metadata, Plan, Planner
+from amqpd.management.running import Running
+from amqpd.management.stored_metadata import CHANGES_A_TRANSACTION, TRANSIENTS_A_COMMAND, leftovers, transact
+from amqpd.topology.metadata.codec import PREFIX, encode_key
+from amqpd.topology.metadata.store import MetadataStore, StoreBusy, StoreFull
+from amqpd.topology.metadata.sync import TopologySync, records_of, transaction_of
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Change, Put, Record
+
+
+class LiveMetadata(Metadata):
+    """`sync` keeps the node's topology equal to `store`, and is running."""
+
+    def __init__(self, on: Running, store: MetadataStore, sync: TopologySync) -> None:
+        self._on = on
+        self._store = store
+        self._sync = sync
+
+    async def read(self, *, whole: bool = False) -> Topology:
+        return self._on.node.topology
+
+    async def change(self, plan: Planner, *, whole: bool = False) -> None:
+        topology = self._on.node.topology
+        with _refusals():
+            for _ in range(ROUNDS_MAX):
+                revisions = await self._revisions(plan(topology).changes)
+                # From here on the topology has all that these revisions say, and whatever changes more is refused.
+                await self._sync.refresh()
+                planned = plan(topology)
+                if await self._commit(planned, revisions):
+                    await self._sync.refresh()
+                    return
+        raise Conflict(OVERTAKEN)
+
+    async def sweep(self) -> None:
+        with _refusals():
+            snapshot = await self._store.range(PREFIX)
+            if left := leftovers(records_of(snapshot)):
+                await self._store.transact([], transaction_of(left).operations)
+            await self._sync.refresh()
+
+    async def transients(self) -> list[Record] | None:
+        return list(transients.listed(self._on))
+
+    async def change_transients(self, changes: Sequence[Change]) -> None:
+        for first in range(0, len(changes), TRANSIENTS_A_COMMAND):
+            await transients.change(self._on, changes[first : first + TRANSIENTS_A_COMMAND])
+
+    async def _revisions(self, changes: Sequence[Change]) -> dict[str, int]:
+        """Of what would be written, as the store has it now; 0 for what it has not."""
+        keys = [encode_key(each.record.key) for each in changes if isinstance(each, Put)]
+        entries = [(key, await self._store.get(key)) for key in keys]
+        return {key: 0 if entry is None else entry.mod_revision for key, entry in entries}
+
+    async def _commit(self, planned: Plan, revisions: dict[str, int]) -> bool:
+        changes = planned.changes
+        if not all(encode_key(each.record.key) in revisions for each in changes if isinstance(each, Put)):
+            return False
+        for first in range(0, len(changes), CHANGES_A_TRANSACTION):
+            some = changes[first : first + CHANGES_A_TRANSACTION]
+            if not await transact(self._store, some, planned.requires, revisions):
+                return False
+        return True
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except (StoreBusy, StoreFull) as error:
+        raise Unavailable(str(error)) from error
