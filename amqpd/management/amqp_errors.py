@@ -23,7 +23,7 @@ from pamqp.exceptions import (
 
 from amqpd.management.errors import BadArgument, Conflict, ManagementError, NotFound, Refused
 
-# A precondition that does not hold is a bad argument in most cases; who knows better raises what it is.
+# A precondition that does not hold is a bad argument in most cases; a use case that knows better says so.
 KINDS: dict[type[AMQPError], type[ManagementError]] = {
     AMQPAccessRefused: Refused,
     AMQPNotAllowed: Refused,

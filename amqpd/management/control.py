@@ -43,7 +43,7 @@ PAGE_BYTES = 64 << 10
 VALUE_BYTES_MAX = 256 << 10
 # People and scripts: a few at a time. More wait in the backlog.
 CONNECTIONS_MAX = 16
-# A command is sent at once; who says nothing for so long is gone or stuck, and would hold one of the 16
+# A command is sent at once; a client silent this long has gone or is stuck, and would hold one of the 16
 # places.
 IDLE_TIMEOUT_S = 10.0
 # sockaddr_un.sun_path is 108 bytes on Linux, 104 on the BSDs and macOS, with the final NUL.

@@ -3,7 +3,7 @@
 What comes in: a queue, how many, what becomes of them. What goes out: rows of messages.
 Rules: 1. Messages are taken: consumers do not get what is being looked at, and what goes back is redelivered. To look
 without taking there is `messages.py`. 2. What goes back does so however the command ends. 3. What is acknowledged is
-gone when the answer is made: who loses the answer has lost the messages.
+gone when the answer is made: an answer that is lost takes the messages with it.
 Not here: publishing (`publishing.py`), who consumes (`inventory.py`).
 
 Source for names: https://www.rabbitmq.com/docs/http-api-reference, /api/queues/{vhost}/{name}/get.

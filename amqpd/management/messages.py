@@ -2,7 +2,7 @@
 
 What comes in: wishes (`message_wishes.py`). What goes out: rows of messages; queues without them; the log of who
 did it.
-Rules: 1. Nothing is taken, and the queue's memory and its consumers do not notice who looks. 2. Everything goes in
+Rules: 1. Nothing is taken, and the queue's memory and its consumers do not notice it. 2. Everything goes in
 small steps, the broker going on in between. 3. What was deleted or moved is on disk before it is told, and a large
 move waits for the disk on its way instead of gathering in memory. 4. Who leaves stops the command after a step; what
 is done by then is done, and logged. 5. What is damaged is listed without its body, is deleted as
@@ -116,10 +116,10 @@ class Messages:
 class _Act:
     """Deleting or moving, step by step, with its account."""
 
-    def __init__(self, room: Messages, queue: Queue, wish: Wish, by: Operator) -> None:
+    def __init__(self, messages: Messages, queue: Queue, wish: Wish, by: Operator) -> None:
         self.queue = queue
-        self._room = room
-        self._node = room._node
+        self._messages = messages
+        self._node = messages._node
         self._wish = wish
         self._by = by
         self._left = wish.count
@@ -132,7 +132,7 @@ class _Act:
     async def look(self) -> AsyncGenerator[Rows, None]:
         """Only count what would be done."""
         if self._wish.condition:
-            async with aclosing(self._room._parts(self.queue, self._wish)) as parts:
+            async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
                 async for part in parts:
                     for first, last in meant(part, self._wish):
                         self._done(part.stretch, first, min(last, first + self._left - 1))
@@ -156,7 +156,7 @@ class _Act:
             async with aclosing(deleting) as done:
                 async for _ in done:
                     steps += 1
-                    self._room._settle()
+                    self._messages._settle()
                     if not self._left:
                         break
                     if steps % DELETED_STEPS_MAX == 0:
@@ -172,7 +172,7 @@ class _Act:
         mover = Mover(self._node, self.queue, target)
         nbytes = 0
         try:
-            async with aclosing(self._room._parts(self.queue, self._wish)) as parts:
+            async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
                 async for part in parts:
                     if short := sorted(SHORTAGES & self._node.alarms):
                         raise Unavailable(f"the {short[0]} alarm is on: nothing is moved until it is off")
@@ -191,7 +191,7 @@ class _Act:
                                 for run, start, stop, _ in runs_in(part.bodies, first, last)
                             )
                             self._done(part.stretch, first, last, mover.move(lane, part.bodies, first, last))
-                    self._room._settle()
+                    self._messages._settle()
                     if not self._left or mover.full:
                         break
                     if nbytes > MOVED_BYTES_MAX:
@@ -206,7 +206,7 @@ class _Act:
 
     async def _delete_those(self) -> AsyncGenerator[None, None]:
         """Those of which the condition holds."""
-        async with aclosing(self._room._parts(self.queue, self._wish)) as parts:
+        async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
             async for part in parts:
                 lane = part.stretch.lane
                 lane.store.cut_at(part.bodies.first, part.bodies.last)
@@ -218,7 +218,7 @@ class _Act:
 
     async def _delete_stretches(self) -> AsyncGenerator[None, None]:
         """All that is meant by its place: no body has to be read for it."""
-        bodies = Bodies(self._room._reader)
+        bodies = Bodies(self._messages._reader)
         for stretch in stretches(self.queue, self._wish):
             seq, last = stretch.first, min(stretch.last, stretch.first + self._left - 1)
             while seq <= last and not self.queue.deleted:
@@ -260,7 +260,7 @@ class _Act:
     async def _durable(self) -> None:
         done = trio.Event()
         self._node.durability.when_durable(done.set)
-        self._room._settle()
+        self._messages._settle()
         await done.wait()
 
     def _log(self, event: str, **fields: Any) -> None:

@@ -41,7 +41,7 @@ def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) 
         "vhost": record.vhost,
         "name": record.name,
         "type": said.settings.type,
-        # RabbitMQ's words, but for `fenced` (`amqpd/node/fence.py`). Why it crashed: `amqpd/node/quarantine.py`.
+        # RabbitMQ's words, except `fenced` (`amqpd/node/fence.py`). Why it crashed: `amqpd/node/quarantine.py`.
         "state": "crashed" if queue.quarantined else "fenced" if fence and fence["blocked"] else "running",
         "out_of_service": queue.quarantined,
         "fenced": fence,

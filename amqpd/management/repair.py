@@ -5,7 +5,7 @@ them; the same messages in another queue.
 Rules: 1. Only what is ready is touched: what a consumer has is the consumer's. 2. A message enters the other queue in
 the tick in which it leaves its own: one transaction of the journal has both or neither, so a crash neither loses nor
 doubles it. 3. It moves as it was published, exchange, routing key and properties included; its age and what is
-counted of it (TTL, deliveries) begin anew. 4. The other queue's limits hold: one that refuses is not filled further,
+counted of it (TTL, deliveries) begin again. 4. The other queue's limits hold: one that refuses is not filled further,
 one that drops drops from its head.
 Not here: which messages (`queues/browsing.py`), reading bodies, going step by step (`messages.py`).
 """

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from amqpd import __version__
 from amqpd.definitions.document import read_definitions
 from amqpd.definitions.export import export_text
 from amqpd.management import definitions, limits, permissions, policies, users, vhosts
@@ -147,6 +148,6 @@ async def test_definitions_are_imported_with_what_is_transient() -> None:
         await definitions.import_definitions(metadata, read_definitions(text, None))
         assert set(broker.node.queues) == {("/", "kept"), ("/", "passing")}
         exported = await definitions.exported(metadata)
-        assert exported == export_text(broker.node.topology, definitions.__version__, None)
+        assert exported == export_text(broker.node.topology, __version__, None)
         again = await definitions.planned(metadata, read_definitions(text, None))
         assert again.changes == []
