@@ -37,6 +37,7 @@ MODULES = (
     "amqpd.connection",
     "amqpd.exchanges.cache_memory",
     "amqpd.journal.buffer",
+    "amqpd.journal.entry",
     "amqpd.journal.sqlite.checksums",
     "amqpd.journal.sqlite.intake",
     "amqpd.journal.sqlite.queue_marks",

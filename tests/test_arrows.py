@@ -71,7 +71,6 @@ ARROWS = {
 # Arrows that go up, all of them for type checkers only: what is above is to be known by an interface below. No new
 # one comes in.
 UPWARD: dict[str, str] = {
-    "journal": "queues",
     "session": "channels connection",
     "publishing": "node channels connection",
     "node": "channels connection",

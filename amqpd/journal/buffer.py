@@ -13,12 +13,9 @@ Not here: threads and SQL (`writer.py`, `sqlite/disk.py`).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from amqpd.journal.entry import Entry
 from amqpd.journal.records import Range, Row, Transaction
-
-if TYPE_CHECKING:
-    from amqpd.queues.segment import Segment
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -37,15 +34,15 @@ class JournalBuffer:
         """the transaction that gathers now"""
         self.gathered_bytes = 0
         """bytes of bodies handed in and not yet taken; an upper bound, for back-pressure"""
-        self._segments: list[tuple[int, Segment]] = []
-        self._paged: deque[tuple[int, Segment, int]] = deque()
+        self._segments: list[tuple[int, Entry]] = []
+        self._paged: deque[tuple[int, Entry, int]] = deque()
         """what is only to leave memory, with its bytes; hundreds of thousands, maybe, so nothing walks through all"""
         self._paged_bytes = 0
         self._paged_dropped: set[int] = set()
         """queues that were deleted while something waits in `_paged`"""
         self._settled: list[Range] = []
         self._last_settled: Range | None = None
-        self._last_segment: Segment | None = None
+        self._last_segment: Entry | None = None
         self._retired: list[Range] = []
         self._deletable: list[Range] = []
         self._delivered: dict[int, int] = {}
@@ -76,9 +73,9 @@ class JournalBuffer:
             or self._forced
         )
 
-    def append(self, queue_id: int, segment: Segment) -> None:
+    def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
-        later one, if it is not persistent: then `Segment.index` is true when it is `stored`."""
+        later one, if it is not persistent: then `Entry.index` is true when it is `stored`."""
         segment.index = self.index
         if segment.persistent:
             self._segments.append((queue_id, segment))
@@ -88,7 +85,7 @@ class JournalBuffer:
             self._paged_bytes += segment.nbytes
         self.gathered_bytes += segment.nbytes
 
-    def settle(self, queue_id: int, segment: Segment, first: int, last: int) -> None:
+    def settle(self, queue_id: int, segment: Entry, first: int, last: int) -> None:
         """first..last, inside the stored segment, of which something is left, are settled."""
         previous = self._last_settled
         if previous is not None:
@@ -189,7 +186,7 @@ class JournalBuffer:
         assert self.durable < index < self.index, (self.durable, index, self.index)
         self.durable = index
 
-    def _forget_counts(self, queue_id: int, segment: Segment) -> None:
+    def _forget_counts(self, queue_id: int, segment: Entry) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""
         counts = self._counts.get(queue_id)
         if counts:
@@ -197,7 +194,7 @@ class JournalBuffer:
                 counts.pop(seq, None)
 
 
-def _store(transaction: Transaction, queue_id: int, segment: Segment) -> int:
+def _store(transaction: Transaction, queue_id: int, segment: Entry) -> int:
     """How many ranges of it are settled."""
     segment.stored = True
     transaction.rows.append(_row(queue_id, segment))
@@ -208,7 +205,7 @@ def _store(transaction: Transaction, queue_id: int, segment: Segment) -> int:
     return len(settled)
 
 
-def _row(queue_id: int, segment: Segment) -> Row:
+def _row(queue_id: int, segment: Entry) -> Row:
     """Without joining the runs: who writes it does that."""
     assert segment.runs is not None
     return Row(

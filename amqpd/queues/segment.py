@@ -15,6 +15,7 @@ from array import array
 from bisect import bisect_right
 from itertools import accumulate
 
+from amqpd.journal.entry import Entry
 from amqpd.kernel import Run
 from amqpd.queues.arrivals import Arrivals
 from amqpd.queues.deadlines import Deadlines
@@ -31,7 +32,7 @@ COMPACT_BYTES_MIN = 4096
 RUN_BYTES = 144
 
 
-class Segment:
+class Segment(Entry):
     __slots__ = (
         "arrivals",
         "arrived_ms",
@@ -42,20 +43,10 @@ class Segment:
         "damage",
         "deadlines",
         "due_ms",
-        "first",
         "gone",
         "head",
         "held",
-        "index",
-        "last",
-        "left",
-        "nbytes",
         "offsets",
-        "persistent",
-        "published_ms",
-        "runs",
-        "sealed",
-        "stored",
         "taken_bytes",
     )
 
@@ -65,7 +56,7 @@ class Segment:
         self.left = 0
         self.head = 0
         self.gone: bytearray | None = None
-        self.runs: list[Run] | None = []
+        self.runs = []
         self.begin = 0
         """where the first of the runs begins, as an offset into the segment"""
         self.offsets: array[int] | None = None
