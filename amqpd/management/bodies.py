@@ -4,7 +4,7 @@ What comes in: stretches of a queue; rows of the journal. What goes out: the sam
 bodies.
 Rules: 1. What is in memory is looked at where it is; what is on disk only is read, one read at a time behind those of
 consumers, and forgotten with the next one. 2. What is gone when the disk answers is left out. 3. What is damaged, or
-missing though it should be there, is fenced (`Segments.fence`), and given without bodies.
+missing though it should be there, is fenced (`Paging.fence`), and given without bodies.
 Not here: which stretches (`queues/browsing.py`), when the journal reads (`journal/writer.py`).
 """
 

@@ -5,7 +5,7 @@ directory's `quarantine`, and queues without the row.
 Rules: 1. The bytes are never taken for messages. 2. What is set aside is on disk, as a file with its facts beside it,
 before it leaves the queue; where the files cannot be written nothing leaves. 3. A row that can be read after all goes
 back in line. 4. Only what is ready leaves: what a consumer has is the consumer's.
-Not here: finding damage (`queues/segments.py`), where a queue stops (`queues/fences.py`), deleting by number
+Not here: finding damage (`queues/paging.py`), where a queue stops (`queues/fences.py`), deleting by number
 (`messages.py`), the files (`quarantine_files.py`).
 """
 

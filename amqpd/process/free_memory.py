@@ -4,7 +4,7 @@ What comes in: the time, and the processor time that the broker has used. What g
 Rules: 1. Once after each stretch of work, and never while there is some: it may take 40 ms after a large backlog of
 small messages, and what is reused at once is not worth giving back. 2. A broker that is never quiet keeps its free
 memory, until the memory alarm asks for it.
-Not here: the alarm (`alarms.py`), what leaves memory for the disk (`queues/segments.py`).
+Not here: the alarm (`alarms.py`), what leaves memory for the disk (`queues/paging.py`).
 
 Measured with `python -m bench small-20m --scale 0.2`: 182 MB resident after the queue was drained, without this.
 """

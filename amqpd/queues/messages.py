@@ -49,6 +49,8 @@ class RowsWanted:
 
 
 class Messages:
+    """The parts, and what is asked of them less than once for each message."""
+
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
         self.queue_id = queue_id
         self.backlog = Backlog(queue_id, journal, durable, fifo_returns)

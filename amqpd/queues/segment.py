@@ -6,7 +6,7 @@ Rules: 1. Messages first..last of the queue, numbered without gaps while the seg
 that are not settled; settled ones are the leading `head` and those marked in `gone`. 3. `runs` is None when the
 bodies are on disk only. 4. Bytes of bodies are exact while all bodies have one size or are in memory; of a segment on
 disk with bodies of several sizes they are the average's, and exact again in the sum.
-Not here: the order of segments (`segments.py`) and which message is ready (`backlog.py`).
+Not here: the order of segments (`store.py`) and which message is ready (`backlog.py`).
 """
 
 from __future__ import annotations
