@@ -54,7 +54,6 @@ from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.node.orphans import done_with
-from amqpd.node.world import Read
 from amqpd.process.alarms import Alarms, limits_from
 from amqpd.process.clock import SteadyClock
 from amqpd.process.free_memory import return_free_memory
@@ -68,6 +67,7 @@ from amqpd.scrub.task import scrub_of
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
 from amqpd.security.external import certificate_user
+from amqpd.session.world import Read
 from amqpd.storage.page_cache import PageCache
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.store import StoreBusy

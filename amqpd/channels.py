@@ -34,12 +34,10 @@ from amqpd.kernel import Run
 from amqpd.message.content import CONTENT_BYTES, Content
 from amqpd.node.fence import Fenced
 from amqpd.publishing import publish as publishing
-from amqpd.publishing.transaction import Transaction
 from amqpd.session.confirm_frames import tell
-from amqpd.session.consumers import Consumer
-from amqpd.session.credit import CreditQueue
+from amqpd.session.credit import CreditQueue, Subscription
 from amqpd.session.delivery_ages import DeliveryAges, timed_out
-from amqpd.session.durability import ConfirmingChannel
+from amqpd.session.ports import ChannelBase
 from amqpd.session.settling import conclude
 from amqpd.session.steps import ENTRIES_MAX, closing, settling
 from amqpd.session.unacked import Unacked
@@ -62,12 +60,13 @@ _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
 _NO_METHOD = b"\x00\x00\x00\x00"
 
 
-class Channel(ConfirmingChannel):
+class Channel(ChannelBase):
     def __init__(self, connection: Connection, channel_id: int) -> None:
         super().__init__()
         self.connection = connection
         self.client = connection
         self.node: Node = connection.node
+        self.shared = connection.node
         self.id = channel_id
         self.closing = False
         """channel.close was sent; everything but its answer is thrown away"""
@@ -89,7 +88,8 @@ class Channel(ConfirmingChannel):
         """of all consumers of the channel together"""
         self.traced = connection.vhost in connection.node.firehose.taps
         """its publishes and deliveries are copied, see `publishing/firehose.py`"""
-        self.consumers: dict[str, Consumer] = {}
+        self.routes = connection.routes
+        self.consumers: dict[str, Subscription] = {}
         self.reply_consumer: ReplyConsumer | None = None
         self.next_tag = 1
         self.unacked = Unacked()
@@ -100,7 +100,7 @@ class Channel(ConfirmingChannel):
         """consumers that wait for what prefetch_shared leaves"""
         self.getting: Party | None = None
         """in the audit log, who gets messages by basic.get"""
-        self.tx: Transaction | None = None
+        self.tx = None
         self.ledger_bytes = 0
         """what was charged for `unacked`"""
         self._current = b"\x00\x00\x00\x00"
@@ -215,7 +215,7 @@ class Channel(ConfirmingChannel):
             if (connection.choked or connection.intake.throttled) and not self.closed:
                 return
             kind, payload = held[0]
-            if connection.node.alarms and not self.closed and connection.intake.stops(kind, self.id, payload[:4]):
+            if self.node.alarms and not self.closed and connection.intake.stops(kind, self.id, payload[:4]):
                 return
             held.popleft()
             if not self.closed:
@@ -286,11 +286,10 @@ class Channel(ConfirmingChannel):
             self.node.census.unfinished.release(self, self.content.charged)
             self.content = None
 
-    def remove_consumer(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: Subscription) -> None:
         self.consumers.pop(consumer.tag, None)
         try:
-            consumer.leave()
-            consumer.queue.cancel(consumer)
+            consumer.end()
             self.node.consumer_gone(consumer.queue, self.connection)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             self.node.quarantine(consumer.queue, error)

@@ -63,7 +63,7 @@ EXCLUDED = {
     ),
     "compiled with those it is in a circle with, the interpreter ends when it is imported": (
         "message.claims message.delays message.propertylist message.rewriting",
-        "node.wakes node.world",
+        "node.wakes session.world",
         "publishing.dead_lettering publishing.replies publishing.transaction",
         "queues.consumer queues.deadletters queues.host queues.moulds",
     ),

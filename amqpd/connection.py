@@ -29,25 +29,23 @@ from pamqp.exceptions import (
     AMQPUnexpectedFrame,
 )
 
-from amqpd.channels import Channel
 from amqpd.faults import CONNECTION
 from amqpd.kernel import LARGE_BYTES_MIN, Pieces, frame_due, publish_due, scan_acks, scan_publishes
 from amqpd.limiting.turns import FRAME_WORK, METHOD_WORK
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import closes, connection_method
+from amqpd.publishing.routing import RouteCache
 from amqpd.session.credit import CreditQueue
 from amqpd.session.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.session.intake import Intake
 from amqpd.session.liveness import Liveness
+from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.steps import leaving
-from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.states import Peer, State
 from amqpd.wire.frames import PROTOCOL_HEADER, method_frame, reply_text
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.publishing.routing import Route
-    from amqpd.queues.queue import Queue
 
 _HEAD: Final = Struct(">BHI")
 _PUBLISH_ID: Final = b"\x00\x3c\x00\x28"
@@ -69,26 +67,22 @@ WAIT_BYTES_MAX: Final = 160 * 1024
 WAITS_MAX: Final = 8
 
 
-class Connection(Client):
+class Connection(ConnectionBase):
     def __init__(self, node: Node, peer: Peer, connection_id: str, now: float) -> None:
         super().__init__(peer.name, connection_id, _HEADER)
         self.node = node
+        self.shared = node
         self.peer = peer
         self.outbox: Pieces = []
         self.outbox_bytes = 0
         self.outbox_large = False
         """there are large pieces in it: to be sent as they are, not to be joined"""
-        self.channels: dict[int, Channel] = {}
+        self.channels: dict[int, ChannelBase] = {}
         self.channels_closing = 0
         """of these, that wait for channel.close-ok"""
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
-        self.routes: dict[bytes, Route] = {}
-        """what its publishes lead to, by their method payload; all of one version of the topology"""
-        self.routes_version = -1
-        self.routes_bytes = 0
-        self.route_queues: dict[tuple[Queue, ...], tuple[Queue, ...]] = {}
-        """the queues of these routes: routes to the same ones have the same tuple"""
+        self.routes = RouteCache()
         self.transaction_bytes = 0
         """of the transactions of its channels together"""
         self.may_impersonate = False
@@ -115,6 +109,7 @@ class Connection(Client):
         """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
         self.liveness = Liveness(self, now)
+        self.heartbeat_s = 0
         self.connected_at = now
         self.bytes_in = self.bytes_out = 0
         """through its socket, counted by the pump"""
@@ -170,6 +165,10 @@ class Connection(Client):
     def missing(self) -> int:
         """So many bytes complete the frame that has begun to come; 0: it is not known how many, or none has begun."""
         return max(self._due - len(self._rest), 0)
+
+    def on_timer(self, now: float, heartbeat_only: bool = False) -> None:
+        """See `Liveness.on_timer`."""
+        self.liveness.on_timer(now, heartbeat_only)
 
     def guard(self, step: Callable[[], None]) -> None:
         """Run a step of this connection's own; every error in it ends here, as a close with the right code."""
@@ -286,7 +285,7 @@ class Connection(Client):
             else:
                 channel.frame(kind, payload)
 
-    def unfinished_channels(self) -> Iterator[Channel]:
+    def unfinished_channels(self) -> Iterator[ChannelBase]:
         """See `Client.unfinished_channels`."""
         for channel in list(self.channels.values()):
             if self.state is not _RUNNING:
@@ -468,18 +467,17 @@ class Connection(Client):
         self.aborted = True
         self.lost()
 
-    def forget(self) -> None:
-        """Remember no routes, for `CacheMemory`."""
-        self.routes.clear()
-        self.route_queues.clear()
-        self.routes_bytes = 0
+    def give_back_old_routes(self) -> None:
+        """See `ConnectionBase.give_back_old_routes`."""
+        if self.routes.known and self.routes.version != self.node.topology.version:
+            self.give_back_routes()
 
     def give_back_routes(self) -> None:
         """They are void, or nobody needs them."""
-        self.node.routes.memory.release(self)
-        self.forget()
+        self.node.routes.memory.release(self.routes)
+        self.routes.forget()
 
-    def forget_channel(self, channel: Channel) -> None:
+    def forget_channel(self, channel: ChannelBase) -> None:
         self.node.census.channel_gone(channel)
         self.channels_closing -= channel.closing
         channel.closed = True

@@ -29,8 +29,9 @@ from amqpd.faults import CONNECTION
 from amqpd.kernel import Pieces
 from amqpd.limiting.turns import LOST_WORK, SENT_WORK, TURN_WORK_MAX
 from amqpd.node.node import Node
-from amqpd.node.world import Read
 from amqpd.session.liveness import LOOK_WORK
+from amqpd.session.ports import ConnectionBase
+from amqpd.session.world import Read
 from amqpd.transport.acceptor import Acceptor
 from amqpd.transport.lingering import Lingering
 from amqpd.transport.link import Link, SocketAddress, connection_name, is_loopback
@@ -106,7 +107,7 @@ class Pump:
             self._epoll, connections_max, self._add, partial(node.faults.contain, CONNECTION, "accept")
         )
         self._links: dict[int, Link] = {}
-        self._by_connection: dict[Connection, Link] = {}
+        self._by_connection: dict[ConnectionBase, Link] = {}
         self._paused = PausedLinks()
         self._lingering = Lingering()
         self._emptied = trio.Event()
@@ -168,7 +169,7 @@ class Pump:
             work_left = TURN_WORK_MAX
             for connection in list(self.node.connections.values()):
                 ended = self.node.ended
-                connection.guard(partial(connection.liveness.on_timer, now, heartbeat_only=half % 2 == 0))
+                connection.guard(partial(connection.on_timer, now, heartbeat_only=half % 2 == 0))
                 work_left -= LOOK_WORK + LOST_WORK * (self.node.ended - ended) + SENT_WORK * bool(connection.outbox)
                 if work_left <= 0:
                     work_left = await self._let_others_go_on()

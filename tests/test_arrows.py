@@ -31,18 +31,18 @@ ARROWS = {
     "security": "vocabulary wire topology",
     "queues": "kernel vocabulary wire message journal audit",
     "audit.coverage": "vocabulary audit queues",
-    "limiting": "kernel vocabulary topology",
-    "session": "faults kernel vocabulary wire topology journal audit queues",
+    "limiting": "kernel vocabulary topology queues",
+    "session": "faults kernel vocabulary wire topology journal audit security queues limiting",
     "publishing": "kernel vocabulary wire message exchanges topology audit queues limiting session",
     "node": "faults kernel vocabulary message exchanges topology journal audit security queues audit.coverage "
     "limiting session publishing",
     "declarations": "vocabulary wire exchanges topology security queues node",
     "methods": "kernel vocabulary wire message audit queues limiting session publishing node declarations",
     "channels": "kernel vocabulary wire message audit session publishing node",
-    "connection": "faults kernel vocabulary wire queues limiting session publishing node methods channels",
+    "connection": "faults kernel vocabulary wire limiting session publishing node methods",
     "storage": "",
     "journal.sqlite": "journal storage",
-    "security.authentication": "topology security connection",
+    "security.authentication": "vocabulary topology security",
     "topology.metadata": "errors vocabulary wire topology security.authentication",
     "topology.metadata.sqlite": "storage topology.metadata",
     "audit.files": "errors vocabulary audit config audit.coverage node",
@@ -51,19 +51,19 @@ ARROWS = {
     "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "
-    "publishing node declarations connection storage security.authentication topology.metadata "
-    "topology.metadata.sqlite definitions",
+    "publishing node declarations storage security.authentication topology.metadata topology.metadata.sqlite "
+    "definitions",
     "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "datadir management",
     "checking": "vocabulary journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "audit.files datadir backup",
     "scrub": "journal config queues node journal.sqlite management",
     "compiled": "",
-    "process": "errors faults vocabulary config security node connection security.authentication "
-    "topology.metadata compiled",
-    "broker": "errors vocabulary topology journal config security publishing node methods connection storage "
-    "journal.sqlite security.authentication topology.metadata audit.files transport pump datadir management "
-    "backup scrub process",
+    "process": "errors faults vocabulary config security session node security.authentication topology.metadata "
+    "compiled",
+    "broker": "errors vocabulary topology journal config security session publishing node methods connection "
+    "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
+    "management backup scrub process",
     "commands": "errors faults vocabulary topology config journal.sqlite security.authentication "
     "topology.metadata.sqlite datadir definitions management backup checking process broker",
     "__main__": "errors vocabulary management process",
@@ -71,15 +71,14 @@ ARROWS = {
 # Arrows that go up, all of them for type checkers only: what is above is to be known by an interface below. No new
 # one comes in.
 UPWARD: dict[str, str] = {
-    "session": "channels connection",
-    "publishing": "node channels connection",
+    "publishing": "node channels",
     "node": "channels connection",
     "methods": "channels connection",
     "channels": "connection",
 }
 # A package's face and what is behind it.
 FACES = frozenset({"amqpd.kernel"})
-CIRCLE_MAX = 33
+CIRCLE_MAX = 20
 """files; 0 when UPWARD is empty"""
 
 

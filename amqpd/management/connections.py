@@ -16,11 +16,11 @@ from typing import Any
 import structlog
 import trio
 
-from amqpd.connection import Connection
 from amqpd.management import inventory
 from amqpd.management.errors import BadArgument, NotFound
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
+from amqpd.session.ports import ConnectionBase
 from amqpd.vocabulary.states import State
 
 # Closing one deletes its exclusive queues and returns what it had not acknowledged: some 50 us each.
@@ -70,7 +70,9 @@ def moment(posix_s: float) -> str:
     return datetime.fromtimestamp(posix_s, UTC).isoformat(timespec="seconds")
 
 
-def _meant(on: Running, which: str | None, user: str | None, vhost: str | None, everything: bool) -> list[Connection]:
+def _meant(
+    on: Running, which: str | None, user: str | None, vhost: str | None, everything: bool
+) -> list[ConnectionBase]:
     known = on.node.connections
     if which is not None:
         found = [known[which]] if which in known else [each for each in known.values() if each.name == which]

@@ -21,9 +21,9 @@ from amqpd.vocabulary.states import State
 from amqpd.wire.json_values import to_json
 
 if TYPE_CHECKING:
-    from amqpd.connection import Connection
     from amqpd.node.node import Node
     from amqpd.queues.queue import Queue
+    from amqpd.session.ports import ConnectionBase
 
 Row = dict[str, Any]
 Filters = Mapping[str, Any]
@@ -31,7 +31,7 @@ Filters = Mapping[str, Any]
 
 
 def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
-    """`now` is of the clock that `Connection.connected_at` was read from; `age_s` counts from there."""
+    """`now` is of the clock that `ConnectionBase.connected_at` was read from; `age_s` counts from there."""
     for connection in list(node.connections.values()):
         if connection.state is State.CLOSED or not _wanted(filters, connection.vhost, connection.user):
             continue
@@ -50,7 +50,7 @@ def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
             "bytes_out": connection.bytes_out,
             "frame_max": connection.frame_max,
             "channel_max": connection.channel_max,
-            "timeout": connection.liveness.heartbeat_s,
+            "timeout": connection.heartbeat_s,
         }
 
 
@@ -95,7 +95,7 @@ def consumers(node: Node, filters: Filters) -> Iterator[Row]:
                     "exclusive": consumer.exclusive,
                     "priority": consumer.priority,
                     # All of them, unless the queue has a single active one.
-                    "active": consumer.queue.is_active(consumer),
+                    "active": consumer.is_active,
                     "prefetch_count": consumer.prefetch,
                     "messages_unacknowledged": consumer.unacked,
                 }
@@ -161,7 +161,7 @@ LISTINGS: Mapping[str, Callable[[Node, Filters], Iterator[Row]]] = {
 """by the command that asks; that of connections needs the time too"""
 
 
-def _state(connection: Connection) -> str:
+def _state(connection: ConnectionBase) -> str:
     if connection.intake.blocked:
         return "blocked"
     # RabbitMQ's word for a publisher that is slowed down.

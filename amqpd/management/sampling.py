@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import trio
 
-from amqpd.node.congestion import MEASURE_S
+from amqpd.limiting.congestion import MEASURE_S
 from amqpd.node.node import Node
 
 # Facts take a sample each five seconds at most; this decides how late.

@@ -116,6 +116,7 @@ def _rollback(channel: Channel, transaction: Transaction) -> Iterator[None]:
 def _required(channel: Channel) -> Transaction:
     if channel.tx is None:
         raise AMQPPreconditionFailed("channel is not transactional")
+    assert isinstance(channel.tx, Transaction)
     return channel.tx
 
 

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from amqpd.faults import TASK
-from amqpd.node.world import Read
+from amqpd.session.world import Read
+from amqpd.vocabulary.client import Client
 
 if TYPE_CHECKING:
-    from amqpd.connection import Connection
     from amqpd.node.node import Node
     from amqpd.queues.queue import Queue
 
@@ -51,7 +51,7 @@ class Dispatching:
         """dirty ones that would begin more of it"""
         self.source: Queue | None = None
         """while something is published for it, in whose name that begins what takes long"""
-        self.publisher: Connection | None = None
+        self.publisher: Client | None = None
         """while what it publishes is turned away: that is its own work"""
 
     @property
@@ -83,7 +83,7 @@ class Dispatching:
         no more than one dispatch of it can; others do not wait for it. The journal commits nothing meanwhile, so one
         transaction has all of it: up to a bound (`holds.py`). What a publisher has begun it does in its own turns."""
         if self.publisher is not None:
-            self.publisher.intake.begin(self._charged(self.publisher, steps))
+            self.publisher.turn.begin(self._charged(self.publisher, steps))
             return
         if self.source is not None:
             queue = self.source
@@ -97,7 +97,7 @@ class Dispatching:
             queue.letters += 1
         self._go_on()
 
-    def _charged(self, connection: Connection, steps: Iterator[None]) -> Iterator[None]:
+    def _charged(self, connection: Client, steps: Iterator[None]) -> Iterator[None]:
         """As steps for `Intake.begin`."""
         node = self._node
         before = node.work_left

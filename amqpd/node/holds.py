@@ -18,8 +18,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from amqpd.vocabulary.client import Client
+
 if TYPE_CHECKING:
-    from amqpd.connection import Connection
     from amqpd.journal.buffer import JournalBuffer
     from amqpd.limiting.turns import Turns
 
@@ -32,7 +33,7 @@ class Holds:
     def __init__(self, journal: JournalBuffer, turns: Turns) -> None:
         self._journal = journal
         self._turns = turns
-        self.waiting: deque[tuple[Connection, int]] = deque()
+        self.waiting: deque[tuple[Client, int]] = deque()
         """parked, with what their commits will take"""
         self._index = journal.index
         """of the transaction that the work belongs to"""
@@ -41,7 +42,7 @@ class Holds:
         self._letters = False
         """they hold the journal"""
 
-    def commit(self, connection: Connection, work: int, steps: Iterator[None]) -> Iterator[None]:
+    def commit(self, connection: Client, work: int, steps: Iterator[None]) -> Iterator[None]:
         """The steps of a commit, which take so much work, under a hold if they fit into one. For `Intake.begin`."""
         if work > HOLD_WORK_MAX:
             yield from steps
@@ -49,7 +50,7 @@ class Holds:
         turns = self._turns
         if turns.holder is not None or self.waiting or not self._fits(work):
             self.waiting.append((connection, work))
-            connection.intake.parked = True
+            connection.turn.parked = True
             self.look()
             yield
         turns.holder = connection
@@ -69,7 +70,7 @@ class Holds:
         if self.waiting and self._turns.holder is None and self._fits(self.waiting[0][1]):
             connection = self.waiting.popleft()[0]
             self._turns.holder = connection
-            connection.intake.parked = False
+            connection.turn.parked = False
             self._turns.end(connection)
 
     def letters_begin(self) -> None:

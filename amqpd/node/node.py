@@ -25,10 +25,10 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
 from amqpd.limiting.census import Census
+from amqpd.limiting.congestion import Congestion
 from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
 from amqpd.message.properties import Properties, PropertiesReader
-from amqpd.node.congestion import Congestion
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
 from amqpd.node.holds import Holds
 from amqpd.node.memory_shares import MemoryShares
@@ -36,7 +36,6 @@ from amqpd.node.orphans import Orphans
 from amqpd.node.quarantine import quarantine
 from amqpd.node.queue_registry import QueueRegistry
 from amqpd.node.wakes import Wakes
-from amqpd.node.world import Read, Resume, Services
 from amqpd.publishing import dead_lettering, releasing, routing
 from amqpd.publishing.disk_space import DiskSpace
 from amqpd.publishing.firehose import Firehose
@@ -51,6 +50,8 @@ from amqpd.session.credit import Waking
 from amqpd.session.durability import Durability
 from amqpd.session.intake import unblocking
 from amqpd.session.outboxes import Outboxes
+from amqpd.session.ports import ChannelBase, ConnectionBase, SessionNode
+from amqpd.session.world import Read, Resume, Services
 from amqpd.topology.order import ChangeOrder, Removable, Wish
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.state import Topology
@@ -73,7 +74,7 @@ Handlers = Mapping[type, Callable[["Channel", Any], None]]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it from below
-class Node:
+class Node(SessionNode):
     def __init__(
         self,
         services: Services,
@@ -105,8 +106,8 @@ class Node:
         self.new_queue_id = services.queue_id
         self.chance = services.chance
         self.queues: dict[tuple[str, str], Queue] = {}
-        self.connections: dict[str, Connection] = {}
-        self.broken: dict[Connection, None] = {}  # see `Connection.contain_later`
+        self.connections: dict[str, ConnectionBase] = {}
+        self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
         self.alarms: set[str] = set()
         self.draining = False
         self.ended = 0  # connections that are no more, since the start
@@ -116,7 +117,7 @@ class Node:
         self.dirty: dict[Queue, None] = {}
         self.dispatching = Dispatching(self)
         self.waking = Waking()
-        self.touched: dict[Connection, None] = {}
+        self.touched: dict[ConnectionBase, None] = {}
         self.faults = Faults(services.bug, self.log)
         self.durability = Durability(journal, self.faults)
         self.registry = QueueRegistry(self)
@@ -331,6 +332,10 @@ class Node:
         releasing.release(self, vhost, run)
 
     # What queues ask of their host
+
+    def trace(self, channel: ChannelBase, queue: Queue, run: Run, low: int, high: int, redelivered: bool) -> None:
+        """See `SessionNode.trace`."""
+        self.firehose.delivered(channel, queue, run, low, high, redelivered)
 
     def again(self, queue: Queue) -> None:
         """See `QueueHost.again`."""

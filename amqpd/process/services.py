@@ -18,13 +18,13 @@ from typing import Any
 import structlog
 import trio
 
-from amqpd.connection import Connection
 from amqpd.faults import ENDS_NODE
-from amqpd.node.world import Resume
 from amqpd.security.authentication.attempts import Attempts
 from amqpd.security.authentication.logins import Accepted, Logins, Refused
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
+from amqpd.session.world import Resume
 from amqpd.topology.metadata.sync import TopologySync
+from amqpd.vocabulary.client import LoginClient
 from amqpd.vocabulary.records import Change, Key
 
 # RabbitMQ's tag of users who may publish under other users' names (https://www.rabbitmq.com/docs/validated-user-id).
@@ -65,7 +65,7 @@ class BrokerServices:
         assert self._sync is not None
         self._sync.submit_nowait(changes, lambda done: self._answer(resume, done), requires, owner)
 
-    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+    def authenticate(self, connection: LoginClient, mechanism: str, response: bytes) -> None:
         """What needs no hash is answered at once."""
         assert self._nursery is not None
         parsed = parse_response(mechanism, response)
@@ -78,7 +78,7 @@ class BrokerServices:
         else:
             _conclude(connection, mechanism, known)
 
-    def left_unauthenticated(self, connection: Connection) -> None:
+    def left_unauthenticated(self, connection: LoginClient) -> None:
         self._attempts.abandon(connection)
 
     def token(self) -> str:
@@ -106,7 +106,7 @@ class BrokerServices:
             self.bug(error)
         self._settle()
 
-    async def _verify(self, connection: Connection, mechanism: str, given: Credentials) -> None:
+    async def _verify(self, connection: LoginClient, mechanism: str, given: Credentials) -> None:
         loopback = connection.peer.loopback
         with self._attempts.under_way(connection) as address:
             try:
@@ -116,7 +116,7 @@ class BrokerServices:
             else:
                 self._answer(_conclude, connection, mechanism, verdict)
 
-    def _known(self, connection: Connection, parsed: Response | None) -> Accepted | Refused | Credentials:
+    def _known(self, connection: LoginClient, parsed: Response | None) -> Accepted | Refused | Credentials:
         """The verdict; or the credentials, when they have to be verified."""
         peer = connection.peer
         if isinstance(parsed, Credentials):
@@ -143,7 +143,7 @@ def address_of(name: str) -> str:
     return host
 
 
-def _conclude(connection: Connection, mechanism: str, verdict: Accepted | Refused) -> None:
+def _conclude(connection: LoginClient, mechanism: str, verdict: Accepted | Refused) -> None:
     if isinstance(verdict, Accepted):
         connection.authenticated(verdict.user, IMPERSONATOR in verdict.tags)
     else:

@@ -24,6 +24,7 @@ from amqpd.message.rewriting import readdressed, run_names
 from amqpd.publishing.offering import offer
 from amqpd.publishing.routing import COPIES_A_STEP, Route, in_steps, queue_steps
 from amqpd.queues.queue import Queue
+from amqpd.session.ports import ChannelBase
 from amqpd.vocabulary.records import Change, Delete, QueueRecord
 from amqpd.wire.fieldtypes import SignedInt
 from amqpd.wire.fieldwriter import Encoded, join_table, write_table
@@ -195,7 +196,7 @@ class Firehose:
             about["routing_keys"] = _as_many_as_fit(keys)
             tap.add(Traced(run, f"publish.{exchange}", about))
 
-    def delivered(self, channel: Channel, queue: Queue, run: Run, low: int, high: int, redelivered: bool) -> None:
+    def delivered(self, channel: ChannelBase, queue: Queue, run: Run, low: int, high: int, redelivered: bool) -> None:
         """Messages low..high-1 of the run go to a client."""
         tap = self.taps.get(channel.connection.vhost)
         exchange, key = run_names(run)
@@ -207,7 +208,7 @@ class Firehose:
             tap.add(Traced(part, f"deliver.{queue.record.name}", about))
 
 
-def _about(channel: Channel) -> dict[str, Any]:
+def _about(channel: ChannelBase) -> dict[str, Any]:
     connection = channel.connection
     return {
         "vhost": connection.vhost,

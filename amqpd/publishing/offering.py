@@ -19,9 +19,9 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 
 if TYPE_CHECKING:
-    from amqpd.connection import Connection
     from amqpd.node.node import Node
     from amqpd.queues.queue import Queue
+    from amqpd.session.ports import ConnectionBase
 
 FAULT = -1
 """so many were taken: one of the queues is out of service now"""
@@ -32,7 +32,7 @@ def offer(
     queues: Sequence[Queue],
     run: Run,
     properties: Properties,
-    publisher: Connection | None = None,
+    publisher: ConnectionBase | None = None,
     turns_away: bool = True,
 ) -> tuple[int, bool]:
     """How many of the run's messages all of the queues took, from the first on, or FAULT; whether the journal will
@@ -67,7 +67,7 @@ def capacity(node: Node, queue: Queue, run: Run) -> int:
         return 0
 
 
-def _admitted(node: Node, queue: Queue, run: Run, publisher: Connection | None, turns_away: bool) -> int:
+def _admitted(node: Node, queue: Queue, run: Run, publisher: ConnectionBase | None, turns_away: bool) -> int:
     """How many may come in; the others are turned away."""
     saved = node.audit.save()
     try:
@@ -83,7 +83,7 @@ def _admitted(node: Node, queue: Queue, run: Run, publisher: Connection | None, 
     return count
 
 
-def _turn_away(node: Node, publisher: Connection, queue: Queue, run: Run) -> None:
+def _turn_away(node: Node, publisher: ConnectionBase, queue: Queue, run: Run) -> None:
     before, node.dispatching.publisher = node.work_left, publisher
     try:
         queue.turn_away(run)

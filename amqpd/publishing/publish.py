@@ -35,11 +35,10 @@ from amqpd.message.rewriting import mark_of, unmarked, with_properties
 from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept, accept_slowly
 from amqpd.publishing.replies import PREFIX, ReplyConsumer
 from amqpd.publishing.routing import ROUTE_BYTES, Route, Steps, parts, queue_steps
-from amqpd.publishing.transaction import Routed
+from amqpd.publishing.transaction import Routed, Transaction
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
-    from amqpd.connection import Connection
     from amqpd.queues.queue import Queue
 
 # A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
@@ -69,10 +68,11 @@ def publish(channel: Channel, run: Run) -> None:
         node.turns.charge(connection, run.header_size // HEADER_BYTES_A_WORK)
     if run.body_size > node.limits.message_bytes_max:
         check_size(channel, run.body_size)
-    if connection.routes_version != node.topology.version:
-        forget_routes(connection)
+    routes = channel.routes
+    if routes.version != node.topology.version:
+        forget_routes(channel)
     key = run.key
-    route = connection.routes.get(key)
+    route = routes.known.get(key)
     if route is None:
         route = _new_route(channel, key)
         if route.alone:
@@ -137,7 +137,7 @@ def _publish_slowly(channel: Channel, run: Run, key: bytes, route: Route) -> Ite
     yield from _charged(channel, route.resolve(node, connection.vhost))
     if channel.closed:
         return
-    if version == node.topology.version and version == connection.routes_version:
+    if version == node.topology.version and version == channel.routes.version:
         _remember(channel, key, route)
     properties = node.properties.read(run.properties)
     queues = route.queues
@@ -214,7 +214,7 @@ def _without_result(steps: Generator[None, None, bool]) -> Iterator[None]:
 def _hold(channel: Channel, routed: Routed) -> None:
     """Until tx.commit."""
     transaction = channel.tx
-    assert transaction is not None
+    assert isinstance(transaction, Transaction)
     transaction.publish(routed)
 
 
@@ -255,24 +255,24 @@ def _resolve(channel: Channel, key: bytes, route: Route) -> None:
 
 
 def _remember(channel: Channel, key: bytes, route: Route) -> None:
-    node, connection = channel.node, channel.connection
+    node, routes = channel.node, channel.routes
     if channel.traced or (not route.exchange and route.routing_key.startswith(PREFIX)):
         # Every publish is looked at; a requester comes and goes without a change of the topology.
         route.queues = None
     # The names are there twice: as they came, and as text.
-    nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(connection.route_queues)
-    if connection.routes_bytes + nbytes > ROUTES_BYTES_MAX:
-        forget_routes(connection)
-        nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(connection.route_queues)
-    connection.routes_bytes += nbytes
-    node.routes.memory.charge(connection, nbytes)
-    connection.routes[key] = route
+    nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(routes.queues)
+    if routes.nbytes + nbytes > ROUTES_BYTES_MAX:
+        forget_routes(channel)
+        nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(routes.queues)
+    routes.nbytes += nbytes
+    node.routes.memory.charge(routes, nbytes)
+    routes.known[key] = route
 
 
-def forget_routes(connection: Connection) -> None:
+def forget_routes(channel: Channel) -> None:
     """They are too many, or the topology has moved."""
-    connection.give_back_routes()
-    connection.routes_version = connection.node.topology.version
+    channel.connection.give_back_routes()
+    channel.routes.version = channel.node.topology.version
 
 
 def _check_topic(channel: Channel, route: Route, routing_key: str) -> None:

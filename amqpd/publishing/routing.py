@@ -150,6 +150,24 @@ class Route(Address):
         return QUEUES_BYTES + 8 * len(self.queues)
 
 
+class RouteCache:
+    """What the publishes of one connection lead to, as far as it is remembered. A `CacheMemory` may empty it."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, Route] = {}
+        """by the publish's method payload; all of one version of the topology"""
+        self.version = -1
+        self.nbytes = 0
+        self.queues: dict[tuple[Queue, ...], tuple[Queue, ...]] = {}
+        """the queues of these routes: routes to the same ones have the same tuple"""
+
+    def forget(self) -> None:
+        """See `Cache.forget`."""
+        self.known.clear()
+        self.queues.clear()
+        self.nbytes = 0
+
+
 class Routes:
     """What is known of routes while the topology stays: the entrances of all exchanges, and the routes of what the
     node itself publishes (dead letters, what was delayed)."""

@@ -19,6 +19,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
+from amqpd.session.ports import HeldBack
 from amqpd.session.unacked import Delivered
 
 if TYPE_CHECKING:
@@ -63,14 +64,14 @@ class Held(NamedTuple):
     delay_ms: int
 
 
-class Transaction:
+class Transaction(HeldBack):
     def __init__(self, channel: Channel) -> None:
+        super().__init__()
         self._channel = channel
         self.nbytes = 0
         """what it holds, about"""
         self.copies = 0
         self.publishes: list[Held] = []
-        self.settled: list[tuple[list[Delivered], bool | None]] = []
 
     def publish(self, routed: Routed) -> None:
         """Keep it for the commit. Raises AMQPPreconditionFailed when that is too much."""

@@ -8,17 +8,13 @@ Not here: what is due (`confirms.py`), when (`node/node.py`, at the end of a tic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from amqpd.session.confirms import Confirms
+from amqpd.session.ports import ChannelBase
 from amqpd.wire.frames import ack_frame, nack_frame
 
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
 
-
-def tell(channel: Channel, confirms: Confirms) -> None:
-    connection, audit = channel.connection, channel.node.audit
+def tell(channel: ChannelBase, confirms: Confirms) -> None:
+    connection, audit = channel.connection, channel.shared.audit
     if confirms.unsaid:
         if confirms.recorded is not None:
             for first, last in confirms.unsaid:

@@ -11,8 +11,6 @@ Source: AMQP 0-9-1 section 1.8; https://www.rabbitmq.com/docs/consumer-prefetch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import mypyc_attr
 from pamqp import commands
 
@@ -22,36 +20,24 @@ from amqpd.audit.recorder import Party, consuming
 from amqpd.kernel import LARGE_BYTES_MIN, Pieces, Run, delivery_pieces, encode_deliveries
 from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.queue import Queue
-from amqpd.session.credit import CreditQueue
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
+from amqpd.session.credit import Subscription
+from amqpd.session.ports import ChannelBase
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Consumer:
+class Consumer(Subscription):
     """One basic.consume: the channel's side of `queues.consumer.Subscriber`."""
 
     __slots__ = (
-        "ack_timeout_ms",
         "channel",
-        "exclusive",
-        "no_ack",
-        "parked",
         "party",
-        "prefetch",
-        "priority",
-        "queue",
         "shares_prefetch",
-        "tag",
         "tag_bytes",
-        "unacked",
-        "waits_in",
     )
 
     def __init__(
         self,
-        channel: Channel,
+        channel: ChannelBase,
         queue: Queue,
         tag: str,
         no_ack: bool,
@@ -59,25 +45,12 @@ class Consumer:
         priority: int = 0,
         ack_timeout_ms: int | None = None,
     ) -> None:
+        super().__init__(queue, tag, no_ack, exclusive, channel.prefetch, priority, ack_timeout_ms)
         self.channel = channel
-        self.queue = queue
-        self.tag = tag
         encoded = tag.encode()
         self.tag_bytes = bytes((len(encoded),)) + encoded
-        self.no_ack = no_ack
-        self.exclusive = exclusive
         self.party: Party | None = None
         """in the audit log, once it is named there"""
-        self.prefetch = channel.prefetch
-        self.unacked = 0
-        self.parked = False
-        """see `Subscriber.parked`"""
-        self.waits_in: CreditQueue | None = None
-        """while it is parked because of what it shares with others"""
-        self.priority = priority
-        """who has a higher one is served first (https://www.rabbitmq.com/docs/consumer-priority)"""
-        self.ack_timeout_ms = ack_timeout_ms
-        """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
         self.shares_prefetch = not queue.quorum
         """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
 
@@ -116,12 +89,21 @@ class Consumer:
             return  # its acknowledgements find it
         self.waits_in.add(self)
 
+    @property
+    def is_active(self) -> bool:
+        """See `Subscription.is_active`."""
+        return self.queue.is_active(self)
+
+    def restore(self) -> None:
+        """See `Subscription.restore`."""
+        self.queue.credited(self)
+
     def resume(self) -> None:
-        """It may have credit again."""
+        """See `Subscription.resume`."""
         self.waits_in = None
-        node, queue = self.channel.node, self.queue
+        node, queue = self.channel.shared, self.queue
         try:
-            queue.credited(self)
+            self.restore()
             node.dirty[queue] = None
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)
@@ -132,6 +114,11 @@ class Consumer:
             self.waits_in.remove(self)
             self.waits_in = None
 
+    def end(self) -> None:
+        """See `Subscription.end`."""
+        self.leave()
+        self.queue.cancel(self)
+
     def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
         channel = self.channel
         connection = channel.connection
@@ -139,7 +126,7 @@ class Consumer:
         channel.next_tag = tag + count
         frame_max = connection.frame_max
         if channel.traced:
-            channel.node.firehose.delivered(channel, self.queue, run, low, high, redelivered)
+            channel.shared.trace(channel, self.queue, run, low, high, redelivered)
         try:
             if run.body_size < LARGE_BYTES_MIN:
                 connection.write(
@@ -167,7 +154,7 @@ class Consumer:
     def _pass_on(self, runs: list[Run], seq: int) -> int:
         channel = self.channel
         connection, channel_id, consumer_tag = channel.connection, channel.id, self.tag_bytes
-        frame_max, room = connection.frame_max, connection.node.outboxes.limit - connection.outbox_bytes
+        frame_max, room = connection.frame_max, connection.shared.outboxes.limit - connection.outbox_bytes
         first = tag = channel.next_tag
         nbytes = taken = 0
         frames: Pieces = []
@@ -188,7 +175,7 @@ class Consumer:
         channel.next_tag = tag
         if channel.traced:
             for run in runs[:taken]:
-                channel.node.firehose.delivered(channel, self.queue, run, 0, run.count, False)
+                channel.shared.trace(channel, self.queue, run, 0, run.count, False)
         connection.write_all(frames, nbytes)
         if not self.no_ack:
             self._await_acks(first, tag - first, seq)

@@ -11,12 +11,82 @@ Not here: how much credit a consumer has (`consumers.py`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from amqpd.session.consumers import Consumer
+from mypy_extensions import mypyc_attr
+
+from amqpd.queues.queue import Queue
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Subscription(ABC):
+    """A consumer, as far as its credit and its unacknowledged deliveries go."""
+
+    __slots__ = (
+        "ack_timeout_ms",
+        "exclusive",
+        "no_ack",
+        "parked",
+        "prefetch",
+        "priority",
+        "queue",
+        "tag",
+        "unacked",
+        "waits_in",
+    )
+
+    def __init__(
+        self,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        priority: int,
+        ack_timeout_ms: int | None,
+    ) -> None:
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = prefetch
+        """0: no limit"""
+        self.priority = priority
+        """one with a higher priority is served first (https://www.rabbitmq.com/docs/consumer-priority)"""
+        self.unacked = 0
+        self.parked = False
+        """see `Subscriber.parked`"""
+        self.waits_in: CreditQueue | None = None
+        """while it is parked because of what it shares with others"""
+        self.ack_timeout_ms = ack_timeout_ms
+        """its own; None: the queue's or the broker's (`delivery_ages.py`)"""
+
+    @property
+    @abstractmethod
+    def is_active(self) -> bool:
+        """It may get messages: the queue has no other that is its single active consumer."""
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Back into the rotation of its queue."""
+
+    @abstractmethod
+    def credit(self) -> int:
+        """How many messages it takes now; 0 while its prefetch is used up or its connection is full."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Its client cancelled it, or has gone."""
+
+    @abstractmethod
+    def cancelled(self) -> None:
+        """The queue is gone, or may not be read any more."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """It may have credit again."""
 
 
 class CreditQueue:
@@ -27,7 +97,7 @@ class CreditQueue:
     def __init__(self, has_space: Callable[[], bool]) -> None:
         self._has_space = has_space
         # An ordered dictionary finds its first entry at once also when many before it are gone; others do not.
-        self._consumers: OrderedDict[Consumer, None] = OrderedDict()
+        self._consumers: OrderedDict[Subscription, None] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._consumers)
@@ -35,10 +105,10 @@ class CreditQueue:
     def __len__(self) -> int:
         return len(self._consumers)
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: Subscription) -> None:
         self._consumers[consumer] = None
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: Subscription) -> None:
         self._consumers.pop(consumer, None)
 
     def end(self) -> None:

@@ -12,16 +12,12 @@ Source: AMQP 0-9-1 sections 2.2.4, 4.2.2; https://www.rabbitmq.com/docs/auth-not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pamqp import base, commands
 from pamqp.exceptions import AMQPCommandInvalid, AMQPNotAllowed
 
+from amqpd.session.ports import ConnectionBase
 from amqpd.topology.sizes import arguments_bytes
 from amqpd.wire.frames import PROTOCOL_HEADER, PROTOCOL_HEADERS, start_frame, tune_frame
-
-if TYPE_CHECKING:
-    from amqpd.connection import Connection
 
 FRAME_BYTES_MIN = 4096
 # Until frame_max is negotiated, that is from anybody (RabbitMQ's initial_frame_max): some kilobytes of client
@@ -36,7 +32,7 @@ CAPABILITIES = ("authentication_failure_close", "connection.blocked", "consumer_
 
 
 class Handshake:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
         self._expected: type[base.Frame] = commands.Connection.StartOk
         self.started = False
@@ -48,7 +44,7 @@ class Handshake:
         length = len(PROTOCOL_HEADER)
         received = data[:length]
         if not any(header.startswith(received) for header in PROTOCOL_HEADERS):
-            connection.node.log("bad_protocol_header", connection=connection.name, received=repr(received))
+            connection.shared.log("bad_protocol_header", connection=connection.name, received=repr(received))
             connection.write(PROTOCOL_HEADER)
             connection.lost()
             return True
@@ -59,12 +55,12 @@ class Handshake:
         mechanisms = "PLAIN AMQPLAIN"
         # Some clients take EXTERNAL as soon as it is offered, although they have a password (py-amqp does). So it is
         # offered to whom it would let in; RabbitMQ offers it only where its plugin for it is enabled.
-        if connection.peer.certificate_user in connection.node.topology.users:
+        if connection.peer.certificate_user in connection.shared.topology.users:
             mechanisms += " EXTERNAL"
-        greetings = connection.node.greetings
+        greetings = connection.shared.greetings
         greeting = greetings.get(mechanisms)
         if greeting is None:
-            greeting = greetings[mechanisms] = start_frame(connection.node.server_properties, mechanisms)
+            greeting = greetings[mechanisms] = start_frame(connection.shared.server_properties, mechanisms)
         connection.write(greeting)
         return True
 
@@ -97,12 +93,12 @@ class Handshake:
             raise AMQPCommandInvalid(f"unknown authentication mechanism '{mechanism}'")
         response = method.response
         connection.suspended = True
-        connection.node.services.authenticate(
+        connection.shared.services.authenticate(
             connection, mechanism, response.encode() if isinstance(response, str) else bytes(response or b"")
         )
 
     def authenticated(self) -> None:
-        limits = self._connection.node.limits
+        limits = self._connection.shared.limits
         self._expected = commands.Connection.TuneOk
         self._connection.write(tune_frame(limits.channel_max, limits.frame_max, limits.heartbeat_s))
 
@@ -119,7 +115,7 @@ class Handshake:
 
     def _tune_ok(self, method: commands.Connection.TuneOk) -> None:
         connection = self._connection
-        limits = connection.node.limits
+        limits = connection.shared.limits
         frame_max, channel_max = method.frame_max or 0, method.channel_max or 0
         if frame_max and frame_max < FRAME_BYTES_MIN:
             raise _negotiation("frame_max", frame_max, "lower", "minimum", FRAME_BYTES_MIN)
@@ -128,12 +124,12 @@ class Handshake:
         if not 0 < channel_max <= limits.channel_max:
             raise _negotiation("channel_max", channel_max, "higher", "maximum", limits.channel_max)
         connection.frame_max, connection.channel_max = frame_max, channel_max
-        connection.liveness.heartbeat_s = method.heartbeat or 0
+        connection.heartbeat_s = method.heartbeat or 0
         self._expected = commands.Connection.Open
 
     def _open(self, method: commands.Connection.Open) -> None:
         connection = self._connection
-        node, vhost = connection.node, method.virtual_host or ""
+        node, vhost = connection.shared, method.virtual_host or ""
         if node.draining:
             raise AMQPNotAllowed("this broker is shutting down")
         node.census.require_node()

@@ -6,7 +6,7 @@ Rules: 1. An alarm blocks a connection at its next publish, and tells it once fo
 of that publish is taken, nor the rest of one that was half received: it waits where it is, with what came behind it.
 2. What slows without an alarm is not told: it is over soon. 3. Whoever is paused is looked at again after each tick.
 4. Whoever goes on begins with what was left in the middle, then come frames that its channels hold, then what came.
-Not here: when a queue slows its publishers (`node/congestion.py`), when memory or disk are short
+Not here: when a queue slows its publishers (`limiting/congestion.py`), when memory or disk are short
 (`process/alarms.py`), how fast somebody may publish (`limiting/quotas.py`), how long a turn is (`limiting/turns.py`).
 
 Source: https://www.rabbitmq.com/docs/connection-blocked, https://www.rabbitmq.com/docs/flow-control.
@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Final
 from pamqp import commands
 from pamqp.exceptions import AMQPSoftError
 
-from amqpd.vocabulary.client import Turn
+from amqpd.session.ports import ChannelBase, ConnectionBase, IntakeBase
 from amqpd.vocabulary.states import State
 
 if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.connection import Connection
-    from amqpd.queues.queue import Queue
+    pass
 
 # What suspended channels of one connection may hold before the connection is not read any more.
 HELD_BYTES_MAX: Final = 1024 * 1024
@@ -35,33 +33,24 @@ HELD_BYTES_MAX: Final = 1024 * 1024
 _PUBLISH_ID = b"\x00\x3c\x00\x28"
 
 
-class Intake(Turn):
+class Intake(IntakeBase):
     __slots__ = (
         "_connection",
         "_finishing",
-        "blocked",
-        "congested",
-        "held_bytes",
     )
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection.node.turns.turn_work)
+    def __init__(self, connection: ConnectionBase) -> None:
+        super().__init__(connection.shared.turns.turn_work)
         self._connection = connection
-        self.blocked = False
-        """it published while an alarm was on; that and what came behind it is not taken"""
         self._finishing = False
-        self.congested: dict[Queue, None] = {}
-        """queues that it published to and that slowed their publishers then"""
-        self.held_bytes = 0
-        """what the suspended channels hold"""
 
     @property
     def paused(self) -> bool:
         connection = self._connection
-        if self.blocked or self.throttled or (connection.publishing and connection.node.journal_full):
+        if self.blocked or self.throttled or (connection.publishing and connection.shared.journal_full):
             return True
         if self.congested:
-            slows = connection.node.congestion.slows
+            slows = connection.shared.congestion.slows
             while self.congested:
                 # One that slows it still is found again first: the others are not asked each time.
                 queue = self.congested.popitem()[0]
@@ -86,7 +75,7 @@ class Intake(Turn):
         if not self.blocked:
             self.blocked = True
             if connection.capabilities.get("connection.blocked"):
-                reason = "low on " + " & ".join(sorted(connection.node.alarms))
+                reason = "low on " + " & ".join(sorted(connection.shared.alarms))
                 connection.send(commands.Connection.Blocked(reason=reason))
 
     def unblock(self) -> None:
@@ -96,9 +85,9 @@ class Intake(Turn):
             self.blocked = False
             if connection.capabilities.get("connection.blocked"):
                 connection.send(commands.Connection.Unblocked())
-            connection.node.touched[connection] = None
+            connection.shared.touched[connection] = None
             # In turns: very many may have waited, each with as much as one read brought.
-            connection.node.turns.end(connection)
+            connection.shared.turns.end(connection)
 
     def begin(self, steps: Iterator[None]) -> None:
         """Carry out the steps: as many as this turn has room for now, the others in later turns, before anything else
@@ -109,20 +98,20 @@ class Intake(Turn):
         if len(self.unfinished) == 1:
             self._finish()
 
-    def carry_out(self, channel: Channel, steps: Iterator[None], method_id: bytes) -> None:
+    def carry_out(self, channel: ChannelBase, steps: Iterator[None], method_id: bytes) -> None:
         """As `begin`; an error that is the channel's closes it for this method."""
         self.begin(_translated(channel, steps, method_id))
 
     def begin_apart(self, steps: Iterator[None]) -> None:
         """As `begin`, where no turn of the connection is under way: what it does is a turn of its own."""
-        turns = self._connection.node.turns
+        turns = self._connection.shared.turns
         self.work_left = work = turns.turn_work
         self.begin(steps)
         turns.tick_left -= work - self.work_left
 
     def _finish(self) -> None:
         """One after the other. What a step begins comes behind it."""
-        unfinished, turns = self.unfinished, self._connection.node.turns
+        unfinished, turns = self.unfinished, self._connection.shared.turns
         if self._finishing or unfinished is None:
             return
         self._finishing = True
@@ -148,12 +137,12 @@ class Intake(Turn):
     def go_on(self) -> None:
         """Its next turn begins, or it may publish again."""
         connection = self._connection
-        turns = connection.node.turns
+        turns = connection.shared.turns
         self.throttled = self.parked and connection.state is State.RUNNING
         self.work_left = work = turns.turn_work
         if self.unfinished and not self.parked:
             connection.guard(self._finish)
-        if connection in connection.node.quotas.waiting:
+        if connection in connection.shared.quotas.waiting:
             self.throttled = True
         if self.held_bytes and not self.throttled:
             for channel in list(connection.channels.values()):
@@ -165,7 +154,7 @@ class Intake(Turn):
             connection.resume()
 
 
-def _translated(channel: Channel, steps: Iterator[None], method_id: bytes) -> Iterator[None]:
+def _translated(channel: ChannelBase, steps: Iterator[None], method_id: bytes) -> Iterator[None]:
     try:
         yield from steps
     except AMQPSoftError as error:
@@ -173,9 +162,9 @@ def _translated(channel: Channel, steps: Iterator[None], method_id: bytes) -> It
             channel.fail(error, method_id)
 
 
-def unblocking(connections: list[Connection]) -> Iterator[None]:
+def unblocking(connections: list[ConnectionBase]) -> Iterator[None]:
     """No alarm is on any more: tell each connection."""
     for connection in connections:
-        if not connection.node.alarms:
+        if not connection.shared.alarms:
             connection.guard(connection.intake.unblock)
         yield

@@ -14,14 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.vocabulary.states import State
 from amqpd.wire.frames import HEARTBEAT
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.connection import Connection
 
 # How long the client may take to answer connection.close, or to end the stream after its own was answered; the
 # heartbeat's interval where that is shorter (RabbitMQ's CLOSING_TIMEOUT).
@@ -31,14 +27,12 @@ LOOK_WORK = 2
 
 
 class Liveness:
-    __slots__ = ("_closing_until", "_connection", "_handshake_until", "heartbeat_s", "received_at", "sent_at")
+    __slots__ = ("_closing_until", "_connection", "_handshake_until", "received_at", "sent_at")
 
-    def __init__(self, connection: Connection, now: float) -> None:
+    def __init__(self, connection: ConnectionBase, now: float) -> None:
         self._connection = connection
-        self._handshake_until = now + connection.node.limits.handshake_timeout_s
+        self._handshake_until = now + connection.shared.limits.handshake_timeout_s
         self._closing_until: float | None = None
-        self.heartbeat_s = 0
-        """the interval that the client chose; 0 for none"""
         self.received_at = now
         self.sent_at = now
 
@@ -50,7 +44,7 @@ class Liveness:
             self._send_heartbeat(now)
         elif state in (State.HEADER, State.HANDSHAKE):
             if now >= self._handshake_until:
-                connection.node.log("connection_timeout", connection=connection.name, waiting_for=state.value)
+                connection.shared.log("connection_timeout", connection=connection.name, waiting_for=state.value)
                 connection.lost()
         elif state is State.CLOSING:
             if self._closing_until is None:
@@ -58,40 +52,45 @@ class Liveness:
             elif now >= self._closing_until:
                 connection.abort()
         elif state is State.RUNNING:
-            if connection.routes and connection.routes_version != connection.node.topology.version:
-                connection.give_back_routes()  # its next publish would, but one that is idle has none
+            connection.give_back_old_routes()  # its next publish would, but one that is idle has none
             # What is not read now may be the acknowledgements.
             if not connection.reading_paused:
                 channels = connection.channels.values()
                 waiting = [each for each in channels if each.unacked.count or each.ledger_bytes]
                 if waiting:
                     connection.intake.begin_apart(self._look_at(waiting, now))
-            if self.heartbeat_s:
+            if self._connection.heartbeat_s:
                 self._heartbeat(now)
 
-    def _look_at(self, channels: list[Channel], now: float) -> Iterator[None]:
+    def _look_at(self, channels: list[ChannelBase], now: float) -> Iterator[None]:
         connection = self._connection
         for channel in channels:
             connection.guard(partial(channel.on_timer, now))
-            connection.node.turns.charge(connection, LOOK_WORK)
+            connection.shared.turns.charge(connection, LOOK_WORK)
             yield
 
     def _send_heartbeat(self, now: float) -> None:
         connection = self._connection
-        if connection.outbox or not self.heartbeat_s or connection.state is not State.RUNNING:
+        if connection.outbox or not self._connection.heartbeat_s or connection.state is not State.RUNNING:
             return
-        if now - self.sent_at >= self.heartbeat_s / 2:
+        if now - self.sent_at >= self._connection.heartbeat_s / 2:
             connection.write(HEARTBEAT)
 
     @property
     def close_timeout_s(self) -> float:
-        return min(float(self.heartbeat_s), CLOSE_TIMEOUT_S) if self.heartbeat_s else CLOSE_TIMEOUT_S
+        return (
+            min(float(self._connection.heartbeat_s), CLOSE_TIMEOUT_S)
+            if self._connection.heartbeat_s
+            else CLOSE_TIMEOUT_S
+        )
 
     def _heartbeat(self, now: float) -> None:
         connection = self._connection
         self._send_heartbeat(now)
         if connection.reading_paused:
             self.received_at = now
-        elif now - self.received_at > 2 * self.heartbeat_s:
-            connection.node.log("heartbeat_missed", connection=connection.name, timeout_s=self.heartbeat_s)
+        elif now - self.received_at > 2 * self._connection.heartbeat_s:
+            connection.shared.log(
+                "heartbeat_missed", connection=connection.name, timeout_s=self._connection.heartbeat_s
+            )
             connection.abort()

@@ -10,11 +10,8 @@ Not here: what waits (`connection.py`, `transport/link.py`), a client that never
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from amqpd.connection import Connection
-    from amqpd.vocabulary.limits import Limits
+from amqpd.vocabulary.client import Client
+from amqpd.vocabulary.limits import Limits
 
 # Whatever the others do, so much may wait for each: a few small deliveries, so that a client that reads goes on.
 LEAST_BYTES = 64 * 1024
@@ -26,9 +23,9 @@ class Outboxes:
         self.limit: int = limits.outbox_bytes_max
         self.nbytes = 0
         """what waits for all of them"""
-        self._waiting: dict[Connection, int] = {}
+        self._waiting: dict[Client, int] = {}
 
-    def left(self, connection: Connection, nbytes: int) -> None:
+    def left(self, connection: Client, nbytes: int) -> None:
         """So much of the connection's is left; 0 also when it is closed."""
         before = self._waiting.pop(connection, 0)
         if nbytes:

@@ -10,12 +10,9 @@ Not here: the ledger (`unacked.py`), tags and their errors (`channels.py`), very
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from amqpd.session.ports import ChannelBase
 from amqpd.session.unacked import Delivered
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
 
 # What an entry is charged, in the unit of `limiting/turns.py`, and what is rejected: each message of it may be
 # counted, or leave a segment of its own.
@@ -24,11 +21,11 @@ ENTRY_WORK, REJECTED_A_WORK = 3, 4
 AT_ONCE_MAX = 4_096
 
 
-def conclude(channel: Channel, entries: list[Delivered], requeue: bool | None) -> None:
+def conclude(channel: ChannelBase, entries: list[Delivered], requeue: bool | None) -> None:
     """As `settle`, with the commit of the transaction if there is one."""
     if channel.tx is not None:
         channel.tx.settle(entries, requeue)
-        channel.node.turns.charge(channel.connection, len(entries))
+        channel.shared.turns.charge(channel.connection, len(entries))
     else:
         settle(channel, entries, requeue)
 
@@ -54,9 +51,9 @@ def portions(entries: list[Delivered]) -> Iterator[list[Delivered]]:
         yield portion
 
 
-def settle(channel: Channel, entries: list[Delivered], requeue: bool | None) -> None:
+def settle(channel: ChannelBase, entries: list[Delivered], requeue: bool | None) -> None:
     """The messages are acknowledged (None), or rejected: to be requeued or not."""
-    node = channel.node
+    node = channel.shared
     work = ENTRY_WORK * len(entries)
     if requeue is not None:
         work += sum([entry.size for entry in entries]) // REJECTED_A_WORK
@@ -76,14 +73,14 @@ def settle(channel: Channel, entries: list[Delivered], requeue: bool | None) -> 
     node.turns.charge(channel.connection, work)
 
 
-def _give_credit(channel: Channel, entry: Delivered) -> None:
+def _give_credit(channel: ChannelBase, entry: Delivered) -> None:
     consumer = entry.consumer
     if consumer is None:
         return
     consumer.unacked -= entry.size
     channel.consumed -= entry.size
-    channel.node.dirty[consumer.queue] = None
+    channel.shared.dirty[consumer.queue] = None
     if consumer.parked and consumer.waits_in is None:
-        consumer.queue.credited(consumer)
+        consumer.restore()
     if channel.shared_queue:
-        channel.node.waking.add(channel.shared_queue)
+        channel.shared.waking.add(channel.shared_queue)

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPPreconditionFailed, AMQPSoftError
 
 from amqpd.faults import CONNECTION
+from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.settling import conclude, portions, settle
 from amqpd.vocabulary.states import State
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.connection import Connection
 
 # Entries of the ledger in one step.
 ENTRIES_MAX = 256
@@ -30,9 +26,9 @@ ENTRIES_MAX = 256
 CONSUMER_WORK, CHANNEL_WORK, QUEUE_WORK = 4, 5, 40
 
 
-def releasing(channel: Channel) -> Iterator[None]:
+def releasing(channel: ChannelBase) -> Iterator[None]:
     """Give back what the channel has of others': consumers, unacked messages."""
-    turns, connection = channel.node.turns, channel.connection
+    turns, connection = channel.shared.turns, channel.connection
     channel.released = True
     for consumer in list(channel.consumers.values()):
         channel.remove_consumer(consumer)
@@ -49,7 +45,7 @@ def releasing(channel: Channel) -> Iterator[None]:
     turns.charge(connection, CHANNEL_WORK)
 
 
-def _giving_up(channel: Channel) -> Iterator[None]:
+def _giving_up(channel: ChannelBase) -> Iterator[None]:
     """Its transaction: what that settled goes back as what is unacked does."""
     transaction = channel.tx
     if transaction is None:
@@ -64,16 +60,16 @@ def _giving_up(channel: Channel) -> Iterator[None]:
     channel.tx = None
 
 
-def closing(channel: Channel, done: Callable[[], None]) -> Iterator[None]:
+def closing(channel: ChannelBase, done: Callable[[], None]) -> Iterator[None]:
     """Release the channel, then `done`."""
     yield from releasing(channel)
     if not channel.closed and channel.connection.state is State.RUNNING:
         done()
 
 
-def leaving(connection: Connection, done: Callable[[], None] | None = None) -> Iterator[None]:
+def leaving(connection: ConnectionBase, done: Callable[[], None] | None = None) -> Iterator[None]:
     """Give back what the connection has of others', and delete the queues that are its alone; then `done`."""
-    node = connection.node
+    node = connection.shared
     connection.finish(connection.give_back_routes)
     for channel in connection.channels.values():
         channel.released = True
@@ -94,7 +90,7 @@ def leaving(connection: Connection, done: Callable[[], None] | None = None) -> I
 
 
 def settling(
-    channel: Channel, first: int, last: int, multiple: bool, requeue: bool | None, method_id: bytes
+    channel: ChannelBase, first: int, last: int, multiple: bool, requeue: bool | None, method_id: bytes
 ) -> Iterator[None]:
     """As `Channel.settle`; an error in the middle closes the channel."""
     try:
@@ -103,7 +99,7 @@ def settling(
         channel.fail(error, method_id)
 
 
-def _settling(channel: Channel, first: int, last: int, multiple: bool, requeue: bool | None) -> Iterator[None]:
+def _settling(channel: ChannelBase, first: int, last: int, multiple: bool, requeue: bool | None) -> Iterator[None]:
     unacked = channel.unacked
     if not multiple:
         while first <= last:
@@ -128,7 +124,7 @@ def _settling(channel: Channel, first: int, last: int, multiple: bool, requeue: 
             return
 
 
-def recovering(channel: Channel, done: Callable[[], None]) -> Iterator[None]:
+def recovering(channel: ChannelBase, done: Callable[[], None]) -> Iterator[None]:
     """Requeue all that is unacked, then `done`."""
     through = channel.unacked.newest_tag
     more = channel.unacked.count > 0
@@ -142,9 +138,9 @@ def recovering(channel: Channel, done: Callable[[], None]) -> Iterator[None]:
         done()
 
 
-def checking_consumers(connection: Connection, done: Callable[[], None]) -> Iterator[None]:
+def checking_consumers(connection: ConnectionBase, done: Callable[[], None]) -> Iterator[None]:
     """Cancel the consumers whose user may not read their queues any more; then `done`."""
-    access, turns = connection.node.access, connection.node.turns
+    access, turns = connection.shared.access, connection.shared.turns
     for channel in list(connection.channels.values()):
         for consumer in list(channel.consumers.values()):
             if channel.consumers.get(consumer.tag) is not consumer:

@@ -14,7 +14,7 @@ from enum import Enum
 
 from pamqp.exceptions import AMQPSoftError
 
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import Peer, State
 
 
 class Begun(Enum):
@@ -41,6 +41,10 @@ class Turn(ABC):
         """what it has begun waits for the journal (`node/holds.py`), without turns"""
         self.told_slowed = False
         """that it was throttled is in the log"""
+
+    @abstractmethod
+    def begin(self, steps: Iterator[None]) -> None:
+        """Carry out the steps: as many as this turn has room for now, the others in later turns."""
 
     @abstractmethod
     def go_on(self) -> None:
@@ -103,3 +107,21 @@ class Client(ABC):
     @abstractmethod
     def guard(self, step: Callable[[], None]) -> None:
         """Run a step of this connection's own; every error in it ends here, as a close with the right code."""
+
+
+class LoginClient(Client):
+    """A client that logs in."""
+
+    peer: Peer
+
+    @abstractmethod
+    def authenticated(self, user: str, may_impersonate: bool = False) -> None:
+        """The log-in succeeded; `may_impersonate`: RabbitMQ's tag `impersonator`."""
+
+    @abstractmethod
+    def refused(self, mechanism: str, reason: str) -> None:
+        """The log-in was refused. The reason is for the log, never for the client, which may have left by now."""
+
+    @abstractmethod
+    def contain(self, error: Exception) -> None:
+        """A bug was met in this connection's own work: it is closed with 541. Raises what is of the node."""

@@ -23,8 +23,8 @@ import pytest
 from pamqp import commands
 
 from amqpd.connection import Connection
-from amqpd.node.world import Resume
 from amqpd.security.sasl import parse_response
+from amqpd.session.world import Resume
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Change, Key

@@ -57,7 +57,7 @@ def test_the_queues_of_a_route_count(monkeypatch: pytest.MonkeyPatch) -> None:
         publish_and_roll_back(client, publishes)
     # The exchange's own cache of names is in it too.
     assert resident[0] < 5 * MIB, f"{resident[0] / MIB:.1f} MiB"
-    assert client.connection.routes_bytes <= MIB
+    assert client.connection.routes.nbytes <= MIB
 
 
 def test_equal_queues_of_routes_are_there_once() -> None:

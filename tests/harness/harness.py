@@ -18,7 +18,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, Transaction
 from amqpd.methods import METHODS
 from amqpd.node.node import Node
-from amqpd.node.world import Resume
+from amqpd.session.world import Resume
 from amqpd.topology import plans
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.identity import Identity

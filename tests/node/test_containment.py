@@ -21,10 +21,10 @@ from amqpd.kernel import Run
 from amqpd.management.overview import overview
 from amqpd.message.properties import Properties
 from amqpd.node.node import Node
-from amqpd.node.world import Resume
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import Getter
 from amqpd.queues.queue import Queue
+from amqpd.session.world import Resume
 from amqpd.topology import plans
 from amqpd.topology.order import ChangeOrder
 from amqpd.topology.state import Topology

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pamqp import commands
 
-from amqpd.node.world import Read
 from amqpd.queues.messages import RowsWanted
 from amqpd.queues.paging import MISSING
 from amqpd.queues.segment import RUN_BYTES
+from amqpd.session.world import Read
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness
 

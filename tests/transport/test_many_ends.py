@@ -76,7 +76,7 @@ def test_the_timers_end_few_connections_between_two_tasks_of_others(handshake: b
                 for connection in list(harness.node.connections.values()):
                     connection.vhost, connection.user = "/", "guest"
                     connection.opened()
-                    connection.liveness.heartbeat_s = 5
+                    connection.heartbeat_s = 5
 
             nursery.start_soon(pump.run_timers)
             for _ in range(4):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from amqpd.connection import Connection
+    from amqpd.vocabulary.client import LoginClient
 
 # A client has one log-in under way, or two, when it tries again before its first connection has ended; an address may
 # be that of several clients.
@@ -31,18 +31,18 @@ class Attempts:
     """The log-ins under way, by connection; those whose connection has ended are bounded by address."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Connection, tuple[trio.CancelScope, str]] = {}
-        self._abandoned: dict[Connection, str] = {}
+        self._under_way: dict[LoginClient, tuple[trio.CancelScope, str]] = {}
+        self._abandoned: dict[LoginClient, str] = {}
         """of these, whose connection has ended and that go on: their addresses"""
         self._counts: Counter[str] = Counter()
         """how many are abandoned, by address"""
 
-    def begin(self, connection: Connection, address: str) -> None:
+    def begin(self, connection: LoginClient, address: str) -> None:
         """Before the task is started: its connection may end before its first step."""
         self._under_way[connection] = trio.CancelScope(), address
 
     @contextmanager
-    def under_way(self, connection: Connection) -> Iterator[str]:
+    def under_way(self, connection: LoginClient) -> Iterator[str]:
         """Around the verification; gives the address. What is behind it is left out when `abandon` cancelled it."""
         scope, address = self._under_way[connection]
         try:
@@ -53,7 +53,7 @@ class Attempts:
             if connection in self._abandoned:
                 self._forget(connection)
 
-    def abandon(self, connection: Connection) -> None:
+    def abandon(self, connection: LoginClient) -> None:
         """The connection has ended. A hash that has begun comes to its end in any case."""
         if connection not in self._under_way:
             return
@@ -76,7 +76,7 @@ class Attempts:
         self._forget(given_up)
         return True
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: LoginClient) -> None:
         address = self._abandoned.pop(connection)
         self._counts[address] -= 1
         if not self._counts[address]:

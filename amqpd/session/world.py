@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from amqpd.vocabulary.client import LoginClient
 from amqpd.vocabulary.records import Change, Key
 
 if TYPE_CHECKING:
-    from amqpd.connection import Connection
     from amqpd.queues.messages import RowsWanted
     from amqpd.queues.queue import Queue
 
@@ -37,11 +37,11 @@ class Services(Protocol):
         of the keys in `requires` does not. `owner`: the id of the connection that asks; they take turns."""
         ...
 
-    def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
+    def authenticate(self, connection: LoginClient, mechanism: str, response: bytes) -> None:
         """Ends in `connection.authenticated` or `connection.refused`, maybe before it returns."""
         ...
 
-    def left_unauthenticated(self, connection: Connection) -> None:
+    def left_unauthenticated(self, connection: LoginClient) -> None:
         """The connection has ended without a user. A log-in that is under way need not come to its end."""
         ...
 
