@@ -61,6 +61,8 @@ _NO_METHOD = b"\x00\x00\x00\x00"
 
 
 class Channel(ChannelBase):
+    """The state machine of one channel."""
+
     def __init__(self, connection: Connection, channel_id: int) -> None:
         super().__init__()
         self.connection = connection

@@ -68,6 +68,8 @@ WAITS_MAX: Final = 8
 
 
 class Connection(ConnectionBase):
+    """The state machine of one connection."""
+
     def __init__(self, node: Node, peer: Peer, connection_id: str, now: float) -> None:
         super().__init__(peer.name, connection_id, _HEADER)
         self.node = node

@@ -104,17 +104,13 @@ UNDOCUMENTED_MAX = {
     "audit": 4,
     "backup": 4,
     "broker": 1,
-    "channels": 1,
     "checking": 9,
-    "connection": 1,
     "journal": 12,
-    "limiting": 5,
-    "node": 8,
+    "node": 6,
     "publishing": 6,
     "pump": 1,
     "queues": 8,
     "scrub": 1,
-    "session": 7,
     "topology": 3,
 }
 

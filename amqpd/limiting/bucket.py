@@ -15,6 +15,8 @@ LOOK_MS = 100
 
 
 class TokenBucket:
+    """Tokens of one owner: they come at a rate, up to a burst."""
+
     __slots__ = ("_at_ms", "_level", "burst", "rate")
 
     def __init__(self, rate: int, burst: int, now_ms: int) -> None:

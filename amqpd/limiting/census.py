@@ -39,6 +39,8 @@ class LimitReached(AMQPPreconditionFailed):
 
 
 class Census:
+    """Counts of what clients have, held against the limits."""
+
     def __init__(
         self, limits: Limits, topology: Topology, queues: Collection[tuple[str, str]], node_name: str
     ) -> None:

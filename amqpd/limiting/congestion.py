@@ -40,6 +40,8 @@ class _Crowd:
 
 
 class Congestion:
+    """The queues that are over their limit, and whether their publishers wait."""
+
     def __init__(self) -> None:
         self.queues: dict[Queue, _Crowd] = {}
 

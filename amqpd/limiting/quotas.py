@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 class Quotas:
+    """The rates at which users and virtual hosts may publish."""
+
     def __init__(self, topology: Topology, log: Callable[..., None]) -> None:
         self._topology = topology
         self._log = log

@@ -44,6 +44,8 @@ SENT_WORK: Final = 10
 
 
 class Turns:
+    """The budget of the turn and of the tick, and the clients that wait for their next turn."""
+
     def __init__(self, slowed: Mapping[Client, None] | None = None) -> None:
         """`slowed`: who waits for its quota (`quotas.py`), and is let go on there."""
         self._slowed: Mapping[Client, None] = {} if slowed is None else slowed

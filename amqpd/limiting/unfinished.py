@@ -27,6 +27,8 @@ ROOM_PART = 8
 
 
 class Unfinished:
+    """The bytes of what is begun and not finished, of all clients together."""
+
     def __init__(self, limits: Limits) -> None:
         self._bytes_max = limits.unfinished_bytes_max
         self.nbytes = 0

@@ -75,6 +75,8 @@ Handlers = Mapping[type, Callable[["Channel", Any], None]]
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it from below
 class Node(SessionNode):
+    """The parts that connections share, held together, and the end of a tick."""
+
     def __init__(
         self,
         services: Services,

@@ -24,6 +24,8 @@ SINGLE_ACKS_MAX = 8
 
 
 class Confirms(Confirming):
+    """The publishes of one channel in confirm mode: safe, refused, told."""
+
     __slots__ = ("_acknowledged", "_forgotten", "_refused", "_waiting", "confirmed", "unsaid")
 
     def __init__(self) -> None:

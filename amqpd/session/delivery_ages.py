@@ -27,6 +27,8 @@ NO_TIMEOUT_INTERVAL_S = 60.0
 
 
 class DeliveryAges:
+    """Checkpoints of tags and times, from which the age of the oldest delivery follows."""
+
     __slots__ = ("_checkpoints",)
 
     def __init__(self) -> None:

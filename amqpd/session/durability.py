@@ -32,6 +32,8 @@ class ConfirmingChannel(UnfinishedChannel):
 
 
 class Durability:
+    """The waiters for the disk, of one node."""
+
     def __init__(self, journal: JournalBuffer, faults: Faults) -> None:
         self._journal = journal
         self._faults = faults

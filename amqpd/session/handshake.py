@@ -32,6 +32,8 @@ CAPABILITIES = ("authentication_failure_close", "connection.blocked", "consumer_
 
 
 class Handshake:
+    """The state of one connection before connection.open-ok."""
+
     def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
         self._expected: type[base.Frame] = commands.Connection.StartOk

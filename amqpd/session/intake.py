@@ -34,6 +34,8 @@ _PUBLISH_ID = b"\x00\x3c\x00\x28"
 
 
 class Intake(IntakeBase):
+    """The turn of one connection, and all that may keep it from being read."""
+
     __slots__ = (
         "_connection",
         "_finishing",

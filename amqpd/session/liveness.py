@@ -27,6 +27,8 @@ LOOK_WORK = 2
 
 
 class Liveness:
+    """The deadlines of one connection."""
+
     __slots__ = ("_closing_until", "_connection", "_handshake_until", "received_at", "sent_at")
 
     def __init__(self, connection: ConnectionBase, now: float) -> None:

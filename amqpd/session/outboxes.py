@@ -18,6 +18,8 @@ LEAST_BYTES = 64 * 1024
 
 
 class Outboxes:
+    """The bytes that wait for all clients, and the limit for each that follows."""
+
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.limit: int = limits.outbox_bytes_max
