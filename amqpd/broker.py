@@ -37,7 +37,6 @@ from amqpd.datadir.presence import Presence, unless_lost
 from amqpd.datadir.reserves import hold_all
 from amqpd.errors import NodeFailure
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.numbers import Numbers
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.scrubbing import Scan
@@ -146,7 +145,7 @@ class Broker:
             self._services,
             self._topology,
             Access(self._topology),
-            JournalBuffer(index, Numbers(recovered.reserved, self._disk.head(0).reserved)),
+            JournalBuffer(index),
             limits_of(self._settings),
             METHODS,
             server_properties(self._settings),
@@ -328,7 +327,7 @@ class Broker:
         self._board.put(kind, "watch", on, time.time())
 
     def _disk_space(self, free_bytes: int) -> None:
-        self.node.disk_space.told(free_bytes, self.node.journal.stored_index)
+        self.node.disk_space.told(free_bytes, self.node.journal.durable)
 
     def _disk_full(self, full: bool) -> None:
         """A commit found no room; the watch of free space is the disk alarm's other source."""

@@ -25,7 +25,6 @@ from amqpd.datadir.reserves import hold_for_metadata, hold_for_next_start, index
 from amqpd.errors import StartupError
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NotAJournal
 from amqpd.journal.errors import NewerFormat as NewerJournal
-from amqpd.journal.numbers import NUMBERS_STEP
 from amqpd.journal.records import JournalDamaged, Transaction
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.storage.probe import disk_error
@@ -61,11 +60,9 @@ class Pair:
 
     async def begin(self) -> int:
         """The journal is recovered, and a life begins: with a transaction of nothing, so that a copy of the journal
-        from before it is older than what `note` says. Before anything can give a sequence number some are reserved
-        by it. The index of the last one; a full disk takes none."""
-        first = Transaction(self.disk.index + 1, reserved=self.disk.head(0).reserved + NUMBERS_STEP)
+        from before it is older than what `note` says. The index of the last one; a full disk takes none."""
         with suppress(DiskFull):
-            await trio.to_thread.run_sync(self.disk.commit, first)
+            await trio.to_thread.run_sync(self.disk.commit, Transaction(self.disk.index + 1))
         return self.disk.index
 
     async def run(self, threads: trio.CapacityLimiter) -> None:

@@ -1,14 +1,12 @@
 """What gathers for the next group commit: the pure half of the journal.
 
 What comes in: segments of durable queues as they are filled, settled ranges, delivered marks, counts of messages that
-came back, deleted queues. What goes out: one `Transaction` at a time for the disk, and two numbers back: everything
-that was handed in while `index` had the value of `stored_index`, or a smaller one, is on this disk; and of
-`committed_index`, cannot be undone any more. A node without peers commits what it stores.
-Rules: 1. `take` is called only when the transaction before is stored: one writer, in order. 2. A message that is
+came back, deleted queues. What goes out: one `Transaction` at a time for the disk, and one number back, `durable`:
+everything that was handed in while `index` had that value, or a smaller one, is on disk.
+Rules: 1. `take` is called only when the transaction before is committed: one writer, in order. 2. A message that is
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
-its settling: the disk keeps it until that is committed. 4. What is persistent goes with the next transaction,
-for somebody waits for it; what is only to leave memory goes a part at a time. 5. A queue is of the local source,
-unless `assign` says of which other one, with a home here.
+its settling (CLUSTER.md 3: an uncommitted tail can be undone). 4. What is persistent goes with the next transaction,
+for somebody waits for it; what is only to leave memory goes a part at a time.
 Not here: threads and SQL (`writer.py`, `sqlite/disk.py`).
 """
 
@@ -17,8 +15,7 @@ from __future__ import annotations
 from collections import deque
 
 from amqpd.journal.entry import Entry
-from amqpd.journal.numbers import NUMBERS_STEP, Numbers
-from amqpd.journal.records import Range, Row, SourceEntry, Transaction
+from amqpd.journal.records import Range, Row, Transaction
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -30,16 +27,9 @@ ROW_BYTES, RANGE_BYTES = 4096, 512
 
 
 class JournalBuffer:
-    """What queues hand in for the disk, until it is taken as transactions."""
-
-    def __init__(self, index: int = 0, numbers: Numbers | None = None) -> None:
-        """`index`: the last transaction, which is committed. `numbers`: those of the local source; without, a source
-        begins that had no reign before."""
-        self.stored_index = self.committed_index = index
-        self.numbers = numbers if numbers is not None else Numbers(0, NUMBERS_STEP)
-        self._homes: dict[int, Home] = {}
-        self._sources: dict[int, int] = {}
-        """queue_id -> source, of queues that are not of the local one"""
+    def __init__(self, index: int = 0) -> None:
+        """`index` is the last committed transaction that recovery found."""
+        self.durable = index
         self.index = index + 1
         """the transaction that gathers now"""
         self.gathered_bytes = 0
@@ -81,22 +71,7 @@ class JournalBuffer:
             or self._counts
             or self._dropped
             or self._forced
-            or self.numbers.wanted
-            or (self._homes and any(home.numbers.wanted for home in self._homes.values()))
         )
-
-    def home(self, source: int, epoch: int, numbers: Numbers) -> None:
-        """From now on this node is the home of the source, in this reign."""
-        self._homes[source] = Home(epoch, numbers)
-
-    def assign(self, queue_id: int, source: int) -> None:
-        """The queue, of which nothing was handed in yet, is of this source."""
-        self._sources[queue_id] = source
-
-    def numbers_of(self, queue_id: int) -> Numbers:
-        """Where a queue's sequence numbers come from."""
-        source = self._sources.get(queue_id)
-        return self.numbers if source is None else self._homes[source].numbers
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
@@ -183,43 +158,7 @@ class JournalBuffer:
         self._last_settled = self._last_segment = None
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
-        transaction.reserved = self.numbers.take(transaction.index)
-        if self._homes:
-            self._divide(transaction)
         return transaction
-
-    def _divide(self, transaction: Transaction) -> None:
-        """What is of other sources becomes entries of theirs."""
-        index, entries = transaction.index, {}
-        for source, home in self._homes.items():
-            entries[source] = SourceEntry(source, home.epoch, index)
-            entries[source].reserved = home.numbers.take(index)
-        of = self._sources
-        for queue_id in of.keys() & transaction.delivered.keys():
-            entries[of[queue_id]].delivered[queue_id] = transaction.delivered.pop(queue_id)
-        rows, settled, deletes = transaction.rows, transaction.settled, transaction.deletes
-        counts, dropped = transaction.counts, transaction.dropped
-        transaction.rows = [each for each in rows if each.queue_id not in of]
-        transaction.settled = [each for each in settled if each.queue_id not in of]
-        transaction.deletes = [each for each in deletes if each.queue_id not in of]
-        transaction.counts = [each for each in counts if each[0] not in of]
-        transaction.dropped = [each for each in dropped if each not in of]
-        for row in rows:
-            if row.queue_id in of:
-                entries[of[row.queue_id]].rows.append(row)
-        for part in settled:
-            if part.queue_id in of:
-                entries[of[part.queue_id]].settled.append(part)
-        for part in deletes:
-            if part.queue_id in of:
-                entries[of[part.queue_id]].deletes.append(part)
-        for count in counts:
-            if count[0] in of:
-                entries[of[count[0]]].counts.append(count)
-        for queue_id in dropped:
-            if queue_id in of:
-                entries[of[queue_id]].dropped.append(queue_id)
-        transaction.entries = [entry for entry in entries.values() if not _is_empty(entry)]
 
     def _take_paged(self, transaction: Transaction) -> None:
         """As much as goes with one transaction."""
@@ -242,19 +181,10 @@ class JournalBuffer:
         """Rows wait to leave the disk; they go with the next transaction, whenever it comes."""
         return bool(self._deletable)
 
-    def stored(self, index: int) -> None:
-        """The transaction `index` is on stable storage."""
-        assert self.stored_index < index < self.index, (self.stored_index, index, self.index)
-        self.stored_index = index
-
     def committed(self, index: int) -> None:
-        """The transactions up to `index` are committed, in the local source: they are stored, and nothing undoes
-        them."""
-        if self.stored_index < index:
-            self.stored(index)
-        assert self.committed_index < index, (self.committed_index, index)
-        self.committed_index = index
-        self.numbers.committed(index)
+        """The transaction `index` is on stable storage."""
+        assert self.durable < index < self.index, (self.durable, index, self.index)
+        self.durable = index
 
     def _forget_counts(self, queue_id: int, segment: Entry) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""
@@ -262,26 +192,6 @@ class JournalBuffer:
         if counts:
             for seq in range(segment.first, segment.last + 1):
                 counts.pop(seq, None)
-
-
-class Home:
-    """Of a source that is not the local one, while this node is its home."""
-
-    def __init__(self, epoch: int, numbers: Numbers) -> None:
-        self.epoch = epoch
-        self.numbers = numbers
-
-
-def _is_empty(entry: SourceEntry) -> bool:
-    return not (
-        entry.rows
-        or entry.settled
-        or entry.deletes
-        or entry.delivered
-        or entry.counts
-        or entry.dropped
-        or entry.reserved
-    )
 
 
 def _store(transaction: Transaction, queue_id: int, segment: Entry) -> int:

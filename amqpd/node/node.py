@@ -364,7 +364,7 @@ class Node(SessionNode):
 
     @property
     def journal_full(self) -> bool:
-        return self.journal.gathered_bytes > JOURNAL_BYTES_MAX or self.journal.numbers.short
+        return self.journal.gathered_bytes > JOURNAL_BYTES_MAX
 
     def set_alarm(self, kind: str, on: bool) -> None:
         """Memory or disk is short, or no longer (https://www.rabbitmq.com/docs/alarms)."""

@@ -138,8 +138,6 @@ class Backlog:
         store.memory_bytes -= nbytes
         store.released_bytes += nbytes
         store.next_seq += count
-        if store.next_seq > store.numbers.ask_above and store.durable:
-            store.numbers.ask(store.next_seq)
         store.cursor = store.next_seq
         return count
 

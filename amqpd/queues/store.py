@@ -37,11 +37,10 @@ class Store:
         self.agenda = Agenda(queue_id, journal)
         """when to look at which of the segments"""
         self.segments: list[Segment] = []
-        self.numbers = journal.numbers_of(queue_id)
-        self.cursor = self.numbers.begins
+        self.cursor = 0
         self.at = 0
         """index of the segment that the cursor stands in, or of the next one"""
-        self.next_seq = self.numbers.begins
+        self.next_seq = 0
         self.memory_bytes = 0
         self.released_bytes = 0
         """what left memory since the start because it was settled"""
@@ -79,8 +78,6 @@ class Store:
                 self.journal.append(self.queue_id, segment)
         segment.add(run, now_ms)
         self.next_seq += run.count
-        if self.next_seq > self.numbers.ask_above and self.durable:
-            self.numbers.ask(self.next_seq)
         nbytes = run.stride * run.count
         self.memory_bytes += nbytes + RUN_BYTES
         if persistent:

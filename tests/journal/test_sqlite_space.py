@@ -274,6 +274,6 @@ def test_a_transaction_too_large_for_one_statement_is_still_one_transaction(disk
 
 @pytest.mark.parametrize("name", ["ROWS", "FIND", "ROWS_TO_DISCARD"])
 def test_bodies_are_not_touched_to_find_rows(disk, name):
-    given = dict.fromkeys(("queue_id", "first_seq", "last_seq", "epoch", "idx", "count_max"), 1)
+    given = dict.fromkeys(("queue_id", "first_seq", "last_seq", "idx", "count_max"), 1)
     plan = disk._writer.execute(f"EXPLAIN QUERY PLAN {getattr(queries, name)}", given).fetchall()
     assert "USING COVERING INDEX batch_index" in plan[0][3]

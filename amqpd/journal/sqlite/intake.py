@@ -16,7 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from amqpd.journal.records import Range, Row
-from amqpd.journal.sqlite.checksums import HEAD, HEAD_SHIFT, head_sum, seed
+from amqpd.journal.sqlite.checksums import HEAD_SHIFT, of_head
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
 
 INLINE_RANGES_MAX = 256
@@ -34,25 +34,22 @@ CRC_BYTES_MAX = 4096
 
 _encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _numbers = b"%%0%dd" % NUMBER_BYTES * NUMBERS
-_origin_numbers = b"%%0%dd" % NUMBER_BYTES * 3
 _about = Struct("<qqq?qqq")
 _about_less = Struct("<qqq?")
 _about_deadlines = Struct("<qqq")
 
 
 class Chunk(NamedTuple):
-    """Rows and deadlines as `statements.COMMIT` wants them, or COMMIT_OF_SOURCES."""
+    """Rows and deadlines as `statements.COMMIT` wants them."""
 
     rows: int
-    of_row: int
-    """numbers of a row"""
     numbers: bytes
     deadlines: list[tuple[int, ...]]
     data: bytes
 
     def taken_in(self) -> dict[str, object]:
         """Parameters of `statements.COMMIT`."""
-        step = self.of_row * NUMBER_BYTES
+        step = NUMBERS * NUMBER_BYTES
         return {
             "rows": str(list(range(1, 1 + step * self.rows, step))) if self.rows else None,
             "inserted": self.rows,
@@ -66,47 +63,31 @@ def listed(items: Sequence[object] | None) -> str | None:
     return _encode(items) if items else None
 
 
-class Part(NamedTuple):
-    """Rows of one transaction of a source."""
-
-    rows: list[Row]
-    source: int
-    epoch: int
-    idx: int
-
-
-def chunks(parts: list[Part], origin: bool = False) -> Iterator[Chunk]:
-    """At least one, more for a large transaction, each made when it is asked for. `origin`: for COMMIT_OF_SOURCES."""
+def chunks(rows: list[Row], index: int) -> Iterator[Chunk]:
+    """Of the transaction with this index: at least one, more for a large one, each made when it is asked for."""
     numbers: list[bytes] = []
     timed: list[tuple[int, ...]] = []
     pieces: list[bytes] = []
-    at, count = 1, 0
-    of_row = NUMBERS + 3 if origin else NUMBERS
-    for rows, source, epoch, index in parts:
-        begun = seed(HEAD, source, epoch)
-        behind = _origin_numbers % (source, epoch, index) if origin else b""
-        of = (source, epoch, index) if origin else ()
-        for row in rows:
-            row.join()
-            nbytes, deadline_bytes = len(row.data), len(row.deadlines)
-            if numbers and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
-                yield Chunk(count, of_row, b"".join(numbers), timed, b"".join(pieces))
-                numbers, timed, pieces, at, count = [], [], [], 1, 0
-            queue_id, first, last = row.queue_id, row.first_seq, row.last_seq
-            what = (row.body_bytes, row.published_ms, deadline_bytes)
-            head = head_sum(begun, queue_id, first, last, row.persistent, nbytes, index, *what)
-            crc = head << HEAD_SHIFT | checksum(row)
-            numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, crc, *what) + behind)
-            count += 1
-            pieces.append(row.data)
-            at += nbytes
-            if deadline_bytes:
-                crc = checksum_of_deadlines(queue_id, first, last, row.deadlines)
-                timed.append((queue_id, first, last, at, deadline_bytes, crc, *of))
-                pieces.append(row.deadlines)
-                at += deadline_bytes
+    at = 1
+    for row in rows:
+        row.join()
+        nbytes, deadline_bytes = len(row.data), len(row.deadlines)
+        if numbers and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
+            yield Chunk(len(numbers), b"".join(numbers), timed, b"".join(pieces))
+            numbers, timed, pieces, at = [], [], [], 1
+        queue_id, first, last = row.queue_id, row.first_seq, row.last_seq
+        what = (row.body_bytes, row.published_ms, deadline_bytes)
+        crc = of_head(queue_id, first, last, row.persistent, nbytes, index, *what) << HEAD_SHIFT | checksum(row)
+        numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, crc, *what))
+        pieces.append(row.data)
+        at += nbytes
+        if deadline_bytes:
+            crc = checksum_of_deadlines(queue_id, first, last, row.deadlines)
+            timed.append((queue_id, first, last, at, deadline_bytes, crc))
+            pieces.append(row.deadlines)
+            at += deadline_bytes
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    yield Chunk(count, of_row, b"".join(numbers), timed, data)
+    yield Chunk(len(numbers), b"".join(numbers), timed, data)
 
 
 def checksum(row: Row) -> int:
