@@ -69,7 +69,7 @@ def test_equal_queues_of_routes_are_there_once() -> None:
     publishes = [publish_bytes(b"", f"{everything}.{number}", "wide") for number in range(2000)]
     with traced() as resident:
         publish_and_roll_back(client, publishes)
-    assert len(client.connection.routes) == 2000
+    assert len(client.connection.routes.known) == 2000
     assert resident[0] < 5 * MIB, f"{resident[0] / MIB:.1f} MiB"
 
 
@@ -82,8 +82,8 @@ def test_the_routes_of_all_connections_together_are_bounded(monkeypatch: pytest.
         for client in clients:
             client.raw(publishes)
     assert resident[0] < 3 * MIB, f"{resident[0] / MIB:.1f} MiB"
-    assert clients[-1].connection.routes
-    assert not clients[0].connection.routes, "the one that was idle longest gives way"
+    assert clients[-1].connection.routes.known
+    assert not clients[0].connection.routes.known, "the one that was idle longest gives way"
 
 
 @pytest.mark.parametrize("end", ["lost", "closing", "closed"])
@@ -91,14 +91,14 @@ def test_a_connection_that_ends_gives_its_routes_back_at_once(end: str) -> None:
     harness = Harness()
     client = harness.client()
     client.raw(b"".join(publish_bytes(b"", f"key.{number}") for number in range(100)))
-    assert len(client.connection.routes) == 100
+    assert len(client.connection.routes.known) == 100
     if end == "lost":
         client.lose()
     elif end == "closing":
         client.connection.force_close("the test says so")
     else:
         client.call(commands.Connection.Close(200, "bye", 0, 0), commands.Connection.CloseOk, 0)
-    assert not client.connection.routes
+    assert not client.connection.routes.known
     assert harness.node.routes.memory.nbytes == 0
 
 
@@ -108,11 +108,11 @@ def test_an_idle_connection_keeps_no_routes_of_an_earlier_topology() -> None:
     client, other = harness.client(), harness.client()
     client.publish(b"x", "q")
     other.declare("another")
-    assert client.connection.routes
+    assert client.connection.routes.known
     client.connection.liveness.on_timer(0.0)
-    assert not client.connection.routes
+    assert not client.connection.routes.known
     client.publish(b"x", "q")
-    assert client.connection.routes
+    assert client.connection.routes.known
 
 
 def test_the_nodes_own_routes_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
