@@ -4,7 +4,7 @@ What comes in: a rate. What goes out: percentiles in milliseconds over the measu
 message carries its send time (CLOCK_MONOTONIC, one clock for both processes) in its body after the stamp; 2.
 while the broker takes no bytes, messages that become due are timed from when they were due, so that a stall
 is not left out; the sleep's own delay is not counted, it is reported as `late_ms`; 3. the rate must be kept:
-less than 98 % of it fails.
+less than 98 % of it fails, what was due in one pause at an edge of the window not counted.
 Not here: throughput (`publish.py`, `consume.py`).
 """
 
@@ -28,6 +28,8 @@ GO_SECONDS_MAX = 300.0
 SETTLE_SECONDS_MAX = 60.0
 WAKE_SECONDS = 0.05
 KEPT_SHARE_MIN = 0.98
+EDGE_SECONDS = 0.1
+"""What is due in a pause of the generator at the window's end is sent behind it."""
 _TIME = struct.Struct(">d")
 
 
@@ -42,7 +44,7 @@ def paced_publish(
         pacer = _Pacer(wire, bytearray(one), body_at, go["start"], go["stop"])
         pacer.run(1.0 / per_second)
         kept = pacer.watch.report()
-        if kept["count"] < KEPT_SHARE_MIN * per_second * kept["seconds"]:
+        if kept["count"] < per_second * (KEPT_SHARE_MIN * kept["seconds"] - EDGE_SECONDS):
             raise BenchError(f"{per_second}/s was not kept: {kept['count'] / kept['seconds']:.0f}/s")
         report = {"published": pacer.published, "confirmed": pacer.confirms.settled}
         link.say("stopped", **report)

@@ -15,6 +15,7 @@ from bench.scenarios.flow import run_flow
 from bench.topology import Topology
 
 BODY_BYTES = 100
+PER_SECOND_MIN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +23,14 @@ class Paced:
     per_second: int
 
     def __call__(self, setting: Setting) -> Result:
+        per_second = max(PER_SECOND_MIN, round(self.per_second * min(1.0, setting.scale)))
         with Topology(setting.url) as topology:
             queue = topology.queue()
             publisher = {
                 "role": "paced_publish",
                 "key": queue,
                 "body_bytes": BODY_BYTES,
-                "per_second": self.per_second,
+                "per_second": per_second,
             }
             flow = run_flow(setting, publisher, {"role": "paced_consume", "queue": queue})
         sides = {"confirm": flow.published, "delivery": flow.consumed}
