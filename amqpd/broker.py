@@ -307,6 +307,7 @@ class Broker:
     # What the other components tell
 
     def _applied(self, changes: Sequence[Change]) -> None:
+        self._pair.applied(self._sync.revision)
         self.node.applied(changes)
         if not self.node.books.recovering:
             self.pump.settle()

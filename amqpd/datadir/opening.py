@@ -65,6 +65,11 @@ class Pair:
             await trio.to_thread.run_sync(self.disk.commit, Transaction(self.disk.index + 1))
         return self.disk.index
 
+    def applied(self, revision: int) -> None:
+        """The metadata store has this revision, and the journal's next transaction says so: a queue's deletion, and
+        what clients publish behind a change, is on the disk together with the revision that it came behind."""
+        self.disk.note(**{METADATA_REVISION: str(revision >> LEASED_BITS)})
+
     async def run(self, threads: trio.CapacityLimiter) -> None:
         """Keep the notes, until cancelled: an older copy of one of the files is told by the other one's note."""
         for look in itertools.count(1):

@@ -16,7 +16,7 @@ from amqpd.journal.records import Row, Transaction
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.store import StoreBusy, StoreFull
 from amqpd.topology.metadata.sync import transaction_of
-from amqpd.vocabulary.records import Put, QueueRecord
+from amqpd.vocabulary.records import Delete, Put, QueueRecord
 
 JOURNAL = JournalFacts("j", "aa", 7, {"metadata": "bb", "metadata_revision": "3"})
 METADATA = MetadataFacts("m", "bb", 4, ("aa", 6), True)
@@ -155,6 +155,31 @@ async def test_a_copy_from_before_the_last_start_is_older_though_nothing_was_not
         if (tmp_path / "older" / name).exists():
             shutil.copy(tmp_path / "older" / name, tmp_path / "killed")
     with pytest.raises(StartupError, match="it is an older copy"):
+        await open_pair(tmp_path / "killed", accept_loss=False)
+
+
+@pytest.mark.trio
+async def test_an_older_copy_is_told_when_the_journal_went_on_behind_the_change(tmp_path):
+    """A queue is deleted, and the node is killed before anything was noted but in the deletion's own transaction."""
+    pair = await open_pair(tmp_path / "data", accept_loss=False)
+    await bootstrap(pair.store)
+    pair.disk.recover()
+    last = await pair.begin()
+    await pair.store.transact((), transaction_of([Put(QueueRecord("/", "q", 1))]).operations)
+    pair.disk.commit(Transaction(last + 1, rows=[Row(1, 0, 0, b"frames")]))
+    await pair.note()
+    shutil.copytree(tmp_path / "data", tmp_path / "older")
+    await pair.store.transact((), transaction_of([Delete(("queue", "/", "q"))]).operations)
+    pair.applied(await pair.store.refresh())
+    pair.disk.commit(Transaction(last + 2, dropped=[1]))
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    await pair.store.aclose()
+    pair.disk.close()
+    for path in (tmp_path / "killed").glob("metadata*"):
+        path.unlink()
+    for path in (tmp_path / "older").glob("metadata*"):
+        shutil.copy(path, tmp_path / "killed")
+    with pytest.raises(StartupError, match=r"metadata.db is of revision .* it is an older copy"):
         await open_pair(tmp_path / "killed", accept_loss=False)
 
 

@@ -77,17 +77,20 @@ def test_publishes_are_refused_settles_go_on_and_space_lets_it_continue(small, t
     assert stored > 10
     # Refused as a whole, each time, and nothing of it is found after a crash.
     refused = transaction(index, row(1, index, index, nbytes=500_000), Range(1, 1, 1), delivered={1: 5})
+    disk.note(metadata_revision="7")
     for _ in range(3):
         with pytest.raises(DiskFull, match="no space left on the disk of"):
             disk.commit(refused)
     recovered, rows = image_of(small / "data", tmp_path / "image")
     assert (recovered.index, rows) == (stored, list(range(1, index)))
     assert recovered.queues[1].delivered == 0
+    assert "metadata_revision" not in disk.names
     assert [each.first_seq for each in disk.read(1, 0, 1 << 30, 1 << 30)] == rows, "reads go on"
     # The reserve is given up: what was refused goes in now, and settles and deletions after it.
     disk.release_reserve()
     assert not (small / "data" / "reserve").exists()
     disk.commit(refused)
+    assert disk.names["metadata_revision"] == "7", "a note waits with the transaction that takes it along"
     assert disk.restore_reserve() is False
     for seq in range(1, index + 1):
         disk.commit(transaction(index + seq, Range(1, seq, seq), deletes=[Range(1, seq - 1, seq - 1)]))

@@ -218,12 +218,11 @@ def try_to_write(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def put_names(connection: sqlite3.Connection, names: dict[str, str]) -> None:
-    """In one transaction (`schema.names`). Raises sqlite3.Error."""
+    """In a transaction that begins with them, and is open then (`schema.names`). Raises sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
     for name, value in names.items():
         given = {"name": name, "value": value, "crc": checksums.of_name(name, value)}
         connection.execute(statements.PUT_NAME, given)
-    connection.execute("COMMIT")
 
 
 def is_damage(error: sqlite3.Error, path: Path) -> bool:

@@ -65,6 +65,7 @@ class SqliteDisk:
         """what was accepted as lost, or is not known any more: sentences for the log"""
         self.names = opened.names
         """see `schema.names`"""
+        self._noted: dict[str, str] = {}  # names that the next transaction writes along
         self.index = opened.source.idx if opened.source is not None else 0
         """of the last transaction"""
         self._created, self._had_log = opened.created, opened.had_log
@@ -82,8 +83,7 @@ class SqliteDisk:
         self._recovered = False
         self._checkpoints = Checkpoints(self._writer, self.path, self._rows.turn)
         self._failure: str | None = None
-        self.kept: str | None = None
-        """why what is settled does not leave the disk any more (a damaged page); None while it does"""
+        self.kept: str | None = None  # why settled messages do not leave the disk any more: a damaged page
 
     def examine(self) -> None:
         """Read all that `recover` goes by, and change nothing. Raises JournalDamaged, DiskFailure."""
@@ -166,8 +166,7 @@ class SqliteDisk:
         return self._rows.read(queue_id, first_seq, last_seq, bytes_max)
 
     def vacuum_step(self) -> bool:
-        """See `Disk`. Deletes what was discarded, then gives free pages back to the file system, then empties the
-        WAL."""
+        """See `Disk`. Deletes what was discarded, gives free pages back to the file system, empties the WAL."""
         if not self._recovered:
             raise ValueError("the journal is not recovered yet")
         if self.kept:
@@ -202,9 +201,19 @@ class SqliteDisk:
         self._refuse_after_failure()
         try:
             put_names(self._writer, names)
+            self._writer.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        self.names.update(names)
+        self._has_names(names)
+
+    def note(self, **names: str) -> None:
+        """Write down names with the next transaction, whenever it comes. From any thread."""
+        self._noted = dict(({**self._noted, **names}).items() - self.names.items())
+
+    def _has_names(self, names: dict[str, str]) -> None:
+        """They are on the disk. A note that comes at this moment may be forgotten; its maker repeats it."""
+        self.names |= names
+        self.note()
 
     def forsake(self) -> None:
         """Close it as it was before it was opened: what was created then is removed. Only before `recover`."""
@@ -274,6 +283,9 @@ class SqliteDisk:
             **{name: listed(items) for name, items in lists.items()},
         }
         connection = self._writer
+        noted = self._noted
+        if noted:
+            put_names(connection, noted)
         parts = chunks(rows, index)
         part = next(parts).taken_in()
         for following in parts:
@@ -284,6 +296,8 @@ class SqliteDisk:
         self._take_in({**given, **last, **part})
         if connection.in_transaction:
             connection.execute("COMMIT")
+        if noted:
+            self._has_names(noted)
 
     def _keep(self, error: sqlite3.Error) -> None:
         """Delete nothing from now on: what is settled stays settled, and its space is lost until a repair."""

@@ -177,10 +177,10 @@ class TopologySync:
         self._apply(changes, snapshot.revision)
 
     def _apply(self, changes: Sequence[Change], revision: int) -> None:
+        self.revision = revision
         if changes:
             self._topology.apply(changes)
             self._on_applied(changes)
-        self.revision = revision
         self._answer()
         self._applied.set()
         self._applied = trio.Event()
