@@ -29,7 +29,7 @@ from pamqp.exceptions import (
     AMQPUnexpectedFrame,
 )
 
-from amqpd.audit.recorder import Party
+from amqpd.audit.party import Party
 from amqpd.kernel import Run
 from amqpd.message.content import CONTENT_BYTES, Content
 from amqpd.node.fence import Fenced

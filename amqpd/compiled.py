@@ -29,6 +29,8 @@ PACKAGES = ("limiting", "message", "node", "publishing", "queues", "session", "w
 # ... and, of packages that mostly are beside the way, these modules.
 MODULES = (
     "amqpd.audit.book",
+    "amqpd.audit.party",
+    "amqpd.audit.publication",
     "amqpd.audit.recorder",
     "amqpd.audit.sample",
     "amqpd.audit.sink",

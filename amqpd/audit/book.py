@@ -4,35 +4,28 @@ What comes in: what the queue does with stretches of its messages. What goes out
 Rules: 1. The queue tells, the book never asks it. 2. Numbers are those of the queue's backlog; since a restart may
 give out again those of messages that never reached the disk, each has its epoch, the life in which it entered. 3.
 With a sample, SAMPLED_TOGETHER numbers are recorded or not, from the first event to the last.
-Not here: publications (`recorder.py`), what stands there at a start or an end (`coverage/anchors.py`).
+Not here: publications (`publication.py`, `recorder.py`), what stands there at a start or an end
+(`coverage/anchors.py`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final
 
 from amqpd.audit.kinds import (
     AUTO_ACKED,
-    DEAD_DELIVERY_LIMIT,
-    DEAD_DROPPED,
-    DEAD_EXPIRED,
-    DEAD_REJECTED,
     DELIVERED,
-    MOVED,
     PERSISTENT,
-    RELEASED,
     REQUEUED,
     ROUTED,
     WITH_ACKED,
     WITH_PUBLISHED,
 )
-from amqpd.audit.recorder import Party, Recorder
+from amqpd.audit.party import Party
+from amqpd.audit.publication import Publication
+from amqpd.audit.recorder import Recorder
 from amqpd.audit.sample import SAMPLED_TOGETHER, STRETCH_MAX, hashed
 from amqpd.vocabulary.audit_levels import SHARE_FULL
-
-LINKED: Final = frozenset((DEAD_EXPIRED, DEAD_DROPPED, DEAD_REJECTED, DEAD_DELIVERY_LIMIT, MOVED, RELEASED))
-"""ends behind which something else was published, whose publication they name"""
 
 
 class Book:
@@ -78,8 +71,9 @@ class Book:
         self._old_names: dict[int, tuple[int, int]] = {}
         """epoch -> (generation, name)"""
 
-    def routed(self, count: int, body_bytes: int, persistent: bool) -> None:
-        """The current publication's first `count` messages are the queue's next ones."""
+    def routed(self, publication: Publication | None, count: int, body_bytes: int, persistent: bool) -> None:
+        """The publication's first `count` messages are the queue's next ones. None: nothing was recorded yet when
+        it began, so all that is known of it is that it came."""
         recorder, first = self.recorder, self.next
         self.next = first + count
         buffer = recorder.buffer
@@ -89,48 +83,36 @@ class Book:
             flags = PERSISTENT
             buffer.urgent = True
             self.promised = self.next
-        elif recorder.promised:
+        elif publication is None or publication.promised:
             self.promised = self.next
+        name = number = tag = text = channel = 0
+        if publication is not None:
+            number, tag, channel = publication.first, publication.tag, publication.channel
         if self._plain:
-            recorder.noted = True
-            if recorder.unsaid == count:
-                flags |= WITH_PUBLISHED
-                recorder.unsaid = 0
+            if publication is not None:
+                name, text = publication.origin.name(buffer), publication.text_name(buffer)
+                publication.noted = True
+                if publication.unsaid == count:
+                    flags |= WITH_PUBLISHED
+                    publication.unsaid = 0
             if self._named_in != buffer.generation:
                 self._say()
-            buffer.put(
-                ROUTED,
-                flags,
-                2 if flags & WITH_PUBLISHED else 1,
-                recorder.now(),
-                first,
-                count,
-                recorder.origin_name(),
-                self._name,
-                recorder.publication,
-                recorder.tag,
-                body_bytes,
-                recorder.text_name(),
-                recorder.channel,
-            )
+            rows = 2 if flags & WITH_PUBLISHED else 1
+            # fmt: off
+            buffer.put(ROUTED, flags, rows, recorder.now(), first, count, name, self._name, number, tag, body_bytes,
+                       text, channel)
+            # fmt: on
             return
         for low, high in self.sampled(first, self.next - 1):
-            recorder.noted = True
-            buffer.put(
-                ROUTED,
-                flags,
-                1,
-                recorder.now(),
-                low,
-                high - low + 1,
-                recorder.origin_name(),
-                self.name_of(recorder.life),
-                recorder.publication + low - first,
-                recorder.tag + low - first if recorder.tag else 0,
-                body_bytes,
-                recorder.text_name(),
-                recorder.channel,
-            )
+            of, tag_of, queue = 0, 0, self.name_of(recorder.life)
+            if publication is not None:
+                name, text = publication.origin.name(buffer), publication.text_name(buffer)
+                publication.noted = True
+                of, tag_of = number + low - first, tag + low - first if tag else 0
+            # fmt: off
+            buffer.put(ROUTED, flags, 1, recorder.now(), low, high - low + 1, name, queue, of, tag_of, body_bytes,
+                       text, channel)
+            # fmt: on
 
     def delivered(self, first: int, count: int, flags: int, party: Party | None, channel: int) -> None:
         """To the party, if it is known; `flags`: REDELIVERED, WITH_ACKED."""
@@ -140,17 +122,11 @@ class Book:
     def requeued(self, first: int, last: int) -> None:
         self._put(REQUEUED, 0, 1, first, last - first + 1, 0, 0, 0)
 
-    def ended(self, first: int, last: int, cause: int) -> None:
-        """They left the queue; `cause` is one of the ends in `kinds`. What goes somewhere else instead (dead letters
-        ...) is the recorder's `letter`, which is used up."""
-        if cause == AUTO_ACKED:
-            return
-        letter = 0
-        if cause in LINKED:
-            letter = self.recorder.letter
-        self._put(cause, 0, 1, first, last - first + 1, 0, letter, 0)
-        if letter:
-            self.recorder.letter = letter + last - first + 1
+    def ended(self, first: int, last: int, cause: int, instead: int = 0) -> None:
+        """They left the queue; `cause` is one of the ends in `kinds`. `instead`: the publication of what was
+        published instead of the first of them (dead letters ...), the others' follow; 0: of nothing."""
+        if cause != AUTO_ACKED:
+            self._put(cause, 0, 1, first, last - first + 1, 0, instead, 0)
 
     def _put(
         self, kind: int, flags: int, rows: int, first: int, count: int, name: int, publication: int, channel: int

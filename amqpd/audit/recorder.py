@@ -1,23 +1,26 @@
 """The recorder: publications, confirms, and what all books share.
 
 What comes in: what channels publish, and what is confirmed to them; what the node publishes itself. What goes out:
-records in its `buffer`, which the shell writes down before the tick's answers are sent, or later if
-none of it is urgent.
+a `Publication` for each run that is published; records in its `buffer`, which the shell writes down before the tick's
+answers are sent, or later if none of it is urgent.
 Rules: 1. While `active` is False nothing is recorded of messages, and asking costs one look. 2. `begin`, then the
-queues that take the run, then `end`: a publication's columns are put once, with the first queue's record if there is
-one. 3. A publication has a number of its own; what a confirm covers is told by those numbers. 4. What is told of
-messages that somebody may rely on makes the buffer urgent; what is published without confirms and may be lost with
-the process may wait for the end of the pump's turn.
-Not here: what happens in a queue (`book.py`), acts (`acts.py`), levels of queues (`coverage/coverage.py`).
+queues that take the run, each with the publication, then `end`: a publication's columns are put once, with the first
+queue's record if there is one. It may take several ticks, with others between. 3. A publication has a number of its
+own; what a confirm covers is told by those numbers. 4. What is told of messages that somebody may rely on makes the
+buffer urgent; what is published without confirms and may be lost with the process may wait for the end of the pump's
+turn.
+Not here: a publication on its way (`publication.py`), what happens in a queue (`book.py`), acts (`acts.py`), levels
+of queues (`coverage/coverage.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from amqpd.audit.kinds import CONFIRMED, PUBLISHED, REFUSED, RETURNED, UNROUTABLE
+from amqpd.audit.party import Party
+from amqpd.audit.publication import Address, ChannelConfirms, Confirming, Publication
 from amqpd.audit.sample import SAMPLED_TOGETHER, STRETCH_MAX, hashed
 from amqpd.audit.spool import SpoolBuffer
 from amqpd.vocabulary.audit_levels import SHARE_FULL
@@ -28,98 +31,6 @@ if TYPE_CHECKING:
 
 # Exchanges, routing keys and reasons of what the node itself publishes; more are named again.
 OWN_ORIGINS_MAX = 4096
-
-
-class Party:
-    """Columns that many records share, named once in each file: who publishes what, who consumes, whom a confirm
-    tells."""
-
-    __slots__ = ("_columns", "_generation", "_name", "share")
-
-    def __init__(self, columns: dict[str, Any], share: int = 0) -> None:
-        """`share`: of its publications that are recorded whoever takes them."""
-        self._columns = columns
-        self._generation = 0
-        self._name = 0
-        self.share = share
-
-    def name(self, buffer: SpoolBuffer) -> int:
-        if self._generation != buffer.generation:
-            self._generation = buffer.generation
-            self._name = buffer.name(self._columns)
-        return self._name
-
-
-def consuming(connection: Client, tag: str) -> Party:
-    """Who gets deliveries; basic.get has no consumer tag."""
-    return Party({"connection": connection.name, "user": connection.user, "consumer": tag})
-
-
-class ChannelConfirms:
-    """Which publications a channel's confirm tags are, of those that it was not told of yet."""
-
-    __slots__ = ("party", "refused", "waiting")
-
-    def __init__(self, party: Party) -> None:
-        self.party = party
-        self.waiting: deque[tuple[int, int, int]] = deque()
-        """(first tag, last tag, publication of the first), ascending"""
-        self.refused: list[tuple[int, int]] = []
-        """tags that were refused and that a later confirm may cover"""
-
-    def begin(self, tag: int, count: int, publication: int) -> None:
-        waiting = self.waiting
-        if waiting:
-            first, last, of = waiting[-1]
-            if last + 1 == tag and of + tag - first == publication:
-                waiting[-1] = (first, tag + count - 1, of)
-                return
-        waiting.append((tag, tag + count - 1, publication))
-
-    def through(self, tag: int) -> list[tuple[int, int, int]]:
-        """Those up to the tag, which are not waiting any more."""
-        found: list[tuple[int, int, int]] = []
-        waiting = self.waiting
-        while waiting and waiting[0][0] <= tag:
-            first, last, of = waiting.popleft()
-            if last > tag:
-                waiting.appendleft((tag + 1, last, of + tag + 1 - first))
-                last = tag
-            found.append((first, last, of))
-        return found
-
-    def forget(self) -> None:
-        """What was refused and does not wait."""
-        waiting = self.waiting
-        self.refused = [part for part in self.refused if waiting and part[1] >= waiting[0][0]]
-
-
-class Confirming:
-    """Confirms of one channel, as far as the log is concerned."""
-
-    __slots__ = ("published", "recorded")
-
-    def __init__(self) -> None:
-        self.published = 0
-        """publishes since confirm.select"""
-        self.recorded: ChannelConfirms | None = None
-        """what is needed to name what is confirmed"""
-
-
-class Address:
-    """What a publication's columns are the same for: an exchange and a routing key."""
-
-    __slots__ = ("exchange", "origin", "routing_key")
-
-    def __init__(self, exchange: str, routing_key: str) -> None:
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.origin: Party | None = None
-        """once something with it is recorded"""
-
-
-Saved = tuple[int, int, int, int, bool, bool, int, "Party | None", "Properties | None", "ChannelConfirms | None"]
-"""a publication that goes on later"""
 
 
 class Recorder:
@@ -140,23 +51,7 @@ class Recorder:
         """of publications, that is recorded"""
         self.shares: dict[str, int] = {}
         """the same for virtual hosts that have their own"""
-        self.letter = 0
-        """the publication of what was published last instead of messages that are about to leave a queue; 0: none"""
-        self.publication = 0
-        self.tag = 0
-        self.channel = 0
-        self.unsaid = 0
-        """so many messages of the publication are not in a record yet that says that it was published"""
-        self.noted = False
-        """some of the publication is in a book"""
-        self.promised = False
-        """the publisher will be told that it is safe, or the node itself publishes"""
         self._published = 0
-        self._confirms: ChannelConfirms | None = None
-        """of the publication's channel, if it is to be confirmed"""
-        self._origin: Party | None = None
-        self._properties: Properties | None = None
-        self._text = 0
         self._own: dict[tuple[str, str, str, str], Party] = {}
         self._clock_us = clock_us
         self._now_us = 0
@@ -184,8 +79,8 @@ class Recorder:
         count: int,
         route: Address,
         properties: Properties,
-    ) -> None:
-        """A client publishes, on its channel of this number; the queues that take it follow."""
+    ) -> Publication:
+        """A client publishes, on its channel of this number."""
         origin = route.origin
         if origin is None:
             columns = {
@@ -196,25 +91,22 @@ class Recorder:
                 "connection": client.name,
             }
             origin = route.origin = Party(columns, self.shares.get(client.vhost, self.share))
-        self._next(origin, count, properties)
-        self.channel = channel
+        publication = self._next(origin, count, properties, confirms is not None or transactional)
+        publication.channel = channel
         if confirms is None:
-            self.promised = transactional
-            self.tag = 0
-            self._confirms = None
-            return
-        self.promised = True
-        self.tag = confirms.published + 1
+            return publication
+        publication.tag = confirms.published + 1
         recorded = confirms.recorded
         if recorded is None:
             party = Party({"vhost": client.vhost, "user": client.user, "connection": client.name})
             recorded = confirms.recorded = ChannelConfirms(party)
-        self._confirms = recorded
+        publication.confirms = recorded
+        return publication
 
     def begin_own(
         self, vhost: str, exchange: str, routing_key: str, reason: str, count: int, properties: Properties
-    ) -> int:
-        """The node itself publishes: a dead letter, what was delayed, what an operator moves. Its publication."""
+    ) -> Publication:
+        """The node itself publishes: a dead letter, what was delayed, what an operator moves."""
         key = (vhost, exchange, routing_key, reason)
         origin = self._own.get(key)
         if origin is None:
@@ -222,73 +114,39 @@ class Recorder:
                 self._own.clear()
             columns = {"vhost": vhost, "exchange": exchange, "routing_key": routing_key, "reason": reason}
             origin = self._own[key] = Party(columns, self.shares.get(vhost, self.share))
-        self._next(origin, count, properties)
-        self.promised = True
-        self._confirms = None
-        self.channel = self.tag = 0
-        return self.publication
+        return self._next(origin, count, properties, True)
 
-    def _next(self, origin: Party, count: int, properties: Properties) -> None:
+    def _next(self, origin: Party, count: int, properties: Properties, promised: bool) -> Publication:
         """The next publications' numbers are these messages'."""
-        self.publication = self._published + 1
+        first = self._published + 1
         self._published += count
-        self._origin = origin
-        self._properties = None if properties.message_id is None and properties.correlation_id is None else properties
-        self._text = 0
-        self.unsaid = count
-        self.noted = False
+        named = None if properties.message_id is None and properties.correlation_id is None else properties
+        return Publication(first, count, origin, named, promised)
 
-    def save(self) -> Saved:
-        """What `restore` brings back: other publications may come in between, of messages that die of this one."""
-        # fmt: off
-        return (self.publication, self.tag, self.channel, self.unsaid, self.noted, self.promised, self._text,
-                self._origin, self._properties, self._confirms)
-        # fmt: on
-
-    def restore(self, saved: Saved) -> None:
-        # fmt: off
-        (self.publication, self.tag, self.channel, self.unsaid, self.noted, self.promised, self._text,
-         self._origin, self._properties, self._confirms) = saved
-        # fmt: on
-
-    def end(self, count: int, body_bytes: int, routed: bool, told: bool = False) -> None:
+    def end(self, publication: Publication, body_bytes: int, routed: bool, told: bool = False) -> None:
         """No more queues follow. `routed`: there was one, or somebody else who took it; `told`: it was mandatory."""
-        origin, confirms = self._origin, self._confirms
-        assert origin is not None
-        if confirms is not None and (self.noted or origin.share):
+        origin, confirms, first = publication.origin, publication.confirms, publication.first
+        if confirms is not None and (publication.noted or origin.share):
             # Of what is recorded nowhere, nobody asks whether it was confirmed.
-            confirms.begin(self.tag, count, self.publication)
-        if not self.unsaid and routed:
+            confirms.begin(publication.tag, publication.count, first)
+        if not publication.unsaid and routed:
             return
         if not origin.share:
             return
-        for first, last in self._sampled(origin.share, self.publication, self.publication + count - 1):
-            if self.unsaid:
-                self._of_publication(PUBLISHED, first, last, body_bytes)
+        for low, high in self._sampled(origin.share, first, first + publication.count - 1):
+            if publication.unsaid:
+                self._of_publication(publication, PUBLISHED, low, high, body_bytes)
             if not routed:
-                self._of_publication(RETURNED if told else UNROUTABLE, first, last, body_bytes)
-        self.unsaid = 0
+                self._of_publication(publication, RETURNED if told else UNROUTABLE, low, high, body_bytes)
+        publication.unsaid = 0
 
-    def _of_publication(self, kind: int, first: int, last: int, body_bytes: int) -> None:
-        tag = self.tag + first - self.publication if self.tag else 0
-        name, text = self.origin_name(), self.text_name()
-        self.buffer.put(
-            kind, 0, 1, self.now(), 0, last - first + 1, name, 0, first, tag, body_bytes, text, self.channel
+    def _of_publication(self, publication: Publication, kind: int, first: int, last: int, body_bytes: int) -> None:
+        buffer = self.buffer
+        tag = publication.tag + first - publication.first if publication.tag else 0
+        name, text = publication.origin.name(buffer), publication.text_name(buffer)
+        buffer.put(
+            kind, 0, 1, self.now(), 0, last - first + 1, name, 0, first, tag, body_bytes, text, publication.channel
         )
-
-    def origin_name(self) -> int:
-        assert self._origin is not None
-        return self._origin.name(self.buffer)
-
-    def text_name(self) -> int:
-        """Of the ids that the publisher gave the messages; 0 without."""
-        properties = self._properties
-        if properties is None:
-            return 0
-        if not self._text:
-            ids = {"message_id": properties.message_id, "correlation_id": properties.correlation_id}
-            self._text = self.buffer.name(ids)
-        return self._text
 
     # Confirms
 

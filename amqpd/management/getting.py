@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypedDict, get_args
 
 from amqpd.audit.kinds import REDELIVERED
-from amqpd.audit.recorder import Party
+from amqpd.audit.party import Party
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue, refuse_crashed
 from amqpd.management.amqp_errors import refusals

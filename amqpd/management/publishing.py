@@ -141,14 +141,14 @@ def _asker(on: Running, by: Operator, vhost: str) -> Asker:
 
 async def _delay(on: Running, vhost: str, route: Route, run: Run, properties: Properties) -> bool:
     """It waits for its time, and says in its headers that it does."""
-    node, audit = on.node, on.node.audit
+    node, audit, publication = on.node, on.node.audit, None
     run = with_headers(run, delayed_header(properties.delay_ms))
     read = node.properties.read(run.properties, True)
     if audit.active:
-        audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, read)
-    kept = node.delay(vhost, run, read, properties.delay_ms)
-    if audit.active:
-        audit.end(1, run.body_size, True)
+        publication = audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, read)
+    kept = node.delay(vhost, run, read, properties.delay_ms, publication)
+    if publication is not None:
+        audit.end(publication, run.body_size, True)
     on.settle()
     if kept is None:
         raise Unavailable(f"the delayed messages of virtual host '{vhost}' are out of service")
@@ -171,7 +171,7 @@ async def _found(steps: Steps) -> tuple[Queue, ...]:
 async def _offer(
     on: Running, vhost: str, route: Route, run: Run, properties: Properties, queues: tuple[Queue, ...]
 ) -> bool:
-    node, audit = on.node, on.node.audit
+    node, audit, publication = on.node, on.node.audit, None
     if not queues:
         nacked = route.unroutable == NACK
         count_unroutable(node, vhost, route.exchange, Outcome.NACKED if nacked else Outcome.RETURNED, 1)
@@ -179,23 +179,21 @@ async def _offer(
     if len(queues) > 1 and not fits(node, run, queues, properties):
         raise Unavailable(f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk")
     if audit.active:
-        audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, properties)
+        publication = audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, properties)
     waits, refused = False, ""
     for first in range(0, len(queues), COPIES_A_STEP):
         if first:
-            saved = audit.save()
             on.settle()
             await trio.lowlevel.checkpoint()
-            audit.restore(saved)
         for queue in queues[first : first + COPIES_A_STEP]:
             if queue.deleted:
                 continue
-            taken, wait = offer(node, (queue,), run, properties)
+            taken, wait = offer(node, (queue,), run, properties, publication)
             waits |= wait
             if taken < 1:
                 refused = refused or queue.record.name
-    if audit.active:
-        audit.end(1, run.body_size, True)
+    if publication is not None:
+        audit.end(publication, run.body_size, True)
     on.settle()
     if waits:
         await on.durable()

@@ -61,21 +61,23 @@ class Mover:
             self._node.dirty[self._target] = None
         return _gone(self._node, self._queue, count)
 
-    def _take(self, run: Run, low: int, high: int) -> int:
+    def _take(self, run: Run, low: int, high: int) -> tuple[int, int]:
         count = min(self._room, high - low)
         self._room -= count
         self.full = count < high - low
-        if count:
-            part = run.part(low, low + count)
-            properties, audit = self._properties.read(part.properties), self._node.audit
-            if audit.active:
-                exchange, routing_key = run_names(part)
-                vhost = self._target.record.vhost
-                audit.letter = audit.begin_own(vhost, exchange, routing_key, "moved", count, properties)
-            self._target.publish(part, properties)
-            if audit.active:
-                audit.end(count, part.body_size, True)
-        return count
+        if not count:
+            return 0, 0
+        part, publication = run.part(low, low + count), None
+        properties, audit = self._properties.read(part.properties), self._node.audit
+        if audit.active:
+            exchange, routing_key = run_names(part)
+            vhost = self._target.record.vhost
+            publication = audit.begin_own(vhost, exchange, routing_key, "moved", count, properties)
+        self._target.publish(part, properties, publication)
+        if publication is None:
+            return count, 0
+        audit.end(publication, part.body_size, True)
+        return count, publication.first
 
 
 def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take: Bury | None, cause: int) -> int:
@@ -90,13 +92,15 @@ def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take
         for low, high in available(lane, *part):
             while low <= high:
                 taken = wanted = high - low + 1
+                instead = 0
                 if take is not None:
                     assert bodies is not None
                     run, start, stop = bodies.piece(low - bodies.first, high - bodies.first + 1)
-                    taken, wanted = take(run, start, stop), stop - start
+                    wanted = stop - start
+                    taken, instead = take(run, start, stop)
                 if taken:
                     # As what expires leaves.
-                    count += lane.backlog.leave(low, low + taken - 1, cause)
+                    count += lane.backlog.leave(low, low + taken - 1, cause, instead)
                 if taken < wanted:
                     return count
                 low += taken

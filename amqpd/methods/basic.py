@@ -10,7 +10,7 @@ from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented, AMQPPreconditionFailed
 
 from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
-from amqpd.audit.recorder import consuming
+from amqpd.audit.party import consuming
 from amqpd.declarations.names import dispatched, existing_queue, refuse_crashed
 from amqpd.kernel import content_pieces
 from amqpd.message.properties import REPLY_TO

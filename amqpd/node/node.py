@@ -19,6 +19,7 @@ from mypy_extensions import mypyc_attr
 
 from amqpd.audit.acts import Acts
 from amqpd.audit.coverage.coverage import Coverage
+from amqpd.audit.publication import Publication
 from amqpd.audit.recorder import Recorder
 from amqpd.faults import Faults
 from amqpd.journal.buffer import JournalBuffer
@@ -325,13 +326,15 @@ class Node(SessionNode):
 
     # Delays
 
-    def delay(self, vhost: str, run: Run, properties: Properties, delay_ms: int) -> bool | None:
+    def delay(
+        self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
+    ) -> bool | None:
         """Publish the run when so much time is over; True: its confirm must wait for the journal; None: it cannot be
         kept: what keeps delayed messages is out of service or parked, or the virtual host has gone meanwhile."""
-        return self.registry.delay(vhost, run, delay_ms)
+        return self.registry.delay(vhost, run, delay_ms, publication)
 
-    def _release(self, vhost: str, run: Run) -> None:
-        releasing.release(self, vhost, run)
+    def _release(self, vhost: str, run: Run) -> int:
+        return releasing.release(self, vhost, run)
 
     # What queues ask of their host
 
@@ -351,7 +354,7 @@ class Node(SessionNode):
         """See `QueueHost.wake`."""
         self.wakes.ask(queue, at_ms)
 
-    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.bury`."""
         return dead_lettering.bury(self, queue, run, low, high, reason)
 

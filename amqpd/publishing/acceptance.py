@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.audit.publication import Publication
 from amqpd.kernel import Run, encode_content
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
@@ -47,12 +48,11 @@ def accept(
     confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
     publisher though others took it. Whether all of it was taken."""
     node = channel.node
-    if node.audit.active:
-        _record(channel, run, route, properties)
+    publication = _begin(channel, run, route, properties) if node.audit.active else None
     if len(queues) > 1:
         node.turns.charge(channel.connection, COPY_WORK * len(queues))
     fitting = run.nbytes * len(queues) < LARGE_BYTES_MIN or len(queues) == 1 or fits(node, run, queues, properties)
-    taken, waits = offer(node, queues, run, properties, channel.connection) if fitting else (0, False)
+    taken, waits = offer(node, queues, run, properties, publication, channel.connection) if fitting else (0, False)
     if taken < 0:
         taken = 0
     if replies:
@@ -60,12 +60,12 @@ def accept(
             node.replies.deliver(reply, run)
     elif not queues:
         if delay_ms:
-            kept = node.delay(channel.connection.vhost, run, properties, delay_ms)
+            kept = node.delay(channel.connection.vhost, run, properties, delay_ms, publication)
             waits, taken = bool(kept), taken if kept is not None else 0
         else:
             taken = _unroutable(channel, run, route)
-    if node.audit.active:
-        node.audit.end(run.count, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
+    if publication is not None:
+        node.audit.end(publication, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
     _accepted(channel, run.count, taken, waits)
     if not fitting:
         _refuse_unconfirmed(channel, run, queues)
@@ -84,24 +84,21 @@ def accept_slowly(
     """As `accept`, step by step, also when the channel is closed meanwhile."""
     if len(queues) <= COPIES_AT_ONCE:
         return accept(channel, run, queues, properties, route, replies, delay_ms)
-    node, audit = channel.node, channel.node.audit
-    if audit.active:
-        _record(channel, run, route, properties)
+    node = channel.node
+    publication = _begin(channel, run, route, properties) if node.audit.active else None
     fitting = fits(node, run, queues, properties)
     waits, taken = False, run.count if fitting else 0
     for at in range(0, len(queues) if fitting else 0, COPIES_AT_ONCE):
         if at:
-            saved = audit.save()
             yield
-            audit.restore(saved)
         part = tuple(queue for queue in queues[at : at + COPIES_AT_ONCE] if not queue.deleted)
         node.turns.charge(channel.connection, COPY_WORK * len(part))
-        part_taken, part_waits = offer(node, part, run, properties, channel.connection)
+        part_taken, part_waits = offer(node, part, run, properties, publication, channel.connection)
         waits, taken = waits or part_waits, max(0, min(taken, part_taken))
     for reply in replies:
         node.replies.deliver(reply, run)
-    if audit.active:
-        audit.end(run.count, run.body_size, True, route.mandatory)
+    if publication is not None:
+        node.audit.end(publication, run.body_size, True, route.mandatory)
     if not channel.closed:
         if waits:
             # The copies that wait may be in an earlier transaction of the journal than the one that gathers now.
@@ -112,10 +109,10 @@ def accept_slowly(
     return taken == run.count
 
 
-def _record(channel: Channel, run: Run, route: Route, properties: Properties) -> None:
-    """The run's publication begins in the audit log."""
+def _begin(channel: Channel, run: Run, route: Route, properties: Properties) -> Publication:
+    """The run's publication in the audit log."""
     audit, connection = channel.node.audit, channel.connection
-    audit.begin(connection, channel.id, channel.confirms, channel.tx is not None, run.count, route, properties)
+    return audit.begin(connection, channel.id, channel.confirms, channel.tx is not None, run.count, route, properties)
 
 
 def _refuse_unconfirmed(channel: Channel, run: Run, queues: tuple[Queue, ...]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amqpd.audit.recorder import Saved
+from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
@@ -40,12 +40,13 @@ HEADER_BYTES_A_WORK = 16
 KEYS_AT_ONCE = 16
 
 
-def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
-    """Take care of messages low..high-1 of the run. How many of them may leave their queue, from the first on."""
+def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    """Take care of messages low..high-1 of the run. How many of them may leave their queue, from the first on, and
+    the letters' publication in the audit log, which their end names; 0: none."""
     settings = queue.settings
     count = high - low
     if settings.dead_letter_exchange is None:
-        return count
+        return count, 0
     moulds = queue.letter_templates
     state = State(node.now_ms // 1000, node.topology.version, settings)
     mould = moulds.get(reason) if count == 1 else None
@@ -64,16 +65,16 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
             # Not a line for each: it may happen thousands of times a second.
             queue.letter_lost_told_s = state.second
             node.log("dead_letter_lost", queue=queue.record.name, vhost=queue.record.vhost, reason="died too often")
-        return count
+        return count, 0
     node.work_left -= letter.run.header_size // HEADER_BYTES_A_WORK
     new_properties = node.properties.read(letter.run.properties, True)
     if _takes_long(node, queue, letter):
-        _begin_own(node, queue, letter.run, count, new_properties)
+        publication = _begin_own(node, queue, letter.run, count, new_properties)
         exchange, routing_key = run_names(letter.run)
         route = Route(node.routes.entrance(node, queue.record.vhost, exchange), routing_key, False)
-        steps = _post_slowly(node, queue, letter, route, new_properties, node.audit.save())
+        steps = _post_slowly(node, queue, letter, route, new_properties, publication)
         node.dispatching.carry_out(steps, queue)
-        return count
+        return count, 0 if publication is None else publication.first
     found = route_again(node, queue.record.vhost, letter.run, letter.routing_keys, new_properties)
     cycle = cycle_of(letter.deaths)
     targets = [target for target in found if target.record.name not in cycle]
@@ -97,40 +98,44 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
 
 def _post(
     node: Node, queue: Queue, letter: Run, properties: Properties, routed: bool, targets: Sequence[Queue]
-) -> int:
+) -> tuple[int, int]:
     """Into those of the queues that it may go back into; `routed`: there are others, or were."""
-    taken, audit = letter.count, node.audit
+    taken = letter.count
     if queue.settings.at_least_once:
         taken = min((capacity(node, target, letter) for target in targets), default=taken)
         if not routed or taken <= 0:
-            return 0
+            return 0, 0
     publication = _begin_own(node, queue, letter, taken, properties)
     node.work_left -= COPY_WORK * len(targets)
-    entered = _copy(node, targets, letter, taken, properties)
-    if audit.active:
-        audit.end(taken, letter.body_size, bool(targets))
-    audit.letter = publication
+    entered = _copy(node, targets, letter, taken, properties, publication)
+    if publication is not None:
+        node.audit.end(publication, letter.body_size, bool(targets))
     # At least once: who has it already may get it twice.
-    return taken if entered or not queue.settings.at_least_once else 0
+    gone = taken if entered or not queue.settings.at_least_once else 0
+    return gone, 0 if publication is None else publication.first
 
 
-def _begin_own(node: Node, queue: Queue, letter: Run, taken: int, properties: Properties) -> int:
-    """In the audit log, so many of the letter's messages are published: the publication, which the end of those that
-    died will name."""
+def _begin_own(node: Node, queue: Queue, letter: Run, taken: int, properties: Properties) -> Publication | None:
+    """In the audit log, if it records, the letter's first `taken` messages are published."""
     if not node.audit.active:
-        return 0
+        return None
     exchange, routing_key = run_names(letter)
-    vhost = queue.record.vhost
-    node.audit.letter = node.audit.begin_own(vhost, exchange, routing_key, "dead_letter", taken, properties)
-    return node.audit.letter
+    return node.audit.begin_own(queue.record.vhost, exchange, routing_key, "dead_letter", taken, properties)
 
 
-def _copy(node: Node, targets: Sequence[Queue], letter: Run, taken: int, properties: Properties) -> bool:
+def _copy(
+    node: Node,
+    targets: Sequence[Queue],
+    letter: Run,
+    taken: int,
+    properties: Properties,
+    publication: Publication | None,
+) -> bool:
     """Into the targets; False when there was a fault in one of them, or the disk has no space for all."""
     if len(targets) > 1 and not fits(node, letter, targets, properties):
         return False
     part = letter if taken == letter.count else letter.part(0, taken)
-    return offer(node, targets, part, properties, None, False)[0] != FAULT
+    return offer(node, targets, part, properties, publication, None, False)[0] != FAULT
 
 
 def _takes_long(node: Node, queue: Queue, letter: DeadLetter) -> bool:
@@ -143,11 +148,16 @@ def _takes_long(node: Node, queue: Queue, letter: DeadLetter) -> bool:
 
 
 def _post_slowly(
-    node: Node, queue: Queue, letter: DeadLetter, route: Route, properties: Properties, saved: Saved
+    node: Node,
+    queue: Queue,
+    letter: DeadLetter,
+    route: Route,
+    properties: Properties,
+    publication: Publication | None,
 ) -> Iterator[None]:
     """One transaction of the journal has the letter and the end of what died (`Dispatching.carry_out`). It may
     begin in a later tick, when the virtual host is gone."""
-    vhost, audit, run = queue.record.vhost, node.audit, letter.run
+    vhost, run = queue.record.vhost, letter.run
     steps = queue_steps(node, vhost, route, tuple(letter.routing_keys), run, properties, False)
     found = yield from in_steps(node, steps)
     cycle = cycle_of(letter.deaths)
@@ -159,9 +169,6 @@ def _post_slowly(
             if not target.deleted and target.record.name not in cycle
         ]
         node.work_left -= COPY_WORK * len(targets)
-        audit.restore(saved)
-        _copy(node, targets, run, run.count, properties)
-        saved = audit.save()
-    audit.restore(saved)
-    if audit.active and saved[7] is not None:
-        audit.end(run.count, run.body_size, bool(found))
+        _copy(node, targets, run, run.count, properties, publication)
+    if publication is not None:
+        node.audit.end(publication, run.body_size, bool(found))

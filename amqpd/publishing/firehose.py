@@ -116,16 +116,15 @@ class Tap(Queue):
 
     def _publish(self, traced: Traced) -> Iterator[None]:
         """In steps, each of which charges what it does."""
-        node, vhost, audit = self._node, self.record.vhost, self._node.audit
+        node, vhost, publication = self._node, self.record.vhost, None
         if EXCHANGE not in node.topology.vhosts[vhost].exchanges:
             return
         key = traced.key.encode("utf-8", "surrogateescape")[:KEY_BYTES_MAX].decode("utf-8", "surrogateescape")
         run = readdressed(traced.run, EXCHANGE, key, _headers(traced, node.identity.name))
         node.work_left -= TRACE_WORK + run.nbytes // BYTES_A_WORK
         properties = node.properties.read(run.properties)
-        if audit.active:
-            audit.letter = audit.begin_own(vhost, EXCHANGE, key, "trace", run.count, properties)
-        saved = audit.save()
+        if node.audit.active:
+            publication = node.audit.begin_own(vhost, EXCHANGE, key, "trace", run.count, properties)
         steps = queue_steps(
             node,
             vhost,
@@ -137,15 +136,12 @@ class Tap(Queue):
         )
         queues = yield from in_steps(node, steps)
         for begin in range(0, len(queues), COPIES_A_STEP):
-            audit.restore(saved)
             step = queues[begin : begin + COPIES_A_STEP]
             node.work_left -= COPY_WORK * len(step)
-            offer(node, [queue for queue in step if not queue.deleted], run, properties)
-            saved = audit.save()
+            offer(node, [queue for queue in step if not queue.deleted], run, properties, publication)
             yield
-        audit.restore(saved)
-        if audit.active and saved[7] is not None:
-            audit.end(run.count, run.body_size, bool(queues))
+        if publication is not None:
+            node.audit.end(publication, run.body_size, bool(queues))
 
 
 class Firehose:

@@ -1,7 +1,7 @@
 """What exchanges of the type x-recent-history keep, and who gets it.
 
 What comes in: runs that passed such an exchange; changes of the topology. What goes out: the kept messages, oldest
-first, into every queue that is bound anew, or through an exchange that is.
+first, into every queue that is newly bound, or through an exchange that is.
 Rules: 1. An exchange keeps its last messages, as many as its length says, and at most `EXCHANGE_BYTES_MAX`; all of
 them together keep `BYTES_MAX`, and what stands in an exchange that was quiet longest goes first. 2. In memory only:
 after a restart the history is empty, as in RabbitMQ 3. 3. A binding gets it once, when it is made.
@@ -148,8 +148,16 @@ class Histories:
                 message = Message(keys, properties.headers, run.properties, node.chance)
                 steps = contents.walk(binding.destination, message)
                 names = yield from in_steps(node, steps)
+            publication = None
+            if node.audit.active:
+                exchange, routing_key = binding.source, run_names(run)[1]
+                publication = node.audit.begin_own(
+                    binding.vhost, exchange, routing_key, "history", run.count, properties
+                )
             for at in range(0, len(names), COPIES_A_STEP):
                 queues = queues_named(node, binding.vhost, names[at : at + COPIES_A_STEP])
                 node.work_left -= GIVE_WORK + COPY_WORK * len(queues)
-                offer(node, queues, run, properties)
+                offer(node, queues, run, properties, publication)
                 yield
+            if publication is not None:
+                node.audit.end(publication, run.body_size, bool(names))

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 
@@ -32,12 +33,13 @@ def offer(
     queues: Sequence[Queue],
     run: Run,
     properties: Properties,
+    publication: Publication | None,
     publisher: ConnectionBase | None = None,
     turns_away: bool = True,
 ) -> tuple[int, bool]:
     """How many of the run's messages all of the queues took, from the first on, or FAULT; whether the journal will
-    hold some of them. Without a publisher another queue is being dispatched. Without `turns_away` what is not taken
-    is the caller's."""
+    hold some of them. `publication`: the run's, if the audit log records. Without a publisher another queue is being
+    dispatched. Without `turns_away` what is not taken is the caller's."""
     waits, taken = False, run.count
     for queue in queues:
         try:
@@ -45,9 +47,9 @@ def offer(
                 room = _admitted(node, queue, run, publisher, turns_away)
                 if room < taken:
                     taken = room
-                if room and queue.publish(run if room == run.count else run.part(0, room), properties):
+                if room and queue.publish(run if room == run.count else run.part(0, room), properties, publication):
                     waits = True
-            elif queue.publish(run, properties):
+            elif queue.publish(run, properties, publication):
                 waits = True
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)
@@ -69,17 +71,13 @@ def capacity(node: Node, queue: Queue, run: Run) -> int:
 
 def _admitted(node: Node, queue: Queue, run: Run, publisher: ConnectionBase | None, turns_away: bool) -> int:
     """How many may come in; the others are turned away."""
-    saved = node.audit.save()
-    try:
-        count = min(run.count, queue.capacity(run) if publisher is None else queue.room(run))
-        if count < run.count and turns_away:
-            rest = run.part(count, run.count)
-            if publisher is None:
-                queue.turn_away(rest)
-            else:
-                _turn_away(node, publisher, queue, rest)
-    finally:
-        node.audit.restore(saved)
+    count = min(run.count, queue.capacity(run) if publisher is None else queue.room(run))
+    if count < run.count and turns_away:
+        rest = run.part(count, run.count)
+        if publisher is None:
+            queue.turn_away(rest)
+        else:
+            _turn_away(node, publisher, queue, rest)
     return count
 
 

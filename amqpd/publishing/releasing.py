@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from amqpd.audit.recorder import Saved
+from amqpd.audit.publication import Publication
 from amqpd.exchanges import Reads
 from amqpd.kernel import Run
 from amqpd.limiting.turns import COPY_WORK
@@ -38,59 +38,59 @@ if TYPE_CHECKING:
     from amqpd.node.node import Node
 
 
-def release(node: Node, vhost: str, run: Run) -> bool:
-    """Publish the run now that its delay is over: as if it had been published now, but not mandatory, and by nobody
-    who may be told. True when a queue wrote it to the journal."""
+def release(node: Node, vhost: str, run: Run) -> int:
+    """Publish the run now that its delay has passed: as if it had been published now, but not mandatory, and by
+    nobody who may be told. Its publication in the audit log, 0 if that does not record."""
     node.dispatching.source = node.delayed.get(vhost)
     try:
-        return _release(node, vhost, run)
+        publication = _release(node, vhost, run)
     finally:
         node.dispatching.source = None
+    return 0 if publication is None else publication.first
 
 
-def _release(node: Node, vhost: str, run: Run) -> bool:
+def _release(node: Node, vhost: str, run: Run) -> Publication | None:
     if vhost not in node.topology.vhosts:
-        return False
+        return None
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties, True)
     keys = (routing_key, *properties.routing_keys)
     entrance = node.routes.entrance(node, vhost, exchange)
+    delivered, publication = without_bcc(run, properties), None
+    read = node.properties.read(delivered.properties, True)
+    if node.audit.active:
+        publication = node.audit.begin_own(vhost, exchange, routing_key, "delayed", run.count, read)
     light = entrance.light and len(keys) <= KEYS_AT_ONCE
     if not light or (run.count > PARTS_AT_ONCE and entrance.reads & Reads.CHANCE):
-        _begin_release(node, vhost, Route(entrance, routing_key, False), run, keys, properties)
-        return False
-    route, waits, letter = node.routes.find(node, vhost, exchange, routing_key), False, 0
-    for part in parts(route, run):
+        # It takes long to find out where it goes, or to bring it there.
+        route = Route(entrance, routing_key, False)
+        steps = _release_slowly(node, vhost, route, run, delivered, keys, properties, read, publication)
+        node.dispatching.carry_out(steps, node.delayed.get(vhost))
+        return publication
+    route = node.routes.find(node, vhost, exchange, routing_key)
+    for at, part in enumerate(parts(route, run)):
         queues = route.queues
         if queues is None or len(keys) > 1:
             queues = queues_of(node, vhost, route, keys, part, properties)
         if not queues:
             count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
-        delivered = without_bcc(part, properties)
-        read, audit = node.properties.read(delivered.properties, True), node.audit
-        if audit.active:
-            publication = audit.begin_own(vhost, exchange, routing_key, "delayed", part.count, read)
-            letter = letter or publication
+        piece, recorded = _piece(run, part, delivered, publication, at)
         node.work_left -= COPY_WORK * len(queues)
-        if len(queues) > 1 and not fits(node, delivered, queues, read):
+        if len(queues) > 1 and not fits(node, piece, queues, read):
             queues = ()
-        waits |= offer(node, queues, delivered, read)[1]
-        if audit.active:
-            audit.end(part.count, part.body_size, bool(queues))
-    node.audit.letter = letter
-    return waits
+        offer(node, queues, piece, read, recorded)
+        if recorded is not None:
+            node.audit.end(recorded, piece.body_size, bool(queues))
+    return publication
 
 
-def _begin_release(
-    node: Node, vhost: str, route: Route, run: Run, keys: tuple[str, ...], properties: Properties
-) -> None:
-    """Where it takes long to find out where it goes, or to bring it there."""
-    delivered, audit = without_bcc(run, properties), node.audit
-    read = node.properties.read(delivered.properties, True)
-    if audit.active:
-        audit.letter = audit.begin_own(vhost, route.exchange, keys[0], "delayed", run.count, read)
-    steps = _release_slowly(node, vhost, route, run, delivered, keys, properties, read, audit.save())
-    node.dispatching.carry_out(steps, node.delayed.get(vhost))
+def _piece(
+    run: Run, part: Run, delivered: Run, publication: Publication | None, at: int
+) -> tuple[Run, Publication | None]:
+    """The part as it is delivered, and as the audit log has it: the whole run, or its message `at`."""
+    if part is run:
+        return delivered, publication
+    return delivered.part(at, at + 1), None if publication is None else publication.part(at, 1)
 
 
 def _release_slowly(
@@ -102,26 +102,23 @@ def _release_slowly(
     keys: tuple[str, ...],
     properties: Properties,
     read: Properties,
-    saved: Saved,
+    publication: Publication | None,
 ) -> Iterator[None]:
     """Begins in a later tick, maybe: then the virtual host may be gone."""
-    audit, reached = node.audit, False
     for at, part in enumerate(parts(route, run)):
         steps = queue_steps(node, vhost, route, keys, part, properties)
         queues = yield from in_steps(node, steps)
-        piece = delivered if part is run else delivered.part(at, at + 1)
+        piece, recorded = _piece(run, part, delivered, publication, at)
+        reached = False
         for begin in range(0, len(queues), COPIES_A_STEP):
-            audit.restore(saved)
             node.work_left -= COPY_WORK * COPIES_A_STEP
             step = queues[begin : begin + COPIES_A_STEP]
             if fits(node, piece, step, read):
                 there = [queue for queue in step if not queue.deleted]
-                offer(node, there, piece, read)
+                offer(node, there, piece, read, recorded)
                 reached = reached or bool(there)
-            saved = audit.save()
             yield
         if not queues:
             count_unroutable(node, vhost, route.exchange, Outcome.DROPPED, part.count)
-    audit.restore(saved)
-    if audit.active and saved[7] is not None:
-        audit.end(run.count, run.body_size, reached)
+        if recorded is not None:
+            node.audit.end(recorded, piece.body_size, reached)

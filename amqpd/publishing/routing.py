@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from sys import getsizeof
 from typing import TYPE_CHECKING, TypeVar
 
-from amqpd.audit.recorder import Address
+from amqpd.audit.publication import Address
 from amqpd.exchanges import Message, Reads
 from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.kernel import Run

@@ -14,6 +14,7 @@ gets a message (`queue.py`).
 from __future__ import annotations
 
 from amqpd.audit.kinds import ACKED, QUEUE_DELETED
+from amqpd.audit.publication import Publication
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.queues.deadlines import Deadlines
@@ -65,14 +66,21 @@ class Backlog:
         """smaller numbers came before the last start"""
         self._marked = 0
 
-    def publish(self, run: Run, persistent: bool, now_ms: int, deadline_ms: int | None = None) -> bool:
+    def publish(
+        self,
+        run: Run,
+        persistent: bool,
+        now_ms: int,
+        deadline_ms: int | None = None,
+        publication: Publication | None = None,
+    ) -> bool:
         """Append; True when the journal will hold it (a persistent message in a durable queue)."""
         store = self.store
         if self.fresh:
             self.take_in()
         persistent = persistent and self.durable
         if store.book is not None:
-            store.book.routed(run.count, run.body_size, persistent)
+            store.book.routed(publication, run.count, run.body_size, persistent)
         segment = store.append(run, persistent, now_ms)
         self.ready += run.count
         self.ready_bytes += run.count * run.body_size
@@ -242,11 +250,11 @@ class Backlog:
                 return segment.arrival(low)
         return None
 
-    def settle(self, first: int, last: int, cause: int = ACKED) -> int:
+    def settle(self, first: int, last: int, cause: int = ACKED, instead: int = 0) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
         if self.doomed:
             self.settle_doomed(first, last)
-        count, nbytes = self.store.discard(first, last, True, cause)
+        count, nbytes = self.store.discard(first, last, True, cause, instead)
         self.unacked -= count
         self.unacked_bytes -= nbytes
         if self.store.miscounted_bytes:
@@ -288,12 +296,12 @@ class Backlog:
             self._marked = mark
             store.journal.delivered(self.queue_id, mark)
 
-    def leave(self, first: int, last: int, cause: int) -> int:
+    def leave(self, first: int, last: int, cause: int, instead: int = 0) -> int:
         """The ready messages first..last leave the queue; how many that are."""
         store = self.store
         if first < store.cursor:
             self.returned.cut(first, last)
-        count, nbytes = store.discard(first, last, False, cause)
+        count, nbytes = store.discard(first, last, False, cause, instead)
         self.ready -= count
         self.ready_bytes -= nbytes
         if store.miscounted_bytes:

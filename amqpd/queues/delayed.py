@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from amqpd.audit.kinds import RELEASED
+from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
 from amqpd.queues.host import QueueHost
 from amqpd.queues.messages import Messages
@@ -23,8 +24,8 @@ from amqpd.vocabulary.records import QueueRecord
 # What it takes to publish a run again, in the unit of `limiting/turns.py`, without routing and copies.
 RELEASE_WORK = 10
 
-Release = Callable[[str, Run], object]
-"""publishes the run anew in the virtual host"""
+Release = Callable[[str, Run], int]
+"""publishes the run again in the virtual host: its publication in the audit log, 0 if that does not record"""
 
 
 class DelayedMessages(Queue):
@@ -55,12 +56,12 @@ class DelayedMessages(Queue):
             times += [segment.deadlines.next_ms() for segment in segments if segment.deadlines is not None]
         return min((each for each in times if each is not None), default=None)
 
-    def delay(self, run: Run, delay_ms: int) -> bool:
+    def delay(self, run: Run, delay_ms: int, publication: Publication | None) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""
         self.facts.accepted += run.count
         now_ms = self.host.now_ms
         # The clock is rounded down.
-        return self.backlog.publish(run, True, now_ms, now_ms + delay_ms + 1)
+        return self.backlog.publish(run, True, now_ms, now_ms + delay_ms + 1, publication)
 
     def dispatch(self) -> None:
         messages, falling = self.messages, self._falling
@@ -93,9 +94,8 @@ class DelayedMessages(Queue):
         if due_ms is not None:
             self.host.wake(self, due_ms)
 
-    def _fall_due(self, run: Run, low: int, high: int) -> int:
+    def _fall_due(self, run: Run, low: int, high: int) -> tuple[int, int]:
         if self.host.work_left <= 0:
-            return 0
+            return 0, 0
         self.host.work_left -= RELEASE_WORK
-        self._release(self.record.vhost, run.part(low, high))
-        return high - low
+        return high - low, self._release(self.record.vhost, run.part(low, high))

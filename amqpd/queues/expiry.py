@@ -25,9 +25,9 @@ LOOK_WORK, STRETCH_WORK = 2, 3
 # What could not be buried is tried again so much later.
 RETRY_MS = 1000
 
-Bury = Callable[[Run, int, int], int]
+Bury = Callable[[Run, int, int], tuple[int, int]]
 """takes care of messages low..high-1 of the run, which then leave the queue; how many of them, from the first on: the
-others have to stay"""
+others have to stay; and the publication of what was published instead of them, 0 if that is not recorded"""
 Doomed = Callable[[int, int], object]
 """is told of messages first..last that are over and must be buried"""
 
@@ -133,9 +133,9 @@ class Expiry:
             for live in segment.live_in(first, last):
                 for begin, end in self._ready_or(waiting, *live):
                     at = low + begin - first
-                    buried = end - begin + 1 if bury is None else bury(run, at, at + end - begin + 1)
+                    buried, instead = (end - begin + 1, 0) if bury is None else bury(run, at, at + end - begin + 1)
                     if buried:
-                        count += self._backlog.leave(begin, begin + buried - 1, cause)
+                        count += self._backlog.leave(begin, begin + buried - 1, cause, instead)
                     if begin + buried <= end:
                         self._backlog.doom(segment, begin + buried, end)
                         doomed(begin + buried, end)
@@ -190,9 +190,9 @@ class Expiry:
                 self._backlog.wanted = (segment.first, segment.last)
                 break
             run, start, stop = segment.piece(low, min(last, segment.last) - segment.first + 1)
-            buried = bury(run, start, stop)
+            buried, instead = bury(run, start, stop)
             if buried:
-                count += self._backlog.settle(first, first + buried - 1, cause)
+                count += self._backlog.settle(first, first + buried - 1, cause, instead)
                 first += buried
             if buried < stop - start:
                 break

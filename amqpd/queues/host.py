@@ -36,8 +36,9 @@ class Host(Protocol):
 class QueueHost(Host, Protocol[QueueOf]):
     """The node, as one of its queues sees it."""
 
-    def bury(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> int:
-        """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on."""
+    def bury(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+        """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on, and
+        the dead letters' publication in the audit log, 0 if that does not record or nothing was published."""
         ...
 
     def again(self, queue: QueueOf) -> None:

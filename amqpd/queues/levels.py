@@ -18,6 +18,7 @@ from functools import partial
 
 from amqpd.audit.book import Book
 from amqpd.audit.kinds import ACKED
+from amqpd.audit.publication import Publication
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
@@ -77,10 +78,16 @@ class Levels:
         return level
 
     def publish(
-        self, run: Run, persistent: bool, now_ms: int, deadline_ms: int | None = None, priority: int | None = None
+        self,
+        run: Run,
+        persistent: bool,
+        now_ms: int,
+        deadline_ms: int | None = None,
+        publication: Publication | None = None,
+        priority: int | None = None,
     ) -> bool:
         level = self._level(min(priority or 0, self.max_priority))
-        return level.backlog.publish(run, persistent, now_ms, deadline_ms)
+        return level.backlog.publish(run, persistent, now_ms, deadline_ms, publication)
 
     def take(self, limit: int, nbytes: int = 0) -> Piece | None:
         for priority, level in self._order:
@@ -94,8 +101,8 @@ class Levels:
                 return run, low, high, priority << LEVEL_BITS | seq, redelivered
         return None
 
-    def settle(self, first: int, last: int, cause: int = ACKED) -> int:
-        return self._levels[first >> LEVEL_BITS].backlog.settle(first & _MASK, last & _MASK, cause)
+    def settle(self, first: int, last: int, cause: int = ACKED, instead: int = 0) -> int:
+        return self._levels[first >> LEVEL_BITS].backlog.settle(first & _MASK, last & _MASK, cause, instead)
 
     def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int, int]:
         count, back, stopped = self._levels[first >> LEVEL_BITS].bury(first & _MASK, last & _MASK, bury, cause)

@@ -47,8 +47,8 @@ _ALONE = {EXPIRED: kinds.EXPIRED, REJECTED: kinds.REJECTED, DELIVERY_LIMIT: kind
 _DEAD = {EXPIRED: kinds.DEAD_EXPIRED, REJECTED: kinds.DEAD_REJECTED, DELIVERY_LIMIT: kinds.DEAD_DELIVERY_LIMIT}
 
 
-Send = Callable[[Run, int, int, str], int]
-"""dead-letters messages low..high-1 of the run for a reason; how many of them may leave the queue"""
+Send = Callable[[Run, int, int, str], tuple[int, int]]
+"""dead-letters messages low..high-1 of the run for a reason: see `QueueHost.bury`"""
 
 
 class Mortality:
@@ -272,12 +272,12 @@ class Mortality:
                 self.prune()
                 continue
             run, low, high, seq, _ = piece
-            cause = kinds.DROPPED
+            cause, instead = kinds.DROPPED, 0
             if settings.dead_letter_exchange is not None:
-                self._facts.dead_lettered += send(run, low, high, MAXLEN)
-                cause = kinds.DEAD_DROPPED
+                (buried, instead), cause = send(run, low, high, MAXLEN), kinds.DEAD_DROPPED
+                self._facts.dead_lettered += buried
             self.forget(seq, seq + high - low - 1)
-            self._facts.dropped += backlog.settle(seq, seq + high - low - 1, cause)
+            self._facts.dropped += backlog.settle(seq, seq + high - low - 1, cause, instead)
         self.again = True
 
     # Rejected and returned
@@ -382,19 +382,19 @@ class Mortality:
     def _bury(self, send: Send, reason: str) -> Bury | None:
         return None if self.settings.dead_letter_exchange is None else partial(self._bury_as, send, reason)
 
-    def _bury_expired(self, send: Send, run: Run, low: int, high: int) -> int:
+    def _bury_expired(self, send: Send, run: Run, low: int, high: int) -> tuple[int, int]:
         """At once, without its having been among the dying."""
         if self._host.work_left <= 0:
-            return 0
-        buried = send(run, low, high, EXPIRED)
+            return 0, 0
+        buried, instead = send(run, low, high, EXPIRED)
         self._facts.dead_lettered += buried
-        return buried
+        return buried, instead
 
-    def _bury_as(self, send: Send, reason: str, run: Run, low: int, high: int) -> int:
+    def _bury_as(self, send: Send, reason: str, run: Run, low: int, high: int) -> tuple[int, int]:
         if self._host.work_left <= 0:
-            return 0
-        buried = send(run, low, high, reason)
+            return 0, 0
+        buried, instead = send(run, low, high, reason)
         self._refused = buried < high - low
         self._facts.dead_lettered += buried
         self._dying_count -= buried
-        return buried
+        return buried, instead

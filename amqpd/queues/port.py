@@ -18,6 +18,7 @@ from typing import NamedTuple
 from mypy_extensions import mypyc_attr
 
 from amqpd.audit.book import Book
+from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
@@ -90,8 +91,9 @@ class QueuePort:
         """The run was not taken: there was no `room`."""
 
     @abstractmethod
-    def publish(self, run: Run, properties: Properties) -> bool:
-        """Accept the run; True when its confirm must wait for the journal."""
+    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+        """Accept the run, which the audit log knows as this publication, if it records; True when its confirm must
+        wait for the journal."""
 
     # Settling
 

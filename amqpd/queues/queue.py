@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 
 from amqpd.audit.book import Book
 from amqpd.audit.kinds import ACKED, AUTO_ACKED
+from amqpd.audit.publication import Publication
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
@@ -192,7 +193,7 @@ class Queue(QueuePort):
         else:
             self.mortality.turn_away(run, partial(self.host.bury, self))
 
-    def publish(self, run: Run, properties: Properties) -> bool:
+    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
         count, plain = run.count, self._plain
         self.facts.accepted += count
         if (
@@ -204,7 +205,7 @@ class Queue(QueuePort):
             # A consumer will most likely have it at the end of the tick: until then it needs no place of its own.
             store = plain.store
             if store.book is not None:
-                store.book.routed(count, run.body_size, False)
+                store.book.routed(publication, count, run.body_size, False)
             if not plain.fresh:
                 plain.fresh_ms = self.host.now_ms
             plain.fresh.append(run)
@@ -218,9 +219,10 @@ class Queue(QueuePort):
         else:
             deadline_ms = self.mortality.deadline(properties, now_ms)
         if self._levels is not None:
-            return self._levels.publish(run, properties.persistent, now_ms, deadline_ms, properties.priority)
+            priority = properties.priority
+            return self._levels.publish(run, properties.persistent, now_ms, deadline_ms, publication, priority)
         persistent = properties.persistent or self.quorum
-        return self.backlog.publish(run, persistent, now_ms, deadline_ms)
+        return self.backlog.publish(run, persistent, now_ms, deadline_ms, publication)
 
     # Settling
 

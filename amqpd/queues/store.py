@@ -84,17 +84,19 @@ class Store:
             self.journal.gathered_bytes += nbytes
         return segment
 
-    def discard(self, first: int, last: int, taken: bool = False, cause: int = ACKED) -> tuple[int, int]:
+    def discard(
+        self, first: int, last: int, taken: bool = False, cause: int = ACKED, instead: int = 0
+    ) -> tuple[int, int]:
         """Settle what is not settled yet of first..last, and unacked if `taken`: (number of messages, bytes of their
-        bodies). `cause`: why, one of the ends in `audit.kinds`."""
+        bodies). `cause`: why, one of the ends in `audit.kinds`; `instead`: see `Book.ended`."""
         segments, journal, count, nbytes = self.segments, self.journal, 0, 0
         if segments:
             segment = segments[0]
             if segment.gone is None and first == segment.first + segment.head and last <= segment.last:
                 if self.book is not None:
-                    self.book.ended(first, last, cause)
+                    self.book.ended(first, last, cause, instead)
                 return self._discard_in_order(segment, first, last, taken)
-        index = self.index_of(first)
+        began, index = first, self.index_of(first)
         # What is finished is one stretch nearly always: removed together, so a purge is linear.
         finished_from = finished_to = index
         while first <= last and index < len(segments):
@@ -105,7 +107,7 @@ class Store:
             fresh = segment.live_in(low, high)
             for part in fresh:
                 if self.book is not None:
-                    self.book.ended(part[0], part[1], cause)
+                    self.book.ended(part[0], part[1], cause, instead + part[0] - began if instead else 0)
                 settled = segment.settle(*part, taken)
                 count += settled[0]
                 nbytes += settled[1]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from amqpd.audit.recorder import Confirming
+from amqpd.audit.publication import Confirming
 
 # So many are acknowledged one by one, with 21 bytes each; more with one `multiple`. Tests of clients publish two or
 # three; who publishes without waiting has far more on the way.

@@ -16,7 +16,7 @@ from pamqp import commands
 
 from amqpd.audit.book import Book
 from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
-from amqpd.audit.recorder import Party, consuming
+from amqpd.audit.party import Party, consuming
 from amqpd.kernel import LARGE_BYTES_MIN, Pieces, Run, delivery_pieces, encode_deliveries
 from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.queue import Queue

@@ -18,6 +18,7 @@ from amqpd.audit.coverage.anchors import anchor
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.epochs import Epochs, Eras
 from amqpd.audit.kinds import ANCHOR_RECOVERED, ANCHOR_STOPPED
+from amqpd.audit.publication import Publication
 from amqpd.audit.recorder import Recorder
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
@@ -55,9 +56,9 @@ class AuditedModel(Model):
 
 
 class AuditedQueue(WatchedQueue):
-    def publish(self, run: Run, properties: Properties) -> bool:
+    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
         with entering(self, numbers_of(run, 0, run.count)):
-            return super().publish(run, properties)
+            return super().publish(run, properties, publication)
 
 
 @contextmanager
@@ -147,13 +148,13 @@ class AuditedMachine(Machine):
         client.connection.name = client.connection.id
         return client
 
-    def put_off(self, run: Run, delay_ms: int) -> None:
+    def put_off(self, run: Run, delay_ms: int, publication: Publication | None = None) -> None:
         """As a client's publish would: it is recorded, and enters the store of delayed messages."""
         node, audit = self.harness.node, self.harness.recorder
-        audit.begin_own("/", *run_names(run), "test", 1, node.properties.read(run.properties))
+        publication = audit.begin_own("/", *run_names(run), "test", 1, node.properties.read(run.properties))
         with entering(node.registry.delayed("/"), numbers_of(run, 0, 1)):
-            super().put_off(run, delay_ms)
-        audit.end(1, run.body_size, True)
+            super().put_off(run, delay_ms, publication)
+        audit.end(publication, run.body_size, True)
 
     def confirmed(self, number: int, answer: commands.Basic.Ack | commands.Basic.Nack) -> None:
         before = set(self.answered[number])

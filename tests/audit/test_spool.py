@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 
 from amqpd.audit.kinds import ACKED
-from amqpd.audit.recorder import Party
+from amqpd.audit.party import Party
 from amqpd.audit.spool import BLOCK, BLOCK_MAGIC, HEAD, KEPT_BYTES_MAX, RECORD, SpoolBuffer
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from pamqp import commands
 
+from amqpd.audit.publication import Publication
 from amqpd.kernel import Run, scan_publishes
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Delete, PolicyRecord, Put
@@ -244,9 +245,9 @@ class Machine:
         self.count("delay")
         self.settle_down()
 
-    def put_off(self, run: Run, delay_ms: int) -> None:
+    def put_off(self, run: Run, delay_ms: int, publication: Publication | None = None) -> None:
         node = self.harness.node
-        node.delay("/", run, node.properties.read(run.properties), delay_ms)
+        node.delay("/", run, node.properties.read(run.properties), delay_ms, publication)
 
     def consume(self, number: int, name: str, prefetch: int, no_ack: bool, priority: int) -> None:
         queue = self.model.queues.get(name)

@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import amqpd.methods.basic
+from amqpd.audit.publication import Publication
 from amqpd.connection import Connection
 from amqpd.journal import buffer
 from amqpd.journal.buffer import JournalBuffer
@@ -42,20 +43,26 @@ class WatchedNode(Node):
     def make_queue(self, record: QueueRecord) -> Queue:
         return WatchedQueue(record, self, self.registry.policy_of(record))
 
-    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
         bury, name = super().bury, queue.record.name
         deaths = len((self.properties.read(run.properties).headers or {}).get("x-death", ()))
-        return self.harness.model.buried(
-            name, numbers, deaths, reason, refused, lambda: bury(queue, run, low, high, reason)
-        )
+        instead = 0
 
-    def _release(self, vhost: str, run: Run) -> None:
+        def send() -> int:
+            nonlocal instead
+            taken, instead = bury(queue, run, low, high, reason)
+            return taken
+
+        return self.harness.model.buried(name, numbers, deaths, reason, refused, send), instead
+
+    def _release(self, vhost: str, run: Run) -> int:
         model = self.harness.model
         for number in numbers_of(run, 0, run.count):
             model.released(number)
-        super()._release(vhost, run)
+        publication = super()._release(vhost, run)
         model.refuse_rest(by_client=False)
+        return publication
 
 
 class WatchedHarness(Harness):
@@ -101,9 +108,9 @@ class WatchedQueue(Queue):
     def model(self) -> Model:
         return self.harness.model
 
-    def publish(self, run: Run, properties: Properties) -> bool:
+    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
         self.model.entered(self.record.name, numbers_of(run, 0, run.count))
-        return super().publish(run, properties)
+        return super().publish(run, properties, publication)
 
     def turn_away(self, run: Run) -> None:
         self.turning_away = True

@@ -16,6 +16,7 @@ import pytest
 from pamqp import commands
 
 from amqpd import KERNEL
+from amqpd.audit.publication import Publication
 from amqpd.journal.records import JournalDamaged, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.management.overview import overview
@@ -54,9 +55,9 @@ class BreakingQueue(Queue):
         self._break("dispatch")
         super().dispatch()
 
-    def publish(self, run: Run, properties: Properties) -> bool:
+    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
         self._break("publish")
-        return super().publish(run, properties)
+        return super().publish(run, properties, publication)
 
     def room(self, run: Run) -> int:
         self._break("room")
@@ -565,7 +566,7 @@ def test_the_queues_of_another_virtual_host_do_not_notice_its_deletion_with_a_br
 class BuryingNode(Node):
     bury_fails = False
 
-    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> int:
+    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         if self.bury_fails:
             raise Bug("bury")
         return super().bury(queue, run, low, high, reason)

@@ -128,7 +128,7 @@ def test_levels_give_the_highest_first_and_each_in_order(steps: list[Any]) -> No
     taken: list[tuple[int, tuple[int, int]]] = []
     for number, step in enumerate(steps):
         if isinstance(step, int):
-            levels.publish(run_of(number, 1), False, 0, None, step)
+            levels.publish(run_of(number, 1), False, 0, None, None, step)
             ready = sorted([*ready, (-min(step, 5), number)])
         elif step == "take":
             piece = levels.take(10)

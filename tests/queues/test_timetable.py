@@ -76,9 +76,9 @@ class World:
                 self.dying.insert(0, (stopped, last))
                 return
 
-    def bury(self, run: Run, low: int, high: int) -> int:
+    def bury(self, run: Run, low: int, high: int) -> tuple[int, int]:
         self.buried += [(int(run.body(i)), self.now_ms) for i in range(low, high)]
-        return high - low
+        return high - low, 0
 
     def read(self) -> None:
         while (wish := self.messages.next_copies()) is not None:
