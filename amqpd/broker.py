@@ -328,7 +328,7 @@ class Broker:
         self._board.put(kind, "watch", on, time.time())
 
     def _disk_space(self, free_bytes: int) -> None:
-        self.node.disk_space.told(free_bytes, self.node.journal.durable)
+        self.node.disk_space.told(free_bytes, self.node.journal.stored_index)
 
     def _disk_full(self, full: bool) -> None:
         """A commit found no room; the watch of free space is the disk alarm's other source."""

@@ -1,9 +1,11 @@
 """What gathers for the next group commit: the pure half of the journal.
 
 What comes in: segments of durable queues as they are filled, settled ranges, delivered marks, counts of messages that
-came back, deleted queues. What goes out: one `Transaction` at a time for the disk, and one number back, `durable`:
-everything that was handed in while `index` had that value, or a smaller one, is on disk.
-Rules: 1. `take` is called only when the transaction before is committed: one writer, in order. 2. A message that is
+came back, deleted queues. What goes out: one `Transaction` at a time for the disk, and two numbers back: everything
+that was handed in while `index` had the value of `stored_index`, or a smaller one, is on this disk; and of
+`committed_index`, cannot be undone any more. Confirms wait for committed, what leaves memory for stored. A node
+without replicas commits what it stores.
+Rules: 1. `take` is called only when the transaction before is stored: one writer, in order. 2. A message that is
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
 its settling (CLUSTER.md 3: an uncommitted tail can be undone). 4. What is persistent goes with the next transaction,
 for somebody waits for it; what is only to leave memory goes a part at a time.
@@ -27,9 +29,11 @@ ROW_BYTES, RANGE_BYTES = 4096, 512
 
 
 class JournalBuffer:
+    """What queues hand in for the disk, until it is taken as transactions."""
+
     def __init__(self, index: int = 0) -> None:
-        """`index` is the last committed transaction that recovery found."""
-        self.durable = index
+        """`index` is the last transaction that recovery found."""
+        self.stored_index = self.committed_index = index
         self.index = index + 1
         """the transaction that gathers now"""
         self.gathered_bytes = 0
@@ -181,10 +185,15 @@ class JournalBuffer:
         """Rows wait to leave the disk; they go with the next transaction, whenever it comes."""
         return bool(self._deletable)
 
+    def stored(self, index: int) -> None:
+        """The transactions up to `index` are on stable storage here."""
+        assert self.stored_index < index < self.index, (self.stored_index, index, self.index)
+        self.stored_index = index
+
     def committed(self, index: int) -> None:
-        """The transaction `index` is on stable storage."""
-        assert self.durable < index < self.index, (self.durable, index, self.index)
-        self.durable = index
+        """The transactions up to `index` are committed: stored, and nothing can undo them."""
+        assert self.committed_index < index <= self.stored_index, (self.committed_index, index, self.stored_index)
+        self.committed_index = index
 
     def _forget_counts(self, queue_id: int, segment: Entry) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""

@@ -74,6 +74,8 @@ class JournalWriter:
     async def _commit_next(self) -> None:
         transaction = self._buffer.take()
         await self._commit(transaction)
+        self._buffer.stored(transaction.index)
+        # Without replicas, what is stored is committed.
         self._buffer.committed(transaction.index)
         self._on_durable(transaction.index)
 

@@ -89,7 +89,7 @@ class Paging:
     def _leave_memory(self, segment: Segment) -> int:
         """If it may, or when it is written. What that cost, see `_copy`."""
         store, journal, effort = self._store, self._store.journal, 0
-        if segment.stored and segment.index <= journal.durable:
+        if segment.stored and segment.index <= journal.stored_index:
             store.memory_bytes -= segment.memory_bytes
             if segment.body_size < 0:
                 segment.taken_bytes = segment.body_bytes - self._ready_bytes_in(segment)
@@ -124,7 +124,7 @@ class Paging:
                 and (
                     waits_for.runs is None
                     or not waits_for.left
-                    or (waits_for.stored and waits_for.index <= store.journal.durable)
+                    or (waits_for.stored and waits_for.index <= store.journal.stored_index)
                 )
             )
         ):

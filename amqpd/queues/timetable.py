@@ -270,7 +270,7 @@ class Timetable:
         unwritten = self._unwritten
         while unwritten:
             segment = unwritten[0].segment
-            if segment.left and not (segment.stored and segment.index <= self._journal.durable):
+            if segment.left and not (segment.stored and segment.index <= self._journal.stored_index):
                 return
             unwritten.popleft()
             segment.evict()

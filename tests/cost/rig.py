@@ -178,6 +178,7 @@ class Rig:
             transaction = journal.take()
             self.calls["commit"] += 1
             self.disk.commit(transaction)
+            journal.stored(transaction.index)
             journal.committed(transaction.index)
             self.node.durable(transaction.index)
             served = True

@@ -199,6 +199,7 @@ class Harness:
         for queue_id in transaction.dropped:
             self.rows.pop(queue_id, None)
             self.delivered.pop(queue_id, None)
+        self.node.journal.stored(transaction.index)
         self.node.journal.committed(transaction.index)
         self.node.durable(transaction.index)
         self.tick()

@@ -63,6 +63,7 @@ class World:
             for key in [key for key in self.rows if key[0] == gone.queue_id]:
                 if gone.first_seq <= key[1] <= gone.last_seq:
                     del self.rows[key]
+        self.journal.stored(transaction.index)
         self.journal.committed(transaction.index)
 
     def expire(self) -> None:

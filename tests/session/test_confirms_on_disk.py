@@ -39,6 +39,7 @@ class Node:
 
     def committed(self, transaction: Transaction) -> None:
         """It is on disk."""
+        self.harness.node.journal.stored(transaction.index)
         self.harness.node.journal.committed(transaction.index)
         self.harness.node.durable(transaction.index)
         self.harness.node.tick()
@@ -197,6 +198,7 @@ def test_a_transaction_is_one_on_the_disk_too(node: Node) -> None:
     client.raw(publish_bytes(b"new", "two", delivery_mode=2) + publish_bytes(b"new", "one", delivery_mode=2))
     client.send(Basic.Ack(message.tag))
     assert not node.take().rows
+    node.harness.node.journal.stored(node.harness.node.journal.index - 1)
     node.harness.node.journal.committed(node.harness.node.journal.index - 1)
     client.send(Tx.Commit())
     client.send(Basic.Qos(prefetch_count=1))
