@@ -14,7 +14,7 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFa
 from amqpd.declarations.asker import Asker
 from amqpd.node.node import Node
 from amqpd.node.quarantine import crashed
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.records import QueueRecord
 from amqpd.wire.values import NestedTooDeep, equivalent, erlang_term
 
@@ -38,7 +38,7 @@ def refuse_default_exchange(name: str) -> None:
         raise AMQPAccessRefused("operation not permitted on the default exchange")
 
 
-def existing_queue(asker: Asker, name: str) -> Queue:
+def existing_queue(asker: Asker, name: str) -> QueuePort:
     """The queue, which may be used by the one that asks and is in service. Raises AMQPNotFound,
     AMQPResourceLocked."""
     queue = asker.node.queues.get((asker.vhost, name))
@@ -49,13 +49,13 @@ def existing_queue(asker: Asker, name: str) -> Queue:
     return queue
 
 
-def refuse_crashed(queue: Queue) -> None:
+def refuse_crashed(queue: QueuePort) -> None:
     """Raises AMQPNotFound for one that is out of service (`amqpd/node/quarantine.py`)."""
     if queue.quarantined:
         raise crashed(queue.record)
 
 
-def dispatched(node: Node, queue: Queue) -> None:
+def dispatched(node: Node, queue: QueuePort) -> None:
     """Dispatch it, before somebody looks at it. Raises AMQPNotFound when that takes it out of service."""
     node.dispatch(queue)
     refuse_crashed(queue)

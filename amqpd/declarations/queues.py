@@ -33,7 +33,7 @@ from amqpd.queues.arguments import (
     refuse_server_named,
     with_default_type,
 )
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 from amqpd.queues.settings import type_of
 from amqpd.security.access import Permission
 from amqpd.vocabulary.records import Arguments, QueueRecord
@@ -41,7 +41,7 @@ from amqpd.vocabulary.records import Arguments, QueueRecord
 _ANY: tuple[Permission, ...] = ("configure", "write", "read")
 
 
-def passive_queue(asker: Asker, name: str) -> Queue:
+def passive_queue(asker: Asker, name: str) -> QueuePort:
     """The queue, for those who may do anything with it; compares nothing: KEDA relies on that. Raises AMQPNotFound,
     AMQPAccessRefused, AMQPResourceLocked."""
     for permission in _ANY:
@@ -63,7 +63,7 @@ def declare_queue(
     exclusive: bool,
     auto_delete: bool,
     arguments: Arguments,
-    declared: Callable[[Queue, bool], None],
+    declared: Callable[[QueuePort, bool], None],
 ) -> None:
     """`declared` is given the queue, and whether it is new; an empty name asks for one of the broker's. Raises
     AMQPAccessRefused, AMQPResourceLocked, AMQPPreconditionFailed."""

@@ -14,7 +14,8 @@ Source for the idea: RabbitMQ's credit flow, https://www.rabbitmq.com/docs/flow-
 
 from __future__ import annotations
 
-from amqpd.queues.queue import Queue
+from amqpd.queues.home import HomeQueue
+from amqpd.queues.port import QueuePort
 
 # How often `measure` is called: long against a tick and a client's round trip, short for a person.
 MEASURE_S = 0.1
@@ -28,9 +29,10 @@ HARD_LIMIT = 2
 
 
 class _Crowd:
-    __slots__ = ("calm", "drains", "limit", "released")
+    __slots__ = ("calm", "drains", "limit", "queue", "released")
 
-    def __init__(self, queue: Queue, limit: int) -> None:
+    def __init__(self, queue: HomeQueue, limit: int) -> None:
+        self.queue = queue
         self.limit = limit
         self.released = queue.released_bytes
         self.drains = queue.consumer_count > 0
@@ -43,9 +45,9 @@ class Congestion:
     """The queues that are over their limit, and whether their publishers wait."""
 
     def __init__(self) -> None:
-        self.queues: dict[Queue, _Crowd] = {}
+        self.queues: dict[QueuePort, _Crowd] = {}
 
-    def update(self, queue: Queue, held: int, limit: int) -> bool:
+    def update(self, queue: HomeQueue, held: int, limit: int) -> bool:
         """Look at the queue, which holds so many bytes, at the end of a tick that concerned it: True when messages
         should leave memory."""
         crowd = self.queues.get(queue)
@@ -59,15 +61,15 @@ class Congestion:
         crowd.calm = 0
         return not crowd.drains or held > HARD_LIMIT * limit
 
-    def slows(self, queue: Queue) -> bool:
+    def slows(self, queue: QueuePort) -> bool:
         """Whether who publishes to the queue should wait."""
         crowd = self.queues.get(queue)
         return crowd is not None and crowd.drains and not crowd.calm
 
-    def measure(self) -> list[Queue]:
+    def measure(self) -> list[QueuePort]:
         """A tenth of a second is over: the queues that must be looked at again."""
         for queue, crowd in list(self.queues.items()):
-            released = queue.released_bytes
+            released = crowd.queue.released_bytes
             crowd.drains = (released - crowd.released) * MEASUREMENTS_TO_DRAIN > crowd.limit
             crowd.released = released
             if crowd.calm:
@@ -76,5 +78,5 @@ class Congestion:
                     del self.queues[queue]
         return list(self.queues)
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: QueuePort) -> None:
         self.queues.pop(queue, None)

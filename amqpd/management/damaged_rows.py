@@ -28,11 +28,10 @@ from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.quarantine_files import keep_row
 from amqpd.management.repair import delete
-from amqpd.node.fence import numbers
 from amqpd.node.node import Node
 from amqpd.queues.browsing import EVERY, body_segment, ready
 from amqpd.queues.fences import Damage, whole_again
-from amqpd.queues.queue import Queue
+from amqpd.queues.home import HomeQueue
 
 # Of the bytes in one row of an answer, before base64: below what a row may have (`control.VALUE_BYTES_MAX`).
 PIECE_BYTES = 96 << 10
@@ -66,7 +65,7 @@ class DamagedRows:
         """What is known of the one damaged row that is meant, then its bytes in pieces (`data`, base64)."""
         queue, found = await self._meant(which)
         if len(found) > 1:
-            rows = ", ".join(f"{first} to {last}" for first, last in map(numbers, found))
+            rows = ", ".join(f"{first} to {last}" for first, last in (each.left for each in found))
             raise BadArgument(f"several rows are damaged, with the messages {rows}: choose one with --id")
         row = await self._read(found[0])
         yield [{**self._facts(queue, found[0], row), "row": True}]
@@ -78,7 +77,7 @@ class DamagedRows:
         `file`; or `whole`, when it can be read after all."""
         queue, found = await self._meant(which)
         for damage in found:
-            first, last = numbers(damage)
+            first, last = damage.left
             row = await self._read(damage)
             if not damage.segment.left or queue.deleted:
                 continue
@@ -97,7 +96,7 @@ class DamagedRows:
             yield [await self._set_aside(queue, damage, row, about, by)]
 
     async def _set_aside(
-        self, queue: Queue, damage: Damage, row: Row, about: dict[str, Any], by: Operator
+        self, queue: HomeQueue, damage: Damage, row: Row, about: dict[str, Any], by: Operator
     ) -> dict[str, Any]:
         facts = self._facts(queue, damage, row)
         name = f"{queue.record.id}-{damage.first}-{damage.last}"
@@ -127,7 +126,7 @@ class DamagedRows:
         )
         return {**about, "count": count, "file": str(file)}
 
-    async def _meant(self, which: Which) -> tuple[Queue, list[Damage]]:
+    async def _meant(self, which: Which) -> tuple[HomeQueue, list[Damage]]:
         """The queue, and what is damaged in it: of the messages with these ids, or of all. Raises NotFound when there
         is none."""
         wish = Wish.of_listing({"vhost": which.vhost, "queue": which.queue, "ids": which.ids, "state": "all"})
@@ -150,7 +149,7 @@ class DamagedRows:
             )
         return queue, found
 
-    async def _look_for_damage(self, queue: Queue, wish: Wish) -> None:
+    async def _look_for_damage(self, queue: HomeQueue, wish: Wish) -> None:
         """Read what is meant, in case nobody has."""
         bodies = Bodies(self._reader)
         for stretch in ready(queue, 1, wish.ids):
@@ -174,7 +173,7 @@ class DamagedRows:
         fitting = [row for row in found if (row.first_seq, row.last_seq) == (segment.first, segment.last)]
         return fitting[0] if fitting else Row(damage.level.queue_id, segment.first, segment.last)
 
-    def _facts(self, queue: Queue, damage: Damage, row: Row) -> dict[str, Any]:
+    def _facts(self, queue: HomeQueue, damage: Damage, row: Row) -> dict[str, Any]:
         segment = damage.segment
         return {
             "vhost": queue.record.vhost,

@@ -28,8 +28,7 @@ from amqpd.management.running import Running
 from amqpd.node.fence import refuse_fenced
 from amqpd.queues.contents import names, properties_of
 from amqpd.queues.levels import SEQ_MASK
-from amqpd.queues.port import Piece
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import Piece, QueuePort
 
 AckMode = Literal["ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false"]
 Encoding = Literal["auto", "base64"]
@@ -75,7 +74,7 @@ async def get(
     if truncate is not None and truncate < 0:
         raise BadArgument("truncate must be a number, 0 or more")
 
-    def act(asker: Asker, done: Callable[[Queue], None]) -> None:
+    def act(asker: Asker, done: Callable[[QueuePort], None]) -> None:
         asker.require("read", "queue", name)
         queue = existing_queue(asker, name)
         # What was published before is the consumers', as far as they have credit.
@@ -94,14 +93,14 @@ async def get(
         if not found:
             with refusals(Unavailable):
                 refuse_crashed(queue)
-                refuse_fenced(queue)
+                refuse_fenced(queue, on.node.now_ms)
         requeue = ackmode not in ("ack_requeue_false", "reject_requeue_false")
     finally:
         _conclude(on, queue, taken, requeue, acknowledge=ackmode == "ack_requeue_false")
     return found
 
 
-async def _take(on: Running, by: Operator, queue: Queue) -> Piece | None:
+async def _take(on: Running, by: Operator, queue: QueuePort) -> Piece | None:
     """The next message; None when there is none. The queue may have to read it from the disk."""
     answer: Answer[Piece | None] = Answer()
     left = False
@@ -128,7 +127,7 @@ async def _take(on: Running, by: Operator, queue: Queue) -> Piece | None:
     return piece
 
 
-def _conclude(on: Running, queue: Queue, taken: list[int], requeue: bool, *, acknowledge: bool) -> None:
+def _conclude(on: Running, queue: QueuePort, taken: list[int], requeue: bool, *, acknowledge: bool) -> None:
     """What was taken goes back, is acknowledged, or rejected: a dead letter, where the queue has somewhere to send
     it."""
     try:
@@ -145,7 +144,7 @@ def _conclude(on: Running, queue: Queue, taken: list[int], requeue: bool, *, ack
     on.settle()
 
 
-def _row(queue: Queue, piece: Piece, encoding: str, truncate: int | None) -> Got:
+def _row(queue: QueuePort, piece: Piece, encoding: str, truncate: int | None) -> Got:
     run, at, _, _, redelivered = piece
     body = run.body(at)[:truncate]
     text = None

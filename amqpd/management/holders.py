@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 NOBODY: dict[str, Any] = {"connection": None, "channel": None, "consumer_tag": None}
 
@@ -21,7 +21,7 @@ NOBODY: dict[str, Any] = {"connection": None, "channel": None, "consumer_tag": N
 class Holders:
     """The ledgers of all channels, as far as they have messages of one queue."""
 
-    def __init__(self, node: Node, queue: Queue) -> None:
+    def __init__(self, node: Node, queue: QueuePort) -> None:
         """Walks over what is unacked in the queue's virtual host."""
         self._found: list[tuple[int, int, dict[str, Any]]] = []
         """(first id, last id, who), ascending"""

@@ -22,7 +22,7 @@ from amqpd.wire.json_values import to_json
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
     from amqpd.session.ports import ConnectionBase
 
 Row = dict[str, Any]
@@ -109,7 +109,7 @@ def queues(node: Node, filters: Filters) -> Iterator[Row]:
             yield queue_row(node, queue)
 
 
-def queue_row(node: Node, queue: Queue) -> Row:
+def queue_row(node: Node, queue: QueuePort) -> Row:
     vhost = node.topology.vhosts.get(queue.record.vhost)
     policy = NO_POLICY if vhost is None else vhost.policy_of("queue", queue.record.name, queue.type)
     return queue_facts(queue, node.now_ms, policy)

@@ -26,11 +26,10 @@ from amqpd.management.holders import Holders
 from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.repair import Mover, delete
-from amqpd.node.fence import numbers
 from amqpd.node.node import Node
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, ready, runs_in, still, unacked
 from amqpd.queues.contents import rows_of
-from amqpd.queues.queue import Queue
+from amqpd.queues.home import HomeQueue
 
 # What is moved waits for its commit after so many bytes, what is deleted after so many steps.
 MOVED_BYTES_MAX = 1 << 20
@@ -95,13 +94,13 @@ class Messages:
             async for page in pages:
                 yield page
 
-    def _queue(self, vhost: str, name: str) -> Queue:
+    def _queue(self, vhost: str, name: str) -> HomeQueue:
         queue = self._node.queues.get((vhost, name))
         if queue is None:
             raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
         return queue
 
-    async def _parts(self, queue: Queue, wish: Wish) -> AsyncGenerator[Part, None]:
+    async def _parts(self, queue: HomeQueue, wish: Wish) -> AsyncGenerator[Part, None]:
         bodies = Bodies(self._reader)
         for stretch in stretches(queue, wish):
             async with aclosing(bodies.parts(stretch, wish.step)) as parts:
@@ -116,7 +115,7 @@ class Messages:
 class _Act:
     """Deleting or moving, step by step, with its account."""
 
-    def __init__(self, messages: Messages, queue: Queue, wish: Wish, by: Operator) -> None:
+    def __init__(self, messages: Messages, queue: HomeQueue, wish: Wish, by: Operator) -> None:
         self.queue = queue
         self._messages = messages
         self._node = messages._node
@@ -168,7 +167,7 @@ class _Act:
         finally:
             self._log("messages deleted by an operator")
 
-    async def move(self, target: Queue) -> AsyncGenerator[Rows, None]:
+    async def move(self, target: HomeQueue) -> AsyncGenerator[Rows, None]:
         mover = Mover(self._node, self.queue, target)
         nbytes = 0
         try:
@@ -250,7 +249,7 @@ class _Act:
     def _stopped_at(self, part: Part) -> None:
         for damage in self.queue.damaged():
             if damage.level is part.stretch.lane and damage.segment.first <= part.first <= damage.segment.last:
-                self._damaged = numbers(damage)
+                self._damaged = damage.left
 
     def _progress(self) -> Iterator[Rows]:
         if trio.current_time() - self._told_at > LIFE_SIGN_S:
@@ -269,7 +268,7 @@ class _Act:
         log.warning(event, queue=wish.queue, vhost=wish.vhost, **self._by.said, **about)
 
 
-def stretches(queue: Queue, wish: Wish) -> Iterator[Stretch]:
+def stretches(queue: HomeQueue, wish: Wish) -> Iterator[Stretch]:
     """What the wish means by state, place and id."""
     if wish.unacked:
         yield from unacked(queue, wish.ids)

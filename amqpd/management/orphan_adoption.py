@@ -22,13 +22,13 @@ from amqpd.management.repair import Mover
 from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of
 from amqpd.queues.messages import Messages
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 
 
 class Adoption:
     """One orphan on its way into one queue."""
 
-    def __init__(self, node: Node, orphan: Orphan, target: Queue) -> None:
+    def __init__(self, node: Node, orphan: Orphan, target: QueuePort) -> None:
         self._node = node
         self._orphan = orphan
         self._target = target

@@ -29,7 +29,7 @@ from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of, live
 from amqpd.queues.contents import names
 from amqpd.queues.messages import Messages
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.journal_numbers import delayed_numbers
 
 # A line of an export goes over the control socket in pieces of so many characters: a message may be larger than what
@@ -148,7 +148,7 @@ class OrphanOperations:
             raise NotFound(f"there is no orphan {orphan_id}: `amqpd orphans list` says which there are")
         return orphan
 
-    def _target(self, vhost: str, name: str) -> Queue:
+    def _target(self, vhost: str, name: str) -> QueuePort:
         queue = self._node.queues.get((vhost, name))
         if queue is None:
             raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}': declare it first")

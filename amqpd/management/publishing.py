@@ -40,7 +40,7 @@ from amqpd.publishing.disk_space import fits
 from amqpd.publishing.offering import offer
 from amqpd.publishing.routing import COPIES_A_STEP, Route, Steps, count_unroutable, queue_steps, without_bcc
 from amqpd.publishing.unroutable import NACK, Outcome
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 
 TEXTS = (
     "content_type",
@@ -157,19 +157,19 @@ async def _delay(on: Running, vhost: str, route: Route, run: Run, properties: Pr
     return True
 
 
-async def _found(steps: Steps) -> tuple[Queue, ...]:
+async def _found(steps: Steps) -> tuple[QueuePort, ...]:
     """Where it goes, the broker going on in between when that takes long to find out."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            found: tuple[Queue, ...] = end.value
+            found: tuple[QueuePort, ...] = end.value
             return found
         await trio.lowlevel.checkpoint()
 
 
 async def _offer(
-    on: Running, vhost: str, route: Route, run: Run, properties: Properties, queues: tuple[Queue, ...]
+    on: Running, vhost: str, route: Route, run: Run, properties: Properties, queues: tuple[QueuePort, ...]
 ) -> bool:
     node, audit, publication = on.node, on.node.audit, None
     if not queues:

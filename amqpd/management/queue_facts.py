@@ -17,8 +17,7 @@ from typing import Any
 
 from amqpd.node.fence import fence_facts
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, TOTALS
-from amqpd.queues.port import Statistics
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort, Statistics
 from amqpd.queues.settings import QueueSettings
 from amqpd.session.consumers import Consumer
 from amqpd.topology.policies import NO_POLICY, EffectivePolicy
@@ -33,7 +32,7 @@ STATS = (
 )
 
 
-def queue_facts(queue: Queue, now_ms: int, policy: EffectivePolicy = NO_POLICY) -> dict[str, Any]:
+def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLICY) -> dict[str, Any]:
     """Times in the unit of their name, sizes in bytes; None where there is nothing to say."""
     record, said, fence = queue.record, queue.statistics(now_ms), fence_facts(queue)
     utilisation = round(said.utilisation, 3)

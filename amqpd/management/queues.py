@@ -22,7 +22,7 @@ from amqpd.management.asking import ask, checked_arguments, checked_name
 from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 
 log = structlog.get_logger(component="operations")
 
@@ -78,7 +78,7 @@ async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
     Unavailable when the queue goes out of service."""
     node = on.node
 
-    def act(asker: Asker, done: Callable[[Queue], None]) -> None:
+    def act(asker: Asker, done: Callable[[QueuePort], None]) -> None:
         asker.require("read", "queue", name)
         queue = existing_queue(asker, name)
         dispatched(node, queue)
@@ -97,7 +97,7 @@ async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
     return count
 
 
-def _purged(on: Running, queue: Queue, steps: Iterator[tuple[int, int]]) -> int | None:
+def _purged(on: Running, queue: QueuePort, steps: Iterator[tuple[int, int]]) -> int | None:
     """How many messages one more step took; None when there is nothing left to do."""
     try:
         step = next(steps, None)

@@ -24,11 +24,12 @@ from amqpd.queues.segment import Segment
 if TYPE_CHECKING:
     from amqpd.node.node import Node
     from amqpd.queues.expiry import Bury
+    from amqpd.queues.home import HomeQueue
     from amqpd.queues.messages import Messages
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 
-def delete(node: Node, queue: Queue, lane: Messages, first: int, last: int) -> int:
+def delete(node: Node, queue: HomeQueue, lane: Messages, first: int, last: int) -> int:
     """Of the messages first..last, in one segment, those that are ready are gone. How many that were."""
     return _gone(node, queue, withdraw(lane, first, last, None, None, WITHDRAWN))
 
@@ -36,7 +37,7 @@ def delete(node: Node, queue: Queue, lane: Messages, first: int, last: int) -> i
 class Mover:
     """Moves messages from one queue to another one. `full` says that the other one takes no more."""
 
-    def __init__(self, node: Node, queue: Queue, target: Queue) -> None:
+    def __init__(self, node: Node, queue: HomeQueue, target: QueuePort) -> None:
         self.full = False
         self._node = node
         self._queue = queue
@@ -107,7 +108,7 @@ def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take
     return count
 
 
-def _gone(node: Node, queue: Queue, count: int) -> int:
+def _gone(node: Node, queue: HomeQueue, count: int) -> int:
     if count:
         queue.withdrawn(count)
         # Whoever waits for a message that is not there any more is told.

@@ -17,7 +17,7 @@ import trio
 from amqpd.management.errors import NotFound
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 from amqpd.topology.state import VhostTopology
 
 
@@ -37,7 +37,7 @@ class Running:
             raise NotFound(f"there is no virtual host '{name}': `amqpd vhost list` says which there are")
         return found
 
-    def queue(self, vhost: str, name: str) -> Queue:
+    def queue(self, vhost: str, name: str) -> QueuePort:
         """Raises NotFound."""
         found = self.node.queues.get((vhost, name))
         if found is None:

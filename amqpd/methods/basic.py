@@ -27,7 +27,7 @@ from amqpd.vocabulary.records import Arguments
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node.node import Handlers
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 # Consumers of one channel; RabbitMQ has such a bound (consumer_max_per_channel), but none by default. Each costs half
 # a kilobyte and a look in every dispatch of its queue: who has more has forgotten to cancel them.
@@ -61,7 +61,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         return
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
     queue = existing_queue(asker(channel), name)
-    refuse_fenced(queue)
+    refuse_fenced(queue, node.now_ms)
     tag = _new_tag(channel, method)
     arguments: Arguments = method.arguments or {}
     check_consumer(queue.record, arguments)
@@ -108,7 +108,7 @@ def _consume_replies(channel: Channel, method: commands.Basic.Consume) -> None:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
 
 
-def _exclusive(channel: Channel, queue: Queue, asked: bool) -> bool:
+def _exclusive(channel: Channel, queue: QueuePort, asked: bool) -> bool:
     """Whether the new consumer is the only one that the queue may have. Raises AMQPAccessRefused where that cannot
     be, AMQPNotImplemented for what quorum queues do not have: a prefetch shared by a channel's consumers. They ignore
     that a consumer wants to be alone (https://www.rabbitmq.com/docs/quorum-queues#feature-matrix)."""
@@ -156,7 +156,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
     def answer(piece: Piece | None) -> None:
         if piece is None:
             refuse_crashed(queue)
-            refuse_fenced(queue)
+            refuse_fenced(queue, node.now_ms)
             channel.send(commands.Basic.GetEmpty())
             return
         run, low, _, seq, redelivered = piece
@@ -179,7 +179,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
     _take(queue, no_ack, channel, answer)
 
 
-def _take(queue: Queue, no_ack: bool, channel: Channel, answer: Callable[[Piece | None], None]) -> None:
+def _take(queue: QueuePort, no_ack: bool, channel: Channel, answer: Callable[[Piece | None], None]) -> None:
     """`answer` is called at once; or later, with the channel suspended until then, when the message
     must be read from disk."""
     answered = False

@@ -20,7 +20,7 @@ from amqpd.session.settling import portions, settle
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node.node import Handlers
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 
 # What a publish or a settled stretch of a transaction takes, in the unit of `limiting/turns.py`.
@@ -86,7 +86,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     node.durability.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
 
 
-def _of_now(channel: Channel, queues: Iterable[Queue]) -> Iterator[Queue]:
+def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Iterator[QueuePort]:
     """What the publishes were routed to are names: a queue may be gone since, or made anew (as in RabbitMQ)."""
     for queue in queues:
         record = queue.record

@@ -19,7 +19,7 @@ from amqpd.wire.frames import declare_ok_frame, delete_ok_frame
 if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.node.node import Handlers
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 
 def declare(channel: Channel, method: commands.Queue.Declare) -> None:
@@ -52,7 +52,7 @@ def _declare_replies(channel: Channel, method: commands.Queue.Declare, name: str
         connection.write(declare_ok_frame(channel.id, name, 0, 1))
 
 
-def _declared(channel: Channel, method: commands.Queue.Declare, queue: Queue) -> None:
+def _declared(channel: Channel, method: commands.Queue.Declare, queue: QueuePort) -> None:
     channel.last_queue = queue.record.name
     queue.used()
     dispatched(channel.node, queue)
@@ -93,7 +93,7 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
     connection.intake.carry_out(channel, _purging(channel, queue, method.nowait), connection.current)
 
 
-def _purging(channel: Channel, queue: Queue, nowait: bool) -> Iterator[None]:
+def _purging(channel: Channel, queue: QueuePort, nowait: bool) -> Iterator[None]:
     """As steps for `Intake.carry_out`."""
     node, connection, count = channel.node, channel.connection, 0
     try:

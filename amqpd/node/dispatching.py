@@ -17,12 +17,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from amqpd.faults import TASK
+from amqpd.queues.home import HomeQueue
+from amqpd.queues.port import QueuePort
+from amqpd.queues.queue import Queue
 from amqpd.session.world import Read
 from amqpd.vocabulary.client import Client
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.queue import Queue
 
 # What queues do in one tick, in the unit of `limiting/turns.py`, which says why it is so much.
 QUEUES_WORK_MAX = 4_000
@@ -40,16 +42,16 @@ LETTERS_WORK: Final = 1_000
 class Dispatching:
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._left: Iterator[Queue] | None = None
+        self._left: Iterator[QueuePort] | None = None
         """at what was dirty and the last tick had no room for"""
         self._steps: deque[Iterator[None]] = deque()
         """of what ended or changed for many at once"""
-        self._unfinished: OrderedDict[Queue | None, deque[Iterator[None]]] = OrderedDict()
+        self._unfinished: OrderedDict[HomeQueue | None, deque[Iterator[None]]] = OrderedDict()
         """of what queues have begun, while the journal is held; whose turn it is first"""
         self._going_on = False
-        self._put_off: dict[Queue, None] = {}
+        self._put_off: dict[HomeQueue, None] = {}
         """dirty ones that would begin more of it"""
-        self.source: Queue | None = None
+        self.source: HomeQueue | None = None
         """while something is published for it, in whose name that begins what takes long"""
         self.publisher: Client | None = None
         """while what it publishes is turned away: that is its own work"""
@@ -77,7 +79,7 @@ class Dispatching:
                 self._node.faults.contain(TASK, "later", error)
             self._steps.popleft()
 
-    def carry_out(self, steps: Iterator[None], queue: Queue | None) -> None:
+    def carry_out(self, steps: Iterator[None], queue: HomeQueue | None) -> None:
         """What the queue has begun and may take longer than the tick has room for: the rest goes on in the next
         ticks, in turn with what other queues have begun. Until then this queue is not dispatched, so each has begun
         no more than one dispatch of it can; others do not wait for it. The journal commits nothing meanwhile, so one
@@ -131,7 +133,7 @@ class Dispatching:
             if not unfinished:
                 holds.letters_end()
 
-    def _carry_on(self, queue: Queue | None, steps: Iterator[None], until: int) -> bool:
+    def _carry_on(self, queue: HomeQueue | None, steps: Iterator[None], until: int) -> bool:
         """Down to so much of the budget; whether that was all."""
         node, source, self.source = self._node, self.source, queue
         try:
@@ -144,7 +146,7 @@ class Dispatching:
             self.source = source
         return True
 
-    def _ended(self, queue: Queue | None) -> None:
+    def _ended(self, queue: HomeQueue | None) -> None:
         """What the queue began first is done."""
         begun = self._unfinished[queue]
         begun.popleft()
@@ -174,6 +176,7 @@ class Dispatching:
                 left = self._left = iter(node.dirty)
                 node.dirty = {}
             for queue in left:
+                assert isinstance(queue, Queue)
                 if queue.letters:
                     self._put_off[queue] = None
                 elif not queue.stopped:

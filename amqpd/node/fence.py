@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.queues.fences import Damage
-
 if TYPE_CHECKING:
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 TOLD_EACH_MS = 60_000
 
@@ -32,14 +30,13 @@ class Fenced(AMQPPreconditionFailed):
         self.told = told
 
 
-def refuse_fenced(queue: Queue) -> None:
+def refuse_fenced(queue: QueuePort, now_ms: int) -> None:
     """Raises Fenced when nobody can get the next message of the queue."""
-    damage = queue.blocked_at()
-    if damage is None:
+    blocked_by = queue.blocked_by
+    if blocked_by is None:
         return
-    first, last = numbers(damage)
-    now_ms, record = queue.host.now_ms, queue.record
-    told = now_ms - queue.refusal_told_ms < TOLD_EACH_MS
+    first, last = blocked_by
+    record, told = queue.record, now_ms - queue.refusal_told_ms < TOLD_EACH_MS
     if not told:
         queue.refusal_told_ms = now_ms
     # AMQP gives a reply text 255 bytes.
@@ -50,30 +47,13 @@ def refuse_fenced(queue: Queue) -> None:
     )
 
 
-def numbers(damage: Damage) -> tuple[int, int]:
-    """First and last id of what is left in the damaged row."""
-    segment = damage.segment
-    low, high = segment.live_ranges()[0][0], segment.live_ranges()[-1][1]
-    return damage.first + low, damage.first + high - 1
+def fence_facts(queue: QueuePort) -> dict[str, Any] | None:
+    """Its damage as plain values; None when there is none."""
+    fence = queue.fence
+    return None if fence is None else fence._asdict()
 
 
-def fence_facts(queue: Queue) -> dict[str, Any] | None:
-    """Of the first damage in the line; None when there is none. `blocked`: the queue has come to it."""
-    found = queue.damaged() if queue.damage else []
-    if not found:
-        return None
-    first, last = numbers(found[0])
-    return {
-        "first": first,
-        "last": last,
-        "reason": found[0].reason,
-        "messages": sum(each.messages for each in found),
-        "rows": len(found),
-        "blocked": queue.blocked,
-    }
-
-
-def fenced(queues: Iterable[Queue]) -> list[dict[str, Any]]:
+def fenced(queues: Iterable[QueuePort]) -> list[dict[str, Any]]:
     """Those with damage."""
     found = []
     for queue in queues:

@@ -44,7 +44,9 @@ from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies
 from amqpd.publishing.unroutable import Unroutable
 from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.messages import RowsWanted
+from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 from amqpd.security.access import Access
 from amqpd.session.credit import Waking
@@ -117,7 +119,7 @@ class Node(SessionNode):
         self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
         self.work_left = QUEUES_WORK_MAX  # see `QueueHost`
         # Sets that keep their order: equal input gives equal output.
-        self.dirty: dict[Queue, None] = {}
+        self.dirty: dict[QueuePort, None] = {}
         self.dispatching = Dispatching(self)
         self.waking = Waking()
         self.touched: dict[ConnectionBase, None] = {}
@@ -238,10 +240,10 @@ class Node(SessionNode):
     def make_queue(self, record: QueueRecord) -> Queue:
         return Queue(record, self, self.registry.policy_of(record))
 
-    def owned_queues(self, connection_id: str) -> list[Queue]:
+    def owned_queues(self, connection_id: str) -> Sequence[QueuePort]:
         return self.registry.owned(connection_id)
 
-    def quarantine(self, queue: Queue, error: Exception) -> None:
+    def quarantine(self, queue: QueuePort, error: Exception) -> None:
         """See `quarantine.py`: the error was raised by the queue's own work."""
         quarantine(self, queue, error)
 
@@ -253,11 +255,11 @@ class Node(SessionNode):
         if left:
             self.submit(left, lambda _: None)
 
-    def delete_queue(self, queue: Queue, resume: Resume, by: Client | None = None) -> None:
+    def delete_queue(self, queue: QueuePort, resume: Resume, by: Client | None = None) -> None:
         """Remove the queue, if it is not gone yet; see `ChangeOrder.remove`."""
         self.remove(queue.record, resume, by=by)
 
-    def end_queue(self, queue: Queue, by: Client | None = None) -> None:
+    def end_queue(self, queue: QueuePort, by: Client | None = None) -> None:
         """The queue ends by its own rules (auto-delete, exclusive, x-expires): for clients it is gone at once, and
         its record follows. A later declaration of the name comes behind that in the store. Another node's exclusive
         queue is left to that node."""
@@ -266,7 +268,7 @@ class Node(SessionNode):
             self.registry.remove(queue.record.key)
             self.topology.forget_routes()
 
-    def consumer_gone(self, queue: Queue, by: Client) -> None:
+    def consumer_gone(self, queue: QueuePort, by: Client) -> None:
         """A consumer of this client left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
         self.dirty[queue] = None
         if queue.record.auto_delete and not queue.consumer_count:
@@ -279,7 +281,7 @@ class Node(SessionNode):
         self.dirty.update(dict.fromkeys(self.congestion.queues))
         self.durability.durable(index)
 
-    def loaded(self, queue: Queue, wish: RowsWanted, rows: list[Row]) -> None:
+    def loaded(self, queue: HomeQueue, wish: RowsWanted, rows: list[Row]) -> None:
         """Rows that were read for the queue, which had asked for them."""
         try:
             queue.loaded(wish, rows)
@@ -316,11 +318,11 @@ class Node(SessionNode):
         """There is more to do than the budget had room for."""
         return self.dispatching.behind or len(self.dirty) > 0 or bool(self.waking)
 
-    def dispatch(self, queue: Queue) -> None:
+    def dispatch(self, queue: QueuePort) -> None:
         """At once: somebody is about to look at it."""
         if not queue.stopped:
             try:
-                queue.dispatch()
+                queue.catch_up()
             except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
                 self.quarantine(queue, error)
 
@@ -338,7 +340,7 @@ class Node(SessionNode):
 
     # What queues ask of their host
 
-    def trace(self, channel: ChannelBase, queue: Queue, run: Run, low: int, high: int, redelivered: bool) -> None:
+    def trace(self, channel: ChannelBase, queue: QueuePort, run: Run, low: int, high: int, redelivered: bool) -> None:
         """See `SessionNode.trace`."""
         self.firehose.delivered(channel, queue, run, low, high, redelivered)
 

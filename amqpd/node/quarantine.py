@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from pamqp.exceptions import AMQPNotFound
 
 from amqpd.faults import QUEUE
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
     from amqpd.vocabulary.records import QueueRecord
 
 
-def quarantine(node: Node, queue: Queue, error: Exception) -> None:
+def quarantine(node: Node, queue: QueuePort, error: Exception) -> None:
     """Take the queue out of service. Raises the error if it is one of the node."""
     record = queue.record
     node.faults.contain(QUEUE, record.name, error, vhost=record.vhost)

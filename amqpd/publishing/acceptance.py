@@ -29,7 +29,7 @@ from amqpd.publishing.unroutable import NACK, Outcome
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 # A run goes into so many queues in one step, about a millisecond.
 COPIES_AT_ONCE = 500
@@ -38,7 +38,7 @@ COPIES_AT_ONCE = 500
 def accept(
     channel: Channel,
     run: Run,
-    queues: tuple[Queue, ...],
+    queues: tuple[QueuePort, ...],
     properties: Properties,
     route: Route,
     replies: tuple[ReplyConsumer, ...] = (),
@@ -75,7 +75,7 @@ def accept(
 def accept_slowly(
     channel: Channel,
     run: Run,
-    queues: tuple[Queue, ...],
+    queues: tuple[QueuePort, ...],
     properties: Properties,
     route: Route,
     replies: tuple[ReplyConsumer, ...] = (),
@@ -115,7 +115,7 @@ def _begin(channel: Channel, run: Run, route: Route, properties: Properties) -> 
     return audit.begin(connection, channel.id, channel.confirms, channel.tx is not None, run.count, route, properties)
 
 
-def _refuse_unconfirmed(channel: Channel, run: Run, queues: tuple[Queue, ...]) -> None:
+def _refuse_unconfirmed(channel: Channel, run: Run, queues: tuple[QueuePort, ...]) -> None:
     """It does not fit on the disk. With confirms that is a basic.nack, in a transaction the commit says so; others
     would never learn of it. Raises AMQPPreconditionFailed."""
     if channel.confirms is None and channel.tx is None:

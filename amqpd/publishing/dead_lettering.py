@@ -29,7 +29,8 @@ from amqpd.queues.moulds import State, mould_of
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.home import HomeQueue
+    from amqpd.queues.port import QueuePort
 
 # What a letter takes, in the unit of `limiting/turns.py`, beside what its size and its copies take; and one that is
 # made from the last one's template.
@@ -40,7 +41,7 @@ HEADER_BYTES_A_WORK = 16
 KEYS_AT_ONCE = 16
 
 
-def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+def bury(node: Node, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
     """Take care of messages low..high-1 of the run. How many of them may leave their queue, from the first on, and
     the letters' publication in the audit log, which their end names; 0: none."""
     settings = queue.settings
@@ -97,7 +98,7 @@ def bury(node: Node, queue: Queue, run: Run, low: int, high: int, reason: str) -
 
 
 def _post(
-    node: Node, queue: Queue, letter: Run, properties: Properties, routed: bool, targets: Sequence[Queue]
+    node: Node, queue: HomeQueue, letter: Run, properties: Properties, routed: bool, targets: Sequence[QueuePort]
 ) -> tuple[int, int]:
     """Into those of the queues that it may go back into; `routed`: there are others, or were."""
     taken = letter.count
@@ -115,7 +116,7 @@ def _post(
     return gone, 0 if publication is None else publication.first
 
 
-def _begin_own(node: Node, queue: Queue, letter: Run, taken: int, properties: Properties) -> Publication | None:
+def _begin_own(node: Node, queue: HomeQueue, letter: Run, taken: int, properties: Properties) -> Publication | None:
     """In the audit log, if it records, the letter's first `taken` messages are published."""
     if not node.audit.active:
         return None
@@ -125,7 +126,7 @@ def _begin_own(node: Node, queue: Queue, letter: Run, taken: int, properties: Pr
 
 def _copy(
     node: Node,
-    targets: Sequence[Queue],
+    targets: Sequence[QueuePort],
     letter: Run,
     taken: int,
     properties: Properties,
@@ -138,7 +139,7 @@ def _copy(
     return offer(node, targets, part, properties, publication, None, False)[0] != FAULT
 
 
-def _takes_long(node: Node, queue: Queue, letter: DeadLetter) -> bool:
+def _takes_long(node: Node, queue: HomeQueue, letter: DeadLetter) -> bool:
     """To find out where it goes, and to bring it there. At-least-once has to know at once who takes it."""
     if queue.settings.at_least_once or queue.record.vhost not in node.topology.vhosts:
         return False
@@ -149,7 +150,7 @@ def _takes_long(node: Node, queue: Queue, letter: DeadLetter) -> bool:
 
 def _post_slowly(
     node: Node,
-    queue: Queue,
+    queue: HomeQueue,
     letter: DeadLetter,
     route: Route,
     properties: Properties,

@@ -23,7 +23,7 @@ from amqpd.message.properties import Properties
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 # Copies that take less together are not looked at: a quarter of what may gather for the journal.
 LARGE_BYTES_MIN = 8 * 1024 * 1024
@@ -54,7 +54,7 @@ class DiskSpace:
         return True
 
 
-def fits(node: Node, run: Run, queues: Sequence[Queue], properties: Properties) -> bool:
+def fits(node: Node, run: Run, queues: Sequence[QueuePort], properties: Properties) -> bool:
     """Whether the run may go to all these queues. What does not is in the log."""
     nbytes = run.nbytes
     if nbytes * len(queues) < LARGE_BYTES_MIN:

@@ -23,6 +23,7 @@ from amqpd.message.propertylist import FLAGS, HEADERS, PropertyList
 from amqpd.message.rewriting import readdressed, run_names
 from amqpd.publishing.offering import offer
 from amqpd.publishing.routing import COPIES_A_STEP, Route, in_steps, queue_steps
+from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 from amqpd.session.ports import ChannelBase
 from amqpd.vocabulary.records import Change, Delete, QueueRecord
@@ -182,7 +183,7 @@ class Firehose:
             if isinstance(change, Delete) and change.key[0] == "vhost":
                 self.stop(change.key[1])
 
-    def published(self, channel: Channel, run: Run, keys: Sequence[str], queues: Sequence[Queue]) -> None:
+    def published(self, channel: Channel, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
         """A client published it with these routing keys."""
         tap = self.taps.get(channel.connection.vhost)
         exchange = run_names(run)[0]
@@ -192,7 +193,9 @@ class Firehose:
             about["routing_keys"] = _as_many_as_fit(keys)
             tap.add(Traced(run, f"publish.{exchange}", about))
 
-    def delivered(self, channel: ChannelBase, queue: Queue, run: Run, low: int, high: int, redelivered: bool) -> None:
+    def delivered(
+        self, channel: ChannelBase, queue: QueuePort, run: Run, low: int, high: int, redelivered: bool
+    ) -> None:
         """Messages low..high-1 of the run go to a client."""
         tap = self.taps.get(channel.connection.vhost)
         exchange, key = run_names(run)

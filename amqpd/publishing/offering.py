@@ -21,7 +21,7 @@ from amqpd.message.properties import Properties
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
     from amqpd.session.ports import ConnectionBase
 
 FAULT = -1
@@ -30,7 +30,7 @@ FAULT = -1
 
 def offer(
     node: Node,
-    queues: Sequence[Queue],
+    queues: Sequence[QueuePort],
     run: Run,
     properties: Properties,
     publication: Publication | None,
@@ -60,7 +60,7 @@ def offer(
     return taken, waits
 
 
-def capacity(node: Node, queue: Queue, run: Run) -> int:
+def capacity(node: Node, queue: QueuePort, run: Run) -> int:
     """How many of the run's messages the queue would take now; 0 when there is a fault in it."""
     try:
         return queue.capacity(run)
@@ -69,7 +69,7 @@ def capacity(node: Node, queue: Queue, run: Run) -> int:
         return 0
 
 
-def _admitted(node: Node, queue: Queue, run: Run, publisher: ConnectionBase | None, turns_away: bool) -> int:
+def _admitted(node: Node, queue: QueuePort, run: Run, publisher: ConnectionBase | None, turns_away: bool) -> int:
     """How many may come in; the others are turned away."""
     count = min(run.count, queue.capacity(run) if publisher is None else queue.room(run))
     if count < run.count and turns_away:
@@ -81,7 +81,7 @@ def _admitted(node: Node, queue: Queue, run: Run, publisher: ConnectionBase | No
     return count
 
 
-def _turn_away(node: Node, publisher: ConnectionBase, queue: Queue, run: Run) -> None:
+def _turn_away(node: Node, publisher: ConnectionBase, queue: QueuePort, run: Run) -> None:
     before, node.dispatching.publisher = node.work_left, publisher
     try:
         queue.turn_away(run)

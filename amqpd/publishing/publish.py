@@ -39,7 +39,7 @@ from amqpd.publishing.transaction import Routed, Transaction
 
 if TYPE_CHECKING:
     from amqpd.channels import Channel
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 # A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
 # again: some 25,000 with names of usual lengths, for a whole connection.
@@ -172,7 +172,7 @@ def _route_slowly(
 
 def _looked_up(
     channel: Channel, route: Route, keys: tuple[str, ...], run: Run, properties: Properties
-) -> tuple[Queue, ...]:
+) -> tuple[QueuePort, ...]:
     """At once, where it is light: each takes little, but a read may hold thousands."""
     node, connection = channel.node, channel.connection
     steps = queue_steps(node, connection.vhost, route, keys, run, properties)
@@ -180,17 +180,17 @@ def _looked_up(
         try:
             node.turns.charge(connection, next(steps))
         except StopIteration as end:
-            found: tuple[Queue, ...] = end.value
+            found: tuple[QueuePort, ...] = end.value
             return found
 
 
-def _charged(channel: Channel, steps: Steps) -> Generator[None, None, tuple[Queue, ...]]:
+def _charged(channel: Channel, steps: Steps) -> Generator[None, None, tuple[QueuePort, ...]]:
     turns, connection = channel.node.turns, channel.connection
     while True:
         try:
             work = next(steps)
         except StopIteration as end:
-            found: tuple[Queue, ...] = end.value
+            found: tuple[QueuePort, ...] = end.value
             return found
         turns.charge(connection, work)
         yield

@@ -26,7 +26,7 @@ from amqpd.topology.routes import match_alone
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
     from amqpd.topology.state import VhostTopology
 
 
@@ -58,7 +58,7 @@ NAMES_AT_ONCE, NAMES_A_WORK = 2_000, 8
 KEEPS_AT_ONCE, KEEP_WORK = 50, 4
 
 Found = TypeVar("Found")
-Steps = Generator[int, None, "tuple[Queue, ...]"]
+Steps = Generator[int, None, "tuple[QueuePort, ...]"]
 """yields what was done since it last did, in the unit of `limiting/turns.py`"""
 
 
@@ -119,7 +119,7 @@ class Route(Address):
         self.unroutable = entrance.unroutable
         self.reroutes_to = entrance.reroutes_to
         self.reads = entrance.reads
-        self.queues: tuple[Queue, ...] | None = None
+        self.queues: tuple[QueuePort, ...] | None = None
 
     def resolve(self, node: Node, vhost: str) -> Steps:
         """Look up `queues`, if the routing key alone decides."""
@@ -137,7 +137,7 @@ class Route(Address):
         self.queues = queues_named(node, vhost, names)
         return work
 
-    def share_queues(self, known: dict[tuple[Queue, ...], tuple[Queue, ...]]) -> int:
+    def share_queues(self, known: dict[tuple[QueuePort, ...], tuple[QueuePort, ...]]) -> int:
         """Take the queues of an equal route, if one is known, and be known; how many bytes the queues take that no
         other one has."""
         if self.queues is None or len(self.queues) < 2:
@@ -158,7 +158,7 @@ class RouteCache:
         """by the publish's method payload; all of one version of the topology"""
         self.version = -1
         self.nbytes = 0
-        self.queues: dict[tuple[Queue, ...], tuple[Queue, ...]] = {}
+        self.queues: dict[tuple[QueuePort, ...], tuple[QueuePort, ...]] = {}
         """the queues of these routes: routes to the same ones have the same tuple"""
 
     def forget(self) -> None:
@@ -176,7 +176,7 @@ class Routes:
         self.memory = CacheMemory(ALL_ROUTES_BYTES_MAX)
         """where connections' routes are charged"""
         self._known: dict[tuple[str, str, str], Route] = {}
-        self._queues: dict[tuple[Queue, ...], tuple[Queue, ...]] = {}
+        self._queues: dict[tuple[QueuePort, ...], tuple[QueuePort, ...]] = {}
         self.nbytes = 0
         """what `_known` and its queues take"""
         self._entrances: dict[tuple[str, str], Entrance] = {}
@@ -209,7 +209,7 @@ class Routes:
 
 def queues_of(
     node: Node, vhost: str, route: Route, keys: tuple[str, ...], run: Run, properties: Properties, count: bool = True
-) -> tuple[Queue, ...]:
+) -> tuple[QueuePort, ...]:
     """As `queue_steps`, at once."""
     return at_once(node, queue_steps(node, vhost, route, keys, run, properties, count))
 
@@ -234,13 +234,13 @@ def queue_steps(
     return queues
 
 
-def at_once(node: Node, steps: Steps) -> tuple[Queue, ...]:
+def at_once(node: Node, steps: Steps) -> tuple[QueuePort, ...]:
     """All steps, charged to what queues may do."""
     while True:
         try:
             node.work_left -= next(steps)
         except StopIteration as end:
-            found: tuple[Queue, ...] = end.value
+            found: tuple[QueuePort, ...] = end.value
             return found
 
 
@@ -255,7 +255,7 @@ def in_steps(node: Node, steps: Generator[int, None, Found]) -> Generator[None, 
         yield
 
 
-def queues_named(node: Node, vhost: str, names: Iterable[str]) -> tuple[Queue, ...]:
+def queues_named(node: Node, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:
     queues = node.queues
     return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
 
@@ -266,7 +266,7 @@ def route_again(
     run: Run,
     routing_keys: Sequence[str] | None = None,
     properties: Properties | None = None,
-) -> tuple[Queue, ...]:
+) -> tuple[QueuePort, ...]:
     """The queues that the run reaches by the names in its method frame, or by these routing keys instead, which are
     then all that count; without any check. Nothing when there is no such exchange or virtual host. `properties` are
     the run's, if they have been read."""
@@ -299,7 +299,7 @@ def _named_in_steps(node: Node, vhost: str, names: tuple[str, ...]) -> Steps:
     """As `queues_named`."""
     if len(names) <= NAMES_AT_ONCE:
         return queues_named(node, vhost, names)
-    found: list[Queue] = []
+    found: list[QueuePort] = []
     for at in range(0, len(names), NAMES_AT_ONCE):
         found += queues_named(node, vhost, names[at : at + NAMES_AT_ONCE])
         yield NAMES_AT_ONCE // NAMES_A_WORK

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from amqpd.channels import Channel
     from amqpd.publishing.replies import ReplyConsumer
     from amqpd.publishing.routing import Route
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 
 # What the transactions of one connection may hold back, or one message of the largest size: it is in memory until the
@@ -47,7 +47,7 @@ class Routed(NamedTuple):
     """A publish that is checked and routed: what `acceptance.accept` takes beside the channel, in this order."""
 
     run: Run
-    queues: tuple[Queue, ...]
+    queues: tuple[QueuePort, ...]
     properties: Properties
     route: Route
     replies: tuple[ReplyConsumer, ...] = ()
@@ -58,7 +58,7 @@ class Held(NamedTuple):
     """As `Routed`, without the properties: decoded, they may be many times as large as their bytes, which count."""
 
     run: Run
-    queues: tuple[Queue, ...]
+    queues: tuple[QueuePort, ...]
     route: Route
     replies: tuple[ReplyConsumer, ...]
     delay_ms: int

@@ -20,10 +20,10 @@ from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.levels import LEVEL_BITS
 from amqpd.queues.messages import Messages
 from amqpd.queues.paging import unlike
-from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
 
 READY, UNACKED = "ready", "unacked"
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
     position: int | None
 
 
-def ready(queue: Queue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
+def ready(queue: HomeQueue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
     """What is ready, from the position `start` on, and of that what `ids` mean; as it would be delivered."""
     position = 1
     for lane in _lanes(queue):
@@ -78,7 +78,7 @@ def ready(queue: Queue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
             seq = found[1] + 1
 
 
-def unacked(queue: Queue, ids: Ids = EVERY) -> Iterator[Stretch]:
+def unacked(queue: HomeQueue, ids: Ids = EVERY) -> Iterator[Stretch]:
     """What was delivered and is not settled, by id; then what is over and waits to be dead-lettered. Of the highest
     priority first."""
     for lane in _lanes(queue):
@@ -120,7 +120,7 @@ def available(lane: Messages, first: int, last: int) -> list[tuple[int, int]]:
     return [each for part in parts for each in lane.backlog.not_doomed(*part)] if lane.backlog.doomed else parts
 
 
-def id_of(queue: Queue, lane: Messages, seq: int) -> int:
+def id_of(queue: HomeQueue, lane: Messages, seq: int) -> int:
     return _offset(queue, lane) + seq
 
 
@@ -149,16 +149,16 @@ def runs_in(bodies: Segment, first: int, last: int) -> Iterator[tuple[Run, int, 
         first += stop - start
 
 
-def _lanes(queue: Queue) -> list[Messages]:
+def _lanes(queue: HomeQueue) -> list[Messages]:
     """Highest priority first."""
-    return sorted(queue.messages.levels(), key=attrgetter("queue_id"), reverse=True)
+    return sorted(queue.lanes(), key=attrgetter("queue_id"), reverse=True)
 
 
-def _offset(queue: Queue, lane: Messages) -> int:
+def _offset(queue: HomeQueue, lane: Messages) -> int:
     return (lane.queue_id - queue.record.id) << LEVEL_BITS
 
 
-def _inside(queue: Queue, lane: Messages, ids: Ids) -> Ids:
+def _inside(queue: HomeQueue, lane: Messages, ids: Ids) -> Ids:
     """The ids that are the lane's, as its sequence numbers."""
     offset = _offset(queue, lane)
     return [(low - offset, high - offset) for low, high in _cut(offset, offset + (1 << LEVEL_BITS) - 1, ids)]

@@ -33,8 +33,8 @@ from amqpd.message.propertylist import (
     PropertyList,
 )
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, runs_in
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.messages import Messages
-from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
 from amqpd.wire.fieldtable import read_table
 from amqpd.wire.json_values import to_json
@@ -91,7 +91,7 @@ def written(value: Any) -> str:
 
 
 def rows_of(
-    queue: Queue, stretch: Stretch, bodies: Segment, first: int, last: int, body_bytes: int, now_ms: int
+    queue: HomeQueue, stretch: Stretch, bodies: Segment, first: int, last: int, body_bytes: int, now_ms: int
 ) -> list[dict[str, Any]]:
     """A row for each of the messages first..last of the stretch, which are all there; at most `body_bytes` of each
     body."""
@@ -100,7 +100,7 @@ def rows_of(
     if bodies.damage:
         return [_without_body(queue, stretch, seq, bodies.damage, now_ms) for seq in range(first, last + 1)]
     due = {} if bodies.deadlines is None else bodies.deadlines.within(first, last)
-    counts, rows = queue.mortality.counts, []
+    rows = []
     for run, start, stop, at in runs_in(bodies, first, last):
         common = {**names(run), "properties": properties_of(run.properties)}
         for seq in range(at, at + stop - start):
@@ -111,7 +111,7 @@ def rows_of(
                     "position": None if stretch.position is None else stretch.position + seq - stretch.first,
                     "state": stretch.state,
                     "redelivered": stretch.state == UNACKED or seq < _redelivered_below(lane),
-                    "delivery_count": counts.get(seq, 0) if queue.settings.quorum else None,
+                    "delivery_count": queue.delivery_count(seq),
                     **common,
                     "age_s": max(0, now_ms - arrived_ms) / 1000,
                     "expires_in_s": None if due_ms is None else max(0, due_ms - now_ms) / 1000,
@@ -121,7 +121,7 @@ def rows_of(
     return rows
 
 
-def _without_body(queue: Queue, stretch: Stretch, seq: int, damage: str, now_ms: int) -> dict[str, Any]:
+def _without_body(queue: HomeQueue, stretch: Stretch, seq: int, damage: str, now_ms: int) -> dict[str, Any]:
     """A row of a message that cannot be read."""
     lane = stretch.lane
     segment = lane.store.segments[lane.store.index_of(seq)]
@@ -131,7 +131,7 @@ def _without_body(queue: Queue, stretch: Stretch, seq: int, damage: str, now_ms:
         "state": f"{stretch.state}, damaged",
         "damage": damage,
         "redelivered": stretch.state == UNACKED or seq < _redelivered_below(lane),
-        "delivery_count": queue.mortality.counts.get(seq, 0) if queue.settings.quorum else None,
+        "delivery_count": queue.delivery_count(seq),
         **dict.fromkeys(("exchange", "routing_key", "properties", "expires_in_s", "payload_bytes")),
         "age_s": max(0, now_ms - segment.arrival(seq - segment.first)) / 1000,
         "payload": "",

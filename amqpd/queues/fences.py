@@ -21,6 +21,7 @@ from amqpd.queues.backlog import Backlog
 from amqpd.queues.host import Host
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
+from amqpd.queues.port import Fence
 from amqpd.queues.segment import Segment
 from amqpd.queues.settings import QueueSettings
 from amqpd.queues.store import SEQ_BITS
@@ -40,6 +41,22 @@ class Damage(NamedTuple):
     messages: int
     level: Messages
     segment: Segment
+
+    @property
+    def left(self) -> tuple[int, int]:
+        """First and last id of what is not settled in it."""
+        ranges = self.segment.live_ranges()
+        return self.first + ranges[0][0], self.first + ranges[-1][1] - 1
+
+
+def fence_of(messages: Messages | Levels) -> Fence | None:
+    """What is said of all its damage."""
+    found = damage_of(messages)
+    if not found:
+        return None
+    first, last = found[0].left
+    count, blocked = sum([each.messages for each in found]), blocked_at(messages) is not None
+    return Fence(first, last, found[0].reason, count, len(found), blocked)
 
 
 def damage_of(messages: Messages | Levels) -> list[Damage]:

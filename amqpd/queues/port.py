@@ -5,8 +5,8 @@ consumers; what a message waits for; facts.
 Rules: 1. Nothing outside looks behind it. 2. Facts are plain values, as of the last time that they were heard of:
 where the home is elsewhere they may be out of date, and what must be exact is asked by a method. 3. It is a compiled
 class and no Protocol: it is on the way of each message, where attributes have to be found at once.
-Not here: what the home does (`queue.py`), and what only the node of the home asks of its own queues: dispatch,
-memory, recovery, repair.
+Not here: what the home does (`queue.py`), and what only the node of the home asks of its own queues (`home.py`):
+dispatch, memory, recovery, repair.
 """
 
 from __future__ import annotations
@@ -29,6 +29,19 @@ Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
 Getter = Callable[[Piece | None], bool]
 """takes one message, or None for an empty queue; False when nobody is there any more to take it"""
+
+
+class Fence(NamedTuple):
+    """What is damaged of a queue. `first` and `last` are ids of messages, of the first damaged row in the line; the
+    numbers are those of all that is damaged."""
+
+    first: int
+    last: int
+    reason: str
+    messages: int
+    rows: int
+    blocked: bool
+    """the queue has come to it"""
 
 
 class Statistics(NamedTuple):
@@ -66,6 +79,8 @@ class QueuePort:
         """it may not have `room` for all of a run"""
         self.recorded_share = 0
         """of its messages, that the audit log has"""
+        self.refusal_told_ms = -1 << 62
+        """when the log last said that somebody was refused because of its damage"""
         self.know(settings)
 
     def know(self, settings: QueueSettings) -> None:
@@ -74,6 +89,15 @@ class QueuePort:
         self.quorum = settings.quorum
         self.single_active_consumer = settings.single_active_consumer
         self.consumer_timeout_ms = settings.consumer_timeout_ms
+
+    def quarantine(self, reason: str) -> None:
+        """Out of service from now on: nothing that follows may come back into it."""
+        self.stopped = self.refuses = True
+        self.quarantined = reason
+
+    @abstractmethod
+    def abandoned(self) -> Iterator[Getter]:
+        """Its consumers are told that it is gone; those who are to be told the same of their basic.get."""
 
     # Messages in
 
@@ -138,6 +162,11 @@ class QueuePort:
 
     # Facts
 
+    @abstractmethod
+    def catch_up(self) -> None:
+        """What is asked next of it is to be as of now: what has expired is gone, consumers have what they
+        can take."""
+
     @property
     @abstractmethod
     def ready_count(self) -> int:
@@ -157,6 +186,16 @@ class QueuePort:
     @abstractmethod
     def consumer_count(self) -> int:
         """At all nodes."""
+
+    @property
+    @abstractmethod
+    def fence(self) -> Fence | None:
+        """Its damage, as far as it is known; None: there is none."""
+
+    @property
+    @abstractmethod
+    def blocked_by(self) -> tuple[int, int] | None:
+        """First and last id of what is damaged, if it stands next: nobody gets a message then."""
 
     @abstractmethod
     def statistics(self, now_ms: int) -> Statistics:

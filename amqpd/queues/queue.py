@@ -13,7 +13,7 @@ declaration and its arguments (`arguments.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,14 +27,13 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.consumer import Subscriber, cancelling
-from amqpd.queues.facts import Facts
-from amqpd.queues.fences import TOLD_MAX, Damage, blocked_at, damage_of, news, tell
+from amqpd.queues.fences import TOLD_MAX, Damage, blocked_at, damage_of, fence_of, news, tell
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
 from amqpd.queues.mortality import Mortality
-from amqpd.queues.moulds import Mould
-from amqpd.queues.port import Getter, Piece, QueuePort, Statistics
+from amqpd.queues.port import Fence, Getter, Piece, Statistics
 from amqpd.queues.settings import settings_of
 from amqpd.queues.turns import Turns
 from amqpd.vocabulary.records import QueueRecord
@@ -53,13 +52,12 @@ SETTLED_MANY = 64
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Queue(QueuePort):
+class Queue(HomeQueue):
     """A queue at its home."""
 
     def __init__(self, record: QueueRecord, host: QueueHost[Queue], policy: Mapping[str, Any]) -> None:
         """`policy` is the definition of its effective policy."""
-        self.settings = settings_of(record.arguments, policy)
-        super().__init__(record, self.settings)
+        super().__init__(record, settings_of(record.arguments, policy), policy.get("audit"), host.now_ms)
         self.host = host
         self.messages: Messages | Levels
         """all that there is of them; what is asked for each message is the backlog's"""
@@ -77,27 +75,16 @@ class Queue(QueuePort):
         """the host's: when it will look at the queue by itself"""
         self._plain: Backlog | None = None
         """its backlog, while a transient message without a deadline of its own is just the next one"""
-        self.facts = Facts(host.now_ms)
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
         # An empty deque takes 760 bytes, and most queues need none.
         self.getters: deque[tuple[bool, Getter]] | None = None
         self.mortality = Mortality(self.settings, self.messages, self.backlog, self.consumers, self.facts, host)
-        self.audit_level: str | None = policy.get("audit")
-        """its own, by a policy"""
-        self.letter_templates: dict[str, Mould[Queue]] = {}
-        """the last dead letter for each reason"""
-        self.letter_lost_told_s = 0
-        """second in which the log last said that one was lost"""
         self.reading = False
         """a read of this queue is under way"""
         self.damage = False
         """some of it is damaged, and was told (`fences.py`)"""
         self.damage_told = 0
         """in so many lines of the log, since there was none"""
-        self.refusal_told_ms = -1 << 62
-        """when the log last said that somebody was refused because of it"""
-        self.letters = 0
-        """so many of its dead letters are on their way: it is not dispatched, or it would send ever more"""
         self._settings_applied()
 
     # Being
@@ -132,8 +119,10 @@ class Queue(QueuePort):
         backlog, plain = self.backlog, not self.quorum and self.settings.message_ttl_ms is None
         self._plain = backlog if plain and isinstance(backlog, Backlog) else None
 
-    def keep_books(self, open_book: Callable[[Queue, Messages], Book] | None) -> None:
-        """Record its messages in these books from now on; None: do not."""
+    def lanes(self) -> Iterable[Messages]:
+        return self.messages.levels()
+
+    def keep_books(self, open_book: Callable[[HomeQueue, Messages], Book] | None) -> None:
         if self._levels is not None:
             self._levels.keep_books(None if open_book is None else partial(open_book, self))
             return
@@ -151,18 +140,14 @@ class Queue(QueuePort):
     def used(self) -> None:
         self.mortality.used_ms = self.host.now_ms
 
+    def delivery_count(self, seq: int) -> int | None:
+        return self.mortality.counts.get(seq, 0) if self.quorum else None
+
     def withdrawn(self, count: int) -> None:
-        """So many of its messages were taken out by an operator."""
         self.facts.withdrawn += count
         self.mortality.prune()
 
-    def quarantine(self, reason: str) -> None:
-        """Out of service from now on: nothing that follows may come back into it."""
-        self.stopped = self.refuses = True
-        self.quarantined = reason
-
     def abandoned(self) -> Iterator[Getter]:
-        """Its consumers are told that it is gone; those who are to be told the same of their basic.get."""
         self.host.later(cancelling(self.consumers.clear()))
         while self.getters:
             yield self.getters.popleft()[1]
@@ -278,7 +263,6 @@ class Queue(QueuePort):
 
     @property
     def released_bytes(self) -> int:
-        """What left memory since the start because it was settled."""
         return self.messages.released_bytes
 
     def statistics(self, now_ms: int) -> Statistics:
@@ -336,8 +320,10 @@ class Queue(QueuePort):
         if not self.letters and not self.mortality.expiring:
             self._serve_getters()
 
+    def catch_up(self) -> None:
+        self.dispatch()
+
     def dispatch(self) -> None:
-        """Let go what has expired, hand out what is ready to whoever has credit, keep to the length limit."""
         plain = self._plain
         if plain is not None and plain.fresh and self._pass_on(plain):
             return
@@ -503,22 +489,24 @@ class Queue(QueuePort):
 
     # Damage
 
+    @property
+    def fence(self) -> Fence | None:
+        return fence_of(self.messages) if self.damage else None
+
     def damaged(self) -> list[Damage]:
-        """What is known to be damaged, in the order of the line."""
         return damage_of(self.messages)
 
-    def blocked_at(self) -> Damage | None:
-        """The row of the next message, if it is damaged: nobody gets a message then."""
-        return blocked_at(self.messages) if self.damage else None
+    @property
+    def blocked_by(self) -> tuple[int, int] | None:
+        damage = blocked_at(self.messages) if self.damage else None
+        return None if damage is None else damage.left
 
     @property
     def blocked(self) -> bool:
         """The next message is damaged."""
-        return self.blocked_at() is not None
+        return self.damage and blocked_at(self.messages) is not None
 
     def look_for_damage(self) -> None:
-        """After damage may have been found, or have gone, and when consumers have taken what they can: tell it once;
-        the consumers of a queue that is blocked are cancelled."""
         host, record = self.host, self.record
         named = self.damage_told
         for each in news(self.messages):

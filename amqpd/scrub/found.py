@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
+    from amqpd.queues.home import HomeQueue
     from amqpd.queues.messages import Messages
-    from amqpd.queues.queue import Queue
 
 FENCED, IN_MEMORY, COPIES, UNWANTED = "fenced", "in memory", "copies", "unwanted"
 
@@ -31,28 +31,28 @@ class DamagedRow(NamedTuple):
 
 class Outcome(NamedTuple):
     what: str
-    queue: Queue | None = None
+    queue: HomeQueue | None = None
 
 
 def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
     """What becomes of each of them."""
-    lanes: dict[int, tuple[Queue, Messages | None]] = {}
+    lanes: dict[int, tuple[HomeQueue, Messages | None]] = {}
     wanted = {row.queue_id for row in rows}
     for queue in node.audited() if wanted else ():
-        for lane in () if queue.stopped else queue.messages.levels():
+        for lane in () if queue.stopped else queue.lanes():
             if lane.queue_id in wanted:
                 lanes[lane.queue_id] = queue, lane
             if lane.store.agenda.timetable.queue_id in wanted:
                 lanes[lane.store.agenda.timetable.queue_id] = queue, None
     outcomes = [_of_row(node, row, *lanes.get(row.queue_id, (None, None))) for row in rows]
-    fenced = [each.queue for each in outcomes if each.what == FENCED and each.queue is not None]
-    for queue in dict.fromkeys(fenced):
-        queue.look_for_damage()
-        node.dirty[queue] = None
+    fenced = [outcome.queue for outcome in outcomes if outcome.what == FENCED and outcome.queue is not None]
+    for each in dict.fromkeys(fenced):
+        each.look_for_damage()
+        node.dirty[each] = None
     return outcomes
 
 
-def _of_row(node: Node, row: DamagedRow, queue: Queue | None, lane: Messages | None) -> Outcome:
+def _of_row(node: Node, row: DamagedRow, queue: HomeQueue | None, lane: Messages | None) -> Outcome:
     if queue is None or queue.stopped:
         return Outcome(UNWANTED)
     if lane is None:

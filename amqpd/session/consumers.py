@@ -19,7 +19,7 @@ from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
 from amqpd.audit.party import Party, consuming
 from amqpd.kernel import LARGE_BYTES_MIN, Pieces, Run, delivery_pieces, encode_deliveries
 from amqpd.queues.consumer import CREDIT_UNLIMITED
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 from amqpd.session.credit import Subscription
 from amqpd.session.ports import ChannelBase
 
@@ -38,7 +38,7 @@ class Consumer(Subscription):
     def __init__(
         self,
         channel: ChannelBase,
-        queue: Queue,
+        queue: QueuePort,
         tag: str,
         no_ack: bool,
         exclusive: bool,

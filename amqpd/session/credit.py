@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from mypy_extensions import mypyc_attr
 
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -39,7 +39,7 @@ class Subscription(ABC):
 
     def __init__(
         self,
-        queue: Queue,
+        queue: QueuePort,
         tag: str,
         no_ack: bool,
         exclusive: bool,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mypy_extensions import mypyc_attr
@@ -25,7 +25,7 @@ from amqpd.limiting.census import Census
 from amqpd.limiting.congestion import Congestion
 from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
-from amqpd.queues.queue import Queue
+from amqpd.queues.port import QueuePort
 from amqpd.security.access import Access
 from amqpd.session.credit import CreditQueue, Subscription, Waking
 from amqpd.session.durability import ConfirmingChannel, Durability
@@ -78,7 +78,7 @@ class SessionNode(ABC):
     outboxes: Outboxes
     alarms: set[str]
     draining: bool
-    dirty: dict[Queue, None]
+    dirty: dict[QueuePort, None]
     """queues to look at before the tick ends"""
     touched: dict[ConnectionBase, None]
     """connections that have something to send, or are over"""
@@ -99,23 +99,23 @@ class SessionNode(ABC):
     def log(self, event: str, **fields: Any) -> None: ...
 
     @abstractmethod
-    def quarantine(self, queue: Queue, error: Exception) -> None:
+    def quarantine(self, queue: QueuePort, error: Exception) -> None:
         """The error was raised by the queue's own work: it is out of service."""
 
     @abstractmethod
-    def owned_queues(self, connection_id: str) -> list[Queue]:
+    def owned_queues(self, connection_id: str) -> Sequence[QueuePort]:
         """Exclusive queues of the connection."""
 
     @abstractmethod
-    def end_queue(self, queue: Queue, by: Client | None = None) -> None:
+    def end_queue(self, queue: QueuePort, by: Client | None = None) -> None:
         """Its time is over by its own rules."""
 
     @abstractmethod
-    def consumer_gone(self, queue: Queue, by: Client) -> None:
+    def consumer_gone(self, queue: QueuePort, by: Client) -> None:
         """A consumer of this client left."""
 
     @abstractmethod
-    def trace(self, channel: ChannelBase, queue: Queue, run: Run, low: int, high: int, redelivered: bool) -> None:
+    def trace(self, channel: ChannelBase, queue: QueuePort, run: Run, low: int, high: int, redelivered: bool) -> None:
         """Messages low..high-1 of the run are delivered, in a virtual host that is traced."""
 
 
@@ -128,7 +128,7 @@ class IntakeBase(Turn):
         super().__init__(work_left)
         self.blocked = False
         """it published while an alarm was on; that and what came behind it is not taken"""
-        self.congested: dict[Queue, None] = {}
+        self.congested: dict[QueuePort, None] = {}
         """queues that it published to and that slowed their publishers then"""
         self.held_bytes = 0
         """what the suspended channels hold"""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from amqpd.session.credit import Subscription
 
 if TYPE_CHECKING:
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 # Entries of one block: finding it takes longer than moving half of it.
 BLOCK_ENTRIES_MAX = 512
@@ -35,7 +35,7 @@ class Delivered:
 
     __slots__ = ("consumer", "queue", "seq", "size", "tag")
 
-    def __init__(self, tag: int, size: int, seq: int, queue: Queue, consumer: Subscription | None) -> None:
+    def __init__(self, tag: int, size: int, seq: int, queue: QueuePort, consumer: Subscription | None) -> None:
         self.tag = tag
         self.size = size
         self.seq = seq
@@ -91,7 +91,7 @@ class Unacked:
         entry = self._blocks[-1][-1]
         return entry.tag + entry.size - 1
 
-    def add(self, tag: int, count: int, seq: int, queue: Queue, consumer: Subscription | None) -> None:
+    def add(self, tag: int, count: int, seq: int, queue: QueuePort, consumer: Subscription | None) -> None:
         entries = self._blocks[-1]
         if self.count:
             last = entries[-1]

@@ -14,8 +14,8 @@ from amqpd.vocabulary.client import LoginClient
 from amqpd.vocabulary.records import Change, Key
 
 if TYPE_CHECKING:
+    from amqpd.queues.home import HomeQueue
     from amqpd.queues.messages import RowsWanted
-    from amqpd.queues.queue import Queue
 
 Resume = Callable[[bool], None]
 
@@ -23,7 +23,7 @@ Resume = Callable[[bool], None]
 class Read(NamedTuple):
     """Rows of the journal that the queue has to read."""
 
-    queue: Queue
+    queue: HomeQueue
     wish: RowsWanted
 
 

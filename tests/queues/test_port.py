@@ -1,8 +1,9 @@
 """What is outside queues/ reaches a queue by its port: nothing there looks behind it.
 
-What is verified: no attribute that only the home's own parts have (`queue.backlog`, `.consumers`, ...) is read of
-something called a queue; what the port names, the home's queue has. The node looks after the memory and the disk of
-queues at home, and operators repair them: these are listed.
+What is verified: the home's queue is imported only by the listed modules, imports for type checkers included, and
+what it looks like to the rest of its node (`queues/home.py`) only by those that look after memory, disk and books, or
+repair them; no attribute of its own parts (`queue.backlog`, `.consumers`, ...) is read of something called a queue;
+what the port names, the home's queue has.
 """
 
 from __future__ import annotations
@@ -20,14 +21,85 @@ BEHIND = {"backlog", "consumers", "settings", "mortality", "messages", "getters"
 # Names under which queues go.
 QUEUES = {"queue", "target", "store", "orphan", "source", "dest", "each"}
 AT_HOME = {
-    "audit/coverage/anchors.py": "what stands in a queue is said by the node that has it",
-    "audit/coverage/coverage.py": "the same",
     "node/dispatching.py": "the home's queues are dispatched here, and leave memory",
     "node/queue_registry.py": "the home's queues are made here",
     "node/orphans.py": "parked messages are on this node's disk",
     "publishing/dead_lettering.py": "a message dies at home, and its queue's settings say what becomes of it",
-    "scrub/found.py": "damage is on this node's disk",
 }
+IMPORTS = {
+    "amqpd.queues.queue": {
+        "node/node.py": "the home's queues are kept and made here",
+        "node/dispatching.py": "they are dispatched here",
+        "node/queue_registry.py": "they are made here",
+        "node/wakes.py": "they say when to look at them",
+        "node/memory_shares.py": "they share the memory",
+        "node/orphans.py": "what has lost its queue is kept as one",
+        "publishing/firehose.py": "a tap is dispatched as one",
+    },
+    "amqpd.queues.home": {
+        "audit/coverage/anchors.py": "what stands in a queue is said by the node that has it",
+        "audit/coverage/counts.py": "its figures, too",
+        "audit/coverage/coverage.py": "its books are opened here",
+        "limiting/congestion.py": "how fast it drains",
+        "management/damaged_rows.py": "damage is on this node's disk",
+        "management/messages.py": "an operator's look at what is on this node's disk",
+        "management/repair.py": "and what is taken out of it",
+        "node/dispatching.py": "dead letters are on their way here",
+        "node/node.py": "what was read for it comes by here",
+        "publishing/dead_lettering.py": "a message dies at home",
+        "scrub/found.py": "damage is on this node's disk",
+        "session/world.py": "a read is of this node's disk",
+    },
+}
+"""Of the home's queue, and of what the rest of the node sees of it: who imports them outside queues/, and why."""
+
+
+def modules() -> dict[str, ast.Module]:
+    """What is outside queues/, by its path."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = str(path.relative_to(PACKAGE))
+        if not name.startswith(("queues/", "_compiled/")):
+            found[name] = ast.parse(path.read_text())
+    return found
+
+
+def imports(tree: ast.AST, module: str) -> bool:
+    """Whether it imports the module, or something from it, in any way and for whatever use."""
+    package, _, last = module.rpartition(".")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and any(each.name == module for each in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom) and (
+            node.module == module or (node.module == package and any(each.name == last for each in node.names))
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("module", IMPORTS)
+def test_the_homes_queue_is_imported_by_the_home_only(module: str) -> None:
+    importing = {name for name, tree in modules().items() if imports(tree, module)}
+    assert importing - IMPORTS[module].keys() == set(), "the type of a queue outside queues/ is QueuePort"
+    assert IMPORTS[module].keys() - importing == set(), "take these out of the list"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import amqpd.queues.queue",
+        "from amqpd.queues.queue import Queue",
+        "from amqpd.queues import port, queue",
+        "if TYPE_CHECKING:\n    from amqpd.queues.queue import Queue",
+        "def f():\n    from amqpd.queues.queue import Queue as Q",
+    ],
+)
+def test_an_import_of_it_is_found(text: str) -> None:
+    assert imports(ast.parse(text), "amqpd.queues.queue")
+
+
+def test_other_imports_are_none_of_it() -> None:
+    assert not imports(ast.parse("from amqpd.queues.port import QueuePort\nimport queue"), "amqpd.queues.queue")
 
 
 def reads(tree: ast.AST) -> list[str]:
@@ -43,16 +115,11 @@ def reads(tree: ast.AST) -> list[str]:
 
 
 def test_nothing_outside_looks_behind_the_port() -> None:
-    behind = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = str(path.relative_to(PACKAGE))
-        if not name.startswith(("queues/", "_compiled/")) and (found := reads(ast.parse(path.read_text()))):
-            behind[name] = found
     # A message of a report is called `each.messages`, a number.
     behind = {
-        name: left
-        for name, found in behind.items()
-        if (left := [each for each in found if not each.startswith("each.messages")])
+        name: found
+        for name, tree in modules().items()
+        if (found := [each for each in reads(tree) if not each.startswith("each.messages")])
     }
     assert behind.keys() - AT_HOME.keys() == set(), behind
     assert AT_HOME.keys() - behind.keys() == set(), "take these out of the list"

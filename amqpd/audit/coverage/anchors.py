@@ -14,13 +14,13 @@ from amqpd.audit.kinds import PERSISTENT, STANDING
 from amqpd.audit.recorder import Recorder
 
 if TYPE_CHECKING:
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.home import HomeQueue
 
 
-def anchor(recorder: Recorder, queue: Queue, kind: int) -> None:
+def anchor(recorder: Recorder, queue: HomeQueue, kind: int) -> None:
     """`kind`: one of `kinds.ANCHOR_...`. A queue without books says nothing."""
     buffer, time_us = recorder.buffer, recorder.now()
-    for lane in queue.messages.levels():
+    for lane in queue.lanes():
         book = lane.store.book
         if book is None:
             continue

@@ -10,14 +10,14 @@ Not here: who calls it each minute (`files/log.py`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import sub
 from typing import TYPE_CHECKING
 
 from amqpd.audit.coverage.coverage import Coverage
 
 if TYPE_CHECKING:
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.home import HomeQueue
     from amqpd.vocabulary.client import Client
 
 FIGURES = ("accepted", "delivered", "acked", "expired", "dropped", "rejected", "dead_lettered", "purged")
@@ -32,12 +32,12 @@ class Counts:
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage
         coverage.on_gone = self.gone
-        self._before: dict[Queue, tuple[int, ...]] = {}
+        self._before: dict[HomeQueue, tuple[int, ...]] = {}
         """of all queues, also of those that are recorded: they may not be for ever"""
         self._published: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
         """by (virtual host, user): messages and bytes since the last row"""
 
-    def begin(self, queues: list[Queue]) -> None:
+    def begin(self, queues: Sequence[HomeQueue]) -> None:
         """What was there at the start was counted in an earlier life."""
         self._before = {queue: _figures(queue) for queue in queues}
 
@@ -49,15 +49,15 @@ class Counts:
             known[1] += connection.published_bytes
             connection.published = connection.published_bytes = 0
 
-    def gone(self, queue: Queue) -> None:
+    def gone(self, queue: HomeQueue) -> None:
         """The queue is deleted."""
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
 
-    def write(self, queues: list[Queue], connections: list[Client]) -> None:
+    def write(self, queues: Sequence[HomeQueue], connections: list[Client]) -> None:
         for _ in self.write_in_steps(queues, connections):
             pass
 
-    def write_in_steps(self, queues: list[Queue], connections: list[Client]) -> Iterator[None]:
+    def write_in_steps(self, queues: Sequence[HomeQueue], connections: list[Client]) -> Iterator[None]:
         """As `write`; the node may go on between two steps."""
         recorder, coverage = self._coverage.recorder, self._coverage
         for at, connection in enumerate(connections, 1):
@@ -78,7 +78,7 @@ class Counts:
                     about = {"vhost": vhost, "user": user}
                     recorder.row("counted", {**about, "detail": figure, "count": count})
 
-    def _count(self, queue: Queue, before: tuple[int, ...], now: tuple[int, ...]) -> None:
+    def _count(self, queue: HomeQueue, before: tuple[int, ...], now: tuple[int, ...]) -> None:
         if before == now or not self._coverage.level_of(queue).counts:
             return
         record = queue.record
@@ -88,5 +88,5 @@ class Counts:
                 self._coverage.recorder.row("counted", {**about, "detail": figure, "count": count})
 
 
-def _figures(queue: Queue) -> tuple[int, ...]:
+def _figures(queue: HomeQueue) -> tuple[int, ...]:
     return tuple([getattr(queue.facts, figure) for figure in FIGURES])

@@ -20,8 +20,8 @@ from amqpd.audit.recorder import Recorder
 from amqpd.vocabulary.audit_levels import COUNTS, Level, parse_level
 
 if TYPE_CHECKING:
+    from amqpd.queues.home import HomeQueue
     from amqpd.queues.messages import Messages
-    from amqpd.queues.queue import Queue
 
 
 class Coverage:
@@ -42,7 +42,7 @@ class Coverage:
         self.kept_eras: dict[int, Eras] = {}
         self._recording = 0
         """queues with a book"""
-        self.on_gone: Callable[[Queue], None] = lambda _: None
+        self.on_gone: Callable[[HomeQueue], None] = lambda _: None
         """told of a queue that is deleted"""
         every = (default, *self.vhosts.values())
         recorder.acts = any(level.acts for level in every)
@@ -61,12 +61,12 @@ class Coverage:
         """The level that records the largest share of messages: for those whose virtual host is not known."""
         return max((self.default, *self.vhosts.values()), key=lambda level: level.share)
 
-    def level_of(self, queue: Queue) -> Level:
+    def level_of(self, queue: HomeQueue) -> Level:
         """Raises nothing: a policy's level was checked when it was set."""
         own = queue.audit_level
         return self.of_vhost(queue.record.vhost) if own is None else parse_level(own)
 
-    def look_at(self, queue: Queue, recovered: bool = False) -> None:
+    def look_at(self, queue: HomeQueue, recovered: bool = False) -> None:
         """The queue is new, or its policy or record is another one. `recovered`: it was there at the start, and its
         anchor follows with all the others'."""
         if self.recovering:
@@ -84,13 +84,13 @@ class Coverage:
         queue.keep_books(self._open)
         # A queue that nothing ever entered has nothing to say. One that is empty again has: what of it is in the log
         # from earlier is not there any more.
-        if not recovered and any(lane.store.next_seq for lane in queue.messages.levels()):
+        if not recovered and any(lane.store.next_seq for lane in queue.lanes()):
             anchor(self.recorder, queue, ANCHOR_LEVEL)
 
-    def recovered(self, queues: Iterable[Queue]) -> None:
+    def recovered(self, queues: Iterable[HomeQueue]) -> None:
         """All that was there at the start is there. `kept_eras` is for the next start then."""
         queues = list(queues)
-        lanes = [lane for queue in queues for lane in queue.messages.levels()]
+        lanes = [lane for queue in queues for lane in queue.lanes()]
         self.kept_eras = self.epochs.recovered(
             (
                 lane.queue_id,
@@ -103,14 +103,14 @@ class Coverage:
         for queue in queues:
             self.look_at(queue, recovered=True)
 
-    def gone(self, queue: Queue) -> None:
+    def gone(self, queue: HomeQueue) -> None:
         self.on_gone(queue)
         if queue.recorded_share:
             queue.recorded_share = 0
             self._recording -= 1
             self.recorder.active = self._always or self._recording > 0
 
-    def _open(self, queue: Queue, lane: Messages) -> Book:
+    def _open(self, queue: HomeQueue, lane: Messages) -> Book:
         """The book of one of the queue's lanes."""
         record = queue.record
         # The name of an orphan is none: who reads the log knows the queue's from earlier rows about its number.

@@ -1,0 +1,84 @@
+"""A queue at its home, as the other parts of that node know it.
+
+What comes in: a look at it before the tick ends; books of the audit log; what operators repair. What goes out: its
+lanes, with their segments; figures; damage.
+Rules: 1. For what looks after the memory, the disk and the books of the queues of its own node, and nothing else:
+whatever serves clients knows the port only. 2. It asks for what the node's parts need; what the queue does with it is
+its own.
+Not here: the queue itself (`queue.py`), what every node may ask (`port.py`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+
+from mypy_extensions import mypyc_attr
+
+from amqpd.audit.book import Book
+from amqpd.journal.records import Row
+from amqpd.queues.facts import Facts
+from amqpd.queues.fences import Damage
+from amqpd.queues.messages import Messages, RowsWanted
+from amqpd.queues.moulds import Mould
+from amqpd.queues.port import QueuePort
+from amqpd.queues.settings import QueueSettings
+from amqpd.vocabulary.records import QueueRecord
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class HomeQueue(QueuePort):
+    """One queue of this node."""
+
+    def __init__(self, record: QueueRecord, settings: QueueSettings, audit_level: str | None, now_ms: int) -> None:
+        super().__init__(record, settings)
+        self.settings = settings
+        self.facts = Facts(now_ms)
+        self.audit_level = audit_level
+        """its own, by a policy"""
+        self.letters = 0
+        """dead letters of it that are on their way: it is not dispatched, or it would send ever more"""
+        self.letter_templates: dict[str, Mould[QueuePort]] = {}
+        """the last dead letter for each reason"""
+        self.letter_lost_told_s = 0
+        """second in which the log last said that one was lost"""
+
+    @abstractmethod
+    def dispatch(self) -> None:
+        """Let go what has expired, hand out what is ready to consumers with credit, keep to the length limit."""
+
+    @abstractmethod
+    def lanes(self) -> Iterable[Messages]:
+        """Its messages; of a priority queue, those of each priority that occurred."""
+
+    @property
+    @abstractmethod
+    def released_bytes(self) -> int:
+        """What left memory since the start because it was settled."""
+
+    @abstractmethod
+    def delivery_count(self, seq: int) -> int | None:
+        """How often the message was delivered before; None where that is not counted."""
+
+    @abstractmethod
+    def keep_books(self, open_book: Callable[[HomeQueue, Messages], Book] | None) -> None:
+        """Record its messages in these books from now on; None: do not."""
+
+    @abstractmethod
+    def withdrawn(self, count: int) -> None:
+        """An operator took this many of its messages out."""
+
+    @abstractmethod
+    def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
+        """The rows that it wished to have read."""
+
+    # Damage
+
+    @abstractmethod
+    def damaged(self) -> list[Damage]:
+        """What is known to be damaged, in the order of the line."""
+
+    @abstractmethod
+    def look_for_damage(self) -> None:
+        """After damage may have been found, or have gone, and when consumers have taken what they can: tell it once;
+        the consumers of a queue that is blocked are cancelled."""
