@@ -73,7 +73,7 @@ class Range:
 
 @dataclass(slots=True)
 class Transaction:
-    """One group commit, the numbered batch of records of one source (CLUSTER.md 3).
+    """One group commit, the numbered batch of records of one source (docs/decisions/sources-and-tails.md).
 
     `index` grows by one with each transaction of this source. `settled` ranges never cross a row's edge, or
     cover whole rows only. `deletes` are ranges whose settling an earlier transaction has committed: their rows

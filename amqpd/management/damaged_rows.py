@@ -28,6 +28,7 @@ from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.quarantine_files import keep_row
 from amqpd.management.repair import delete
+from amqpd.management.running import until_durable
 from amqpd.node.node import Node
 from amqpd.queues.browsing import EVERY, body_segment, ready
 from amqpd.queues.fences import Damage, whole_again
@@ -110,10 +111,7 @@ class DamagedRows:
         lane, segment = damage.level, damage.segment
         count = delete(self._node, queue, lane, segment.first, segment.last)
         queue.look_for_damage()
-        done = trio.Event()
-        self._node.durability.when_durable(done.set)
-        self._settle()
-        await done.wait()
+        await until_durable(self._node, self._settle)
         log.warning(
             "damaged messages set aside by an operator",
             queue=queue.record.name,

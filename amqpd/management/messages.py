@@ -26,6 +26,7 @@ from amqpd.management.holders import Holders
 from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.repair import Mover, delete
+from amqpd.management.running import until_durable
 from amqpd.node.node import Node
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, ready, runs_in, still, unacked
 from amqpd.queues.contents import rows_of
@@ -257,10 +258,7 @@ class _Act:
             yield [self._account(False)]
 
     async def _durable(self) -> None:
-        done = trio.Event()
-        self._node.durability.when_durable(done.set)
-        self._messages._settle()
-        await done.wait()
+        await until_durable(self._node, self._messages._settle)
 
     def _log(self, event: str, **fields: Any) -> None:
         wish, (first, last) = self._wish, self._ids or (None, None)

@@ -10,7 +10,7 @@ Not here: reading the rows (`orphan_operations.py`), what becomes of an orphan t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -19,6 +19,7 @@ import trio
 from amqpd.journal.records import Row
 from amqpd.management.messages import LIFE_SIGN_S, MOVED_BYTES_MAX, SHORTAGES
 from amqpd.management.repair import Mover
+from amqpd.management.running import until_durable
 from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of
 from amqpd.queues.messages import Messages
@@ -40,11 +41,9 @@ class Adoption:
         self,
         rows: AsyncGenerator[tuple[Messages, Row], None],
         settle: Callable[[], None],
-        durable: Callable[[], Awaitable[None]],
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Until nothing is left, or something stands in the way; what was moved is on disk then.
-        From time to time it says how far it is. `settle` has the node act on what was done, `durable` waits until
-        that is on disk."""
+        From time to time it says how far it is. `settle` has the node act on what was done."""
         nbytes, told_at = 0, trio.current_time()
         async with aclosing(rows) as found:
             async for lane, row in found:
@@ -61,12 +60,12 @@ class Adoption:
                     break
                 nbytes += len(row.data)
                 if nbytes > MOVED_BYTES_MAX:
-                    await durable()
+                    await until_durable(self._node, settle)
                     nbytes = 0
                 if trio.current_time() - told_at > LIFE_SIGN_S:
                     told_at = trio.current_time()
                     yield [self.account()]
-        await durable()
+        await until_durable(self._node, settle)
 
     def account(self) -> dict[str, Any]:
         """`stopped`: why there is something left, in a sentence; None while there is no reason."""

@@ -25,6 +25,7 @@ from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.operators import Operator
 from amqpd.management.orphan_adoption import Adoption
 from amqpd.management.orphan_export import lines, moment
+from amqpd.management.running import until_durable
 from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of, live
 from amqpd.queues.contents import names
@@ -70,7 +71,7 @@ class OrphanOperations:
         with self._busy(orphan, "adopted"):
             act = Adoption(self._node, orphan, target)
             try:
-                async with aclosing(act.steps(self.rows(orphan), self._settle, self._durable)) as pages:
+                async with aclosing(act.steps(self.rows(orphan), self._settle)) as pages:
                     async for page in pages:
                         yield page
                 if not orphan.ready_count:
@@ -209,16 +210,9 @@ class OrphanOperations:
     async def _end(self, orphan: Orphan) -> None:
         """Nothing of it is on the disk any more when this returns."""
         self._node.orphans.drop(orphan)
-        await self._durable()
+        await until_durable(self._node, self._settle)
         self._node.orphans.forget(orphan)
         self._settle()
-
-    async def _durable(self) -> None:
-        """All that was done is on disk."""
-        done = trio.Event()
-        self._node.durability.when_durable(done.set)
-        self._settle()
-        await done.wait()
 
     def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any], by: Operator) -> None:
         log.warning(f"orphan {what} by an operator", orphan=orphan.id, **by.said, **about)

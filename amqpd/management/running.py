@@ -46,7 +46,12 @@ class Running:
 
     async def durable(self) -> None:
         """Returns when all that was done is on disk."""
-        done = trio.Event()
-        self.node.durability.when_durable(done.set)
-        self.settle()
-        await done.wait()
+        await until_durable(self.node, self.settle)
+
+
+async def until_durable(node: Node, settle: Callable[[], None]) -> None:
+    """Returns when all that was done on the node is on disk."""
+    done = trio.Event()
+    node.durability.when_durable(done.set)
+    settle()
+    await done.wait()

@@ -2,7 +2,7 @@
 
 What comes in: nothing. What goes out: SQLAlchemy tables, `REVISIONS`, the pages' size.
 Rules: 1. What belongs to one transaction of a source carries (source, epoch, idx), so that an uncommitted tail
-can be undone by deleting what has a higher idx (CLUSTER.md 3). 2. A message row is found and recovered by its
+can be undone by deleting it (docs/decisions/sources-and-tails.md). 2. A message row is found and recovered by its
 index alone; the body is read only to be delivered. 3. What is not in a body has a checksum of its own
 (`checksums.py`), and `source` counts rows and settled records, so that one that vanished is missed. 4. A change here
 is a new file in `migrations/versions` and a new last entry of `REVISIONS`; a test compares the migrated tables with
@@ -26,7 +26,7 @@ with 4, 8 and 16 kB pages and 1.6 times as much with 32 kB; 2 MB of cold rows ar
 4 kB pages and in 0.85 ms with 8 kB; rows of 200 kB do not care."""
 
 SOURCE, EPOCH = 0, 1
-"""The only source of a single node and its reign (CLUSTER.md 1)."""
+"""The only source of a single node, and its reign."""
 
 SEQ_MAX = 2**63 - 1
 """The largest integer that SQLite stores: the end of every queue."""
