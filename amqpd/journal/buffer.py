@@ -7,8 +7,8 @@ that was handed in while `index` had the value of `stored_index`, or a smaller o
 without replicas commits what it stores.
 Rules: 1. `take` is called only when the transaction before is stored: one writer, in order. 2. A message that is
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
-its settling: an uncommitted tail can be undone (docs/decisions/sources-and-tails.md). 4. What is persistent goes with the next transaction,
-for somebody waits for it; what is only to leave memory goes a part at a time.
+its settling: an uncommitted tail can be undone (docs/decisions/sources-and-tails.md). 4. What is persistent goes
+with the next transaction, for somebody waits for it; what is only to leave memory goes a part at a time.
 Not here: threads and SQL (`writer.py`, `sqlite/disk.py`).
 """
 
