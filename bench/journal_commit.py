@@ -31,6 +31,7 @@ from amqpd.journal.sqlite.discards import Discards
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES
+from amqpd.journal.sqlite.sources import Head, Sources
 
 
 class Shape(NamedTuple):
@@ -127,8 +128,10 @@ def interpreter_us(shape: Shape) -> float:
 
     disk = object.__new__(SqliteDisk)
     connection: Any = Nothing()
-    disk.__dict__.update(index=0, _recovered=True, _failure=None, kept=None, _mark=None, path=Path())
-    disk.__dict__.update(_discards=Discards([]), _marks=QueueMarks({}), names={"identity": ""})
+    disk.__dict__.update(_recovered=True, _failure=None, kept=None, _mark=None, path=Path())
+    sources = Sources({0: Head(0, 2)})
+    disk.__dict__.update(_sources=sources, _discards=Discards([], sources.is_committed))
+    disk.__dict__.update(_marks=QueueMarks({}), names={"identity": ""})
     disk.__dict__.update(_writer=connection, _timed=set(), _counted=set())
     disk.__dict__.update(_checkpoints=Checkpoints(connection, Path(), nullcontext()))
     source = life(shape)

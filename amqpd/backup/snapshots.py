@@ -54,7 +54,7 @@ def open_metadata(data_dir: Path) -> sqlite3.Connection:
 def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     """Raises sqlite3.Error."""
     (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    (index,) = connection.execute("SELECT max(idx) FROM source").fetchone()
+    (index,) = connection.execute("SELECT max(idx) FROM source WHERE source = 0").fetchone()
     names = dict(connection.execute("SELECT name, value FROM names")) if revision == REVISIONS[-1] else {}
     return {"format": revision, "identity": names.get("identity", ""), "index": index or 0}
 

@@ -28,8 +28,8 @@ from amqpd.journal.sqlite.schema import REVISIONS
 from amqpd.storage.files import mark_path, wal_path
 from amqpd.storage.header import wrong_format
 
-SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "names")
-NEW_COLUMNS = ("source.rows_check", "names.crc", "returned.crc")
+SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "former", "names")
+NEW_COLUMNS = ("source.reserved", "queue.idx", "former.crc")
 """that only the newest format has"""
 ACCEPT = "start once with --accept-loss to go on with what is there (amqpd serve --accept-loss)"
 

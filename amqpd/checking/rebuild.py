@@ -14,18 +14,29 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from amqpd.backup.progress import Progress
-from amqpd.checking.records import HEAD, KINDS, SUM_COLUMNS
+from amqpd.checking.records import HEAD, KINDS, ORIGIN
 from amqpd.checking.salvage import Salvage, body_of, discarded, queues_of
+from amqpd.journal.numbers import NUMBERS_STEP
 from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.database import create_file
-from amqpd.journal.sqlite.schema import EPOCH, SOURCE
+from amqpd.journal.sqlite.schema import HEAD_COLUMNS, SOURCE
+from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.sqlite.trust import Source
 from amqpd.storage.files import sync_file
 
-_COLUMNS = ("batch_id", *HEAD[:6], *SUM_COLUMNS, *HEAD[6:], "data")
+_COLUMNS = ("batch_id", *HEAD, "data")
 
 
-def rebuild(damaged: sqlite3.Connection, found: Salvage, index: int, path: Path, progress: Progress) -> None:
-    """Raises OSError, sqlite3.Error, and what making a journal raises."""
+def rebuild(
+    damaged: sqlite3.Connection,
+    found: Salvage,
+    index: int,
+    source: Source | None,
+    path: Path,
+    progress: Progress,
+) -> None:
+    """`source`: as the damaged journal has it; None: that is damaged, too. Raises OSError, sqlite3.Error, and what
+    making a journal raises."""
     create_file(path)
     connection = sqlite3.connect(path, isolation_level=None)
     try:
@@ -36,7 +47,7 @@ def rebuild(damaged: sqlite3.Connection, found: Salvage, index: int, path: Path,
         _rows(damaged, connection, found, progress)
         _records(connection, found)
         _marks(connection, found)
-        _source(connection, found, index)
+        _source(connection, found, index, source)
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
     finally:
@@ -56,21 +67,19 @@ def _rows(damaged: sqlite3.Connection, connection: sqlite3.Connection, found: Sa
     progress.begin("rebuilding journal.db", sum(head.nbytes for head in found.rows.values()))
     for batch_id, head in found.rows.items():
         body = body_of(damaged, batch_id)
-        values = (batch_id, *head[:6], SOURCE, EPOCH, *head[6:], body)
+        values = (batch_id, *head, body)
         _insert(connection, "batch", _COLUMNS, values)
         progress.add(len(body))
     for batch_id, (crc, data) in found.deadlines.items():
-        columns = ("batch_id", *SUM_COLUMNS, "idx", "crc", "data")
-        _insert(connection, "deadline", columns, (batch_id, SOURCE, EPOCH, found.rows[batch_id].idx, crc, data))
+        of = found.rows[batch_id]
+        columns = ("batch_id", *ORIGIN, "crc", "data")
+        _insert(connection, "deadline", columns, (batch_id, of.source, of.epoch, of.idx, crc, data))
 
 
 def _records(connection: sqlite3.Connection, found: Salvage) -> None:
     for kind in KINDS:
         for row in found.records[kind.table]:
-            columns, values = (*kind.columns, "crc"), row
-            if kind.origin:
-                columns, values = (*columns, *SUM_COLUMNS), (*row, SOURCE, EPOCH)
-            _insert(connection, kind.table, columns, values)
+            _insert(connection, kind.table, (*kind.columns, "crc"), row)
     # A new journal draws an identity.
     connection.execute("DELETE FROM names")
     for name, value in found.names.items():
@@ -81,20 +90,35 @@ def _marks(connection: sqlite3.Connection, found: Salvage) -> None:
     """Every message comes flagged as redelivered, if it cannot be told any more which were delivered."""
     if not found.flag_all:
         return
-    marks = {row[0]: (row[1], row[2]) for row in found.records["queue"]}
+    marks = {row[0]: row[1:] for row in found.records["queue"]}
+    sources = {head.queue_id: head.source for head in found.rows.values()}
+    columns = ("queue_id", "next_seq", "delivered", *ORIGIN)
     for queue_id, end in queues_of(found).items():
         if queue_id in discarded(found):
             continue
-        next_seq = max(end, marks.get(queue_id, (0, 0))[0])
-        crc = checksums.of_mark(queue_id, next_seq, next_seq)
+        before, _, *origin, _ = marks.get(queue_id, (0, 0, sources.get(queue_id, SOURCE), 0, 0, 0))
+        next_seq = max(end, before)
+        mark = (queue_id, next_seq, next_seq, *origin)
         connection.execute("DELETE FROM queue WHERE queue_id = ?", (queue_id,))
-        _insert(
-            connection, "queue", ("queue_id", "next_seq", "delivered", "crc"), (queue_id, next_seq, next_seq, crc)
-        )
+        _insert(connection, "queue", (*columns, "crc"), (*mark, checksums.of_mark(*mark)))
 
 
-def _source(connection: sqlite3.Connection, found: Salvage, index: int) -> None:
+def _source(connection: sqlite3.Connection, found: Salvage, index: int, source: Source | None) -> None:
     rows, settled = len(found.rows), len(found.records["settled"])
-    columns = ("source", "epoch", "idx", "crc", "rows", "rows_check", "settled", "settled_check")
-    crc = checksums.of_source(SOURCE, EPOCH, index, found.names.get("identity", ""))
-    _insert(connection, "source", columns, (SOURCE, EPOCH, index, crc, rows, -rows, settled, -settled))
+    columns = (*HEAD_COLUMNS, "rows", "rows_check", "settled", "settled_check")
+    heads = source.heads() if source is not None else _heads(found)
+    local = heads[SOURCE]
+    heads[SOURCE] = local.at((local.epoch, index))
+    for head in heads.values():
+        counts = (rows, -rows, settled, -settled) if head.source == SOURCE else (0, 0, 0, 0)
+        _insert(connection, "source", columns, (*head.record(found.names.get("identity", "")), *counts))
+
+
+def _heads(found: Salvage) -> dict[int, Head]:
+    """As far as their records show. Of sources that are not the local one nothing is known to be committed; numbers
+    of messages that left no record may have been given."""
+    reserved = max(queues_of(found).values(), default=0) + NUMBERS_STEP
+    return {
+        number: Head(number, *position, reserved if number != SOURCE else 0, number != SOURCE)
+        for number, position in ({SOURCE: (1, 0)} | found.positions()).items()
+    }

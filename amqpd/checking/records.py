@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from amqpd.checking.reading import Row, fits
 from amqpd.journal.sqlite import checksums
 
-SUM_COLUMNS = ("source", "epoch")
+ORIGIN = ("source", "epoch", "idx")
 
 
 class Kind(NamedTuple):
@@ -27,8 +27,6 @@ class Kind(NamedTuple):
     text: str
     means: str
     """what is lost without the record"""
-    origin: bool
-    """it has the columns `source` and `epoch`, too"""
 
     @property
     def sql(self) -> str:
@@ -44,37 +42,42 @@ class Kind(NamedTuple):
 
 
 SETTLED = Kind(
-    *("settled", ("queue_id", "first_seq", "last_seq", "idx"), checksums.of_settled, (0, 1, 2)),
+    *("settled", ("queue_id", "first_seq", "last_seq", *ORIGIN), checksums.of_settled, (0, 1, 2)),
     "queue_id, first_seq, last_seq",
     "the record that {messages} of {queue} are settled does not fit its checksum",
     "settled messages may come back, flagged as redelivered",
-    origin=True,
 )
 MARK = Kind(
-    *("queue", ("queue_id", "next_seq", "delivered"), checksums.of_mark, (0, -1, -1)),
+    *("queue", ("queue_id", "next_seq", "delivered", *ORIGIN), checksums.of_mark, (0, -1, -1)),
     "queue_id",
     "the record of what was delivered of {queue} does not fit its checksum",
     "all its messages come flagged as redelivered",
-    origin=False,
 )
 DISCARD = Kind(
-    *("discard", ("discard_id", "queue_id", "first_seq", "last_seq", "idx"), checksums.of_discard, (1, 2, 3)),
+    *("discard", ("discard_id", "queue_id", "first_seq", "last_seq", *ORIGIN), checksums.of_discard, (1, 2, 3)),
     "discard_id",
     "the record of the deletion of {messages} of {queue} does not fit its checksum",
     "deleted messages may come back, flagged as redelivered",
-    origin=True,
 )
 RETURNED = Kind(
-    *("returned", ("queue_id", "seq", "count", "idx"), checksums.of_returned, (0, 1, 1)),
+    *("returned", ("queue_id", "seq", "count", *ORIGIN), checksums.of_returned, (0, 1, 1)),
     "queue_id, seq",
     "the record of how often {messages} of {queue} came back does not fit its checksum",
     "the message may come back more often than its delivery limit allows",
-    origin=True,
 )
-KINDS = (SETTLED, MARK, DISCARD, RETURNED)
+FORMER = Kind(
+    "former",
+    (*ORIGIN, "kind", "queue_id", "one", "two", "was_epoch", "was_idx"),
+    checksums.of_former,
+    (4, -1, -1),
+    "source, epoch, idx, kind, queue_id, one, two",
+    "the former version of a record of {queue} does not fit its checksum",
+    "what another home's log replaces cannot be undone to that version",
+)
+KINDS = (SETTLED, MARK, DISCARD, RETURNED, FORMER)
 
 HEAD = (
-    *("queue_id", "first_seq", "last_seq", "persistent", "nbytes", "idx"),
+    *("queue_id", "first_seq", "last_seq", "persistent", "nbytes", *ORIGIN),
     *("body_bytes", "published_ms", "deadline_bytes", "crc"),
 )
 """of a row of messages, in the order of the checksum; `crc` has it in its upper half"""
@@ -90,6 +93,8 @@ class Head(NamedTuple):
     last_seq: Any
     persistent: Any
     nbytes: Any
+    source: Any
+    epoch: Any
     idx: Any
     body_bytes: Any
     published_ms: Any

@@ -39,7 +39,7 @@ SPARE_BYTES = 1 << 20
 
 REBUILDS = frozenset(
     {
-        *("structure", "name", "source", "settled", "queue", "discard", "returned", "tally", "index"),
+        *("structure", "name", "source", "settled", "queue", "discard", "returned", "former", "tally", "index"),
         *("index against table", "deadline", "recovery", "header"),
     }
 )
@@ -128,7 +128,7 @@ class _Repair:
             found = salvage(damaged, state.source)
             self._name(found)
             index = self._index(found, state)
-            rebuild(damaged, found, index, staging / JOURNAL, self.progress)
+            rebuild(damaged, found, index, state.source, staging / JOURNAL, self.progress)
         self._verify(staging)
         (staging / JOURNAL).chmod(0o600)
         self.consequences = found.consequences

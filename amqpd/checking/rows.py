@@ -100,8 +100,12 @@ def check_bodies(connection: sqlite3.Connection, path: Path, report: Report, pro
             at = max(at, rows[-1].last_seq) + 1
 
 
+def _known(head: Head, source: Source | None) -> bool:
+    return source is None or source.knows(head.source, head.epoch, head.idx)
+
+
 def _check_entry(head: Head, before: Head | None, report: Report, source: Source | None) -> None:
-    if head.first_seq > head.last_seq or head.first_seq < 0 or (source is not None and head.idx > source.idx):
+    if head.first_seq > head.last_seq or head.first_seq < 0 or not _known(head, source):
         text = f"the index entry of {{messages}} of {{queue}} contradicts itself (transaction {head.idx})"
         report.damage(JOURNAL, "index", text, REPAIR_OR_RESTORE, *head.about)
     if before is None:

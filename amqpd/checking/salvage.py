@@ -27,7 +27,7 @@ from amqpd.journal.records import Row
 from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.intake import checksum
 from amqpd.journal.sqlite.queries import DEADLINES, NAMES
-from amqpd.journal.sqlite.schema import SEQ_MAX
+from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.trust import Source
 
 LOST, BACK, CHANGED = "lost", "may come back", "changed"
@@ -56,11 +56,19 @@ class Salvage:
 
     @property
     def highest(self) -> int:
-        """The highest transaction that a record is of."""
-        found = [head.idx for head in self.rows.values()]
-        for kind in (SETTLED, DISCARD, RETURNED):
-            found += [row[kind.columns.index("idx")] for row in self.records[kind.table]]
-        return max(found, default=0)
+        """The highest transaction of the local source that a record is of."""
+        return self.positions().get(SOURCE, (0, 0))[1]
+
+    def positions(self) -> dict[int, tuple[int, int]]:
+        """By source the last (epoch, idx) that a record is of."""
+        found = [(head.source, head.epoch, head.idx) for head in self.rows.values()]
+        for kind in (SETTLED, MARK, DISCARD, RETURNED):
+            at = kind.columns.index("source")
+            found += [row[at : at + 3] for row in self.records[kind.table]]
+        highest: dict[int, tuple[int, int]] = {}
+        for source, epoch, idx in found:
+            highest[source] = max(highest.get(source, (0, 0)), (epoch, idx))
+        return highest
 
 
 def salvage(connection: sqlite3.Connection, source: Source | None) -> Salvage:
@@ -153,7 +161,7 @@ class _Rows:
     def __init__(self, connection: sqlite3.Connection, found: Salvage, source: Source | None) -> None:
         self._connection = connection
         self._found = found
-        self._index_max = source.idx if source is not None else SEQ_MAX
+        self._source = source
 
     def run(self) -> None:
         index = self._index()
@@ -229,8 +237,10 @@ class _Rows:
         for head in (table, index):
             if head is not None and body_fits(head, body) and 0 <= head.first_seq <= head.last_seq:
                 # What does not fit is only what the body's checksum does not cover.
-                idx = head.idx if type(head.idx) is int and 0 <= head.idx <= self._index_max else 0
-                mended = head._replace(idx=idx, nbytes=len(body))
+                origin = head.source, head.epoch, head.idx
+                if not all(type(each) is int for each in origin) or not self._known(head):
+                    origin = SOURCE, 1, 0
+                mended = head._replace(source=origin[0], epoch=origin[1], idx=origin[2], nbytes=len(body))
                 return sealed(mended, head.crc & checksums.BODY_MASK)
         said = table or index
         assert said is not None
@@ -242,7 +252,12 @@ class _Rows:
         return None
 
     def _plausible(self, head: Head) -> bool:
-        return head.fits and 0 <= head.first_seq <= head.last_seq and head.idx <= self._index_max
+        return head.fits and 0 <= head.first_seq <= head.last_seq and self._known(head)
+
+    def _known(self, head: Head) -> bool:
+        """The transaction that it is of can have been."""
+        known = self._source is None or self._source.knows(head.source, head.epoch, head.idx)
+        return known and head.idx >= 0
 
     def _overlaps(self) -> None:
         rows = self._found.rows
@@ -259,9 +274,9 @@ class _Rows:
             self._found.left_out["batch"] += 1
             del rows[worse]
 
-    def _worth(self, batch_id: int) -> tuple[bool, int]:
+    def _worth(self, batch_id: int) -> tuple[bool, int, int]:
         head = self._found.rows[batch_id]
-        return body_fits(head, body_of(self._connection, batch_id)), head.idx
+        return body_fits(head, body_of(self._connection, batch_id)), head.epoch, head.idx
 
     def _deadlines(self) -> None:
         there = {row[0]: row[1:] for row in each(self._connection, DEADLINES, lambda _: None)}

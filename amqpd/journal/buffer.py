@@ -7,8 +7,9 @@ that was handed in while `index` had the value of `stored_index`, or a smaller o
 without replicas commits what it stores.
 Rules: 1. `take` is called only when the transaction before is stored: one writer, in order. 2. A message that is
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
-its settling: an uncommitted tail can be undone (docs/decisions/sources-and-tails.md). 4. What is persistent goes
-with the next transaction, for somebody waits for it; what is only to leave memory goes a part at a time.
+its settling, and the disk keeps it until that is committed (docs/decisions/sources-and-tails.md). 4. What is
+persistent goes with the next transaction, for somebody waits for it; what is only to leave memory goes a part at a
+time. 5. A queue is of the local source, unless `assign` says of which other one, with a home here.
 Not here: threads and SQL (`writer.py`, `sqlite/disk.py`).
 """
 
@@ -17,7 +18,8 @@ from __future__ import annotations
 from collections import deque
 
 from amqpd.journal.entry import Entry
-from amqpd.journal.records import Range, Row, Transaction
+from amqpd.journal.numbers import Numbers
+from amqpd.journal.records import Range, Row, SourceEntry, Transaction
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -34,6 +36,10 @@ class JournalBuffer:
     def __init__(self, index: int = 0) -> None:
         """`index` is the last transaction that recovery found."""
         self.stored_index = self.committed_index = index
+        self.homes: dict[int, Home] = {}
+        """source -> what this node has as its home; without the local source"""
+        self._sources: dict[int, int] = {}
+        """queue_id -> source, of queues that are not of the local one"""
         self.index = index + 1
         """the transaction that gathers now"""
         self.gathered_bytes = 0
@@ -75,7 +81,27 @@ class JournalBuffer:
             or self._counts
             or self._dropped
             or self._forced
+            or (self.homes and any(home.numbers.wanted for home in self.homes.values()))
         )
+
+    def home(self, source: int, epoch: int, numbers: Numbers) -> None:
+        """From now on this node is the home of the source, in this epoch."""
+        self.homes[source] = Home(epoch, numbers)
+
+    def assign(self, queue_id: int, source: int) -> None:
+        """The queue, of which nothing was handed in yet, is of this source."""
+        self._sources[queue_id] = source
+
+    def numbers_of(self, queue_id: int) -> Numbers | None:
+        """What a queue's sequence numbers are bounded by; None: the queue is of the local source, which needs no
+        reservation (`numbers.py`)."""
+        source = self._sources.get(queue_id)
+        return None if source is None else self.homes[source].numbers
+
+    @property
+    def numbers_short(self) -> bool:
+        """Publishers wait until more sequence numbers of a source are reserved."""
+        return any(home.numbers.short for home in self.homes.values())
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
@@ -141,7 +167,8 @@ class JournalBuffer:
         """Cut the transaction that has gathered, and begin the next one."""
         transaction = Transaction(self.index)
         self.index += 1
-        self._take_paged(transaction)
+        if self._paged:
+            self._take_paged(transaction)
         dropped = set(self._dropped)
         for queue_id, segment in self._segments:
             segment.sealed = True
@@ -155,14 +182,50 @@ class JournalBuffer:
         transaction.settled += self._retired
         transaction.deletes = self._deletable
         transaction.delivered = self._delivered
-        transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
+        if self._counts:
+            transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
         self._deletable = self._retired
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
+        if self.homes:
+            self._divide(transaction)
         return transaction
+
+    def _divide(self, transaction: Transaction) -> None:
+        """What is of other sources becomes entries of theirs."""
+        index, entries = transaction.index, {}
+        for source, home in self.homes.items():
+            entries[source] = SourceEntry(source, home.epoch, index)
+            entries[source].reserved = home.numbers.take(index)
+        of = self._sources
+        for queue_id in of.keys() & transaction.delivered.keys():
+            entries[of[queue_id]].delivered[queue_id] = transaction.delivered.pop(queue_id)
+        rows, settled, deletes = transaction.rows, transaction.settled, transaction.deletes
+        counts, dropped = transaction.counts, transaction.dropped
+        transaction.rows = [each for each in rows if each.queue_id not in of]
+        transaction.settled = [each for each in settled if each.queue_id not in of]
+        transaction.deletes = [each for each in deletes if each.queue_id not in of]
+        transaction.counts = [each for each in counts if each[0] not in of]
+        transaction.dropped = [each for each in dropped if each not in of]
+        for row in rows:
+            if row.queue_id in of:
+                entries[of[row.queue_id]].rows.append(row)
+        for part in settled:
+            if part.queue_id in of:
+                entries[of[part.queue_id]].settled.append(part)
+        for part in deletes:
+            if part.queue_id in of:
+                entries[of[part.queue_id]].deletes.append(part)
+        for count in counts:
+            if count[0] in of:
+                entries[of[count[0]]].counts.append(count)
+        for queue_id in dropped:
+            if queue_id in of:
+                entries[of[queue_id]].dropped.append(queue_id)
+        transaction.entries = [entry for entry in entries.values() if not _is_empty(entry)]
 
     def _take_paged(self, transaction: Transaction) -> None:
         """As much as goes with one transaction."""
@@ -191,9 +254,13 @@ class JournalBuffer:
         self.stored_index = index
 
     def committed(self, index: int) -> None:
-        """The transactions up to `index` are committed: stored, and nothing can undo them."""
+        """The transactions up to `index` are committed, of the local source: stored, and nothing can undo them."""
         assert self.committed_index < index <= self.stored_index, (self.committed_index, index, self.stored_index)
         self.committed_index = index
+
+    def source_committed(self, source: int, index: int) -> None:
+        """The same of another source, of which this node is the home."""
+        self.homes[source].numbers.committed(index)
 
     def _forget_counts(self, queue_id: int, segment: Entry) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""
@@ -201,6 +268,26 @@ class JournalBuffer:
         if counts:
             for seq in range(segment.first, segment.last + 1):
                 counts.pop(seq, None)
+
+
+class Home:
+    """Of a source that is not the local one, while this node is its home."""
+
+    def __init__(self, epoch: int, numbers: Numbers) -> None:
+        self.epoch = epoch
+        self.numbers = numbers
+
+
+def _is_empty(entry: SourceEntry) -> bool:
+    return not (
+        entry.rows
+        or entry.settled
+        or entry.deletes
+        or entry.delivered
+        or entry.counts
+        or entry.dropped
+        or entry.reserved
+    )
 
 
 def _store(transaction: Transaction, queue_id: int, segment: Entry) -> int:

@@ -57,8 +57,12 @@ class Row:
         """Set `data` and `body_bytes`, if there are runs instead."""
         runs = self.runs
         if runs is not None:
-            self.data = runs[0].raw() if len(runs) == 1 else b"".join([run.raw() for run in runs])
-            self.body_bytes = sum([run.body_size * run.count for run in runs])
+            if len(runs) == 1:
+                run = runs[0]
+                self.data, self.body_bytes = run.raw(), run.body_size * run.count
+            else:
+                self.data = b"".join([run.raw() for run in runs])
+                self.body_bytes = sum([run.body_size * run.count for run in runs])
             self.runs = None
 
 
@@ -72,10 +76,33 @@ class Range:
 
 
 @dataclass(slots=True)
-class Transaction:
-    """One group commit, the numbered batch of records of one source (docs/decisions/sources-and-tails.md).
+class SourceEntry:
+    """What one transaction has of one source that is not the local one. The order of a source's entries is by
+    (epoch, idx): each is above the one before, and gaps are fine. A queue, by its id, belongs to one source
+    (docs/decisions/sources-and-tails.md).
 
-    `index` grows by one with each transaction of this source. `settled` ranges never cross a row's edge, or
+    `deletes` is this disk's own business and never travels: ranges whose settling an earlier entry of the source
+    holds. Their rows leave the disk when that entry is committed. `reserved`: sequence numbers below it may be given
+    in the source's queues, once this entry is committed; 0: as before. For the other fields see `Transaction`."""
+
+    source: int
+    epoch: int
+    idx: int
+    rows: list[Row] = field(default_factory=list)
+    settled: list[Range] = field(default_factory=list)
+    deletes: list[Range] = field(default_factory=list)
+    delivered: dict[int, int] = field(default_factory=dict)
+    counts: list[tuple[int, int, int]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+    reserved: int = 0
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One group commit: the numbered batch of records of the local source, and of other sources one entry each at the
+    most. All of it is on the disk, or nothing.
+
+    `index` grows by one with each transaction of this journal. `settled` ranges never cross a row's edge, or
     cover whole rows only. `deletes` are ranges whose settling an earlier transaction has committed: their rows
     and settled records leave the disk. `delivered` maps queue_id -> what stands below this sequence number may
     have been delivered; the last one written counts, also when it is lower. `counts` are (queue_id, seq, count): how
@@ -89,6 +116,7 @@ class Transaction:
     delivered: dict[int, int] = field(default_factory=dict)
     counts: list[tuple[int, int, int]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
+    entries: list[SourceEntry] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -119,8 +147,10 @@ class RecoveredQueue:
 
 @dataclass(slots=True)
 class Recovered:
+    """All that a disk has, as queues are built from it."""
+
     index: int
-    """index of the last committed transaction, 0 when there is none"""
+    """of the last transaction, 0 when there is none"""
     queues: dict[int, RecoveredQueue]
 
 
@@ -161,3 +191,23 @@ class Disk(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class SourcesDisk(Disk, Protocol):
+    """A disk that keeps sources which are replicated: what is stored of them may be undone until it is committed, and
+    until then nothing of it leaves. Called by the thread of `commit`."""
+
+    def set_replicated(self, source: int, replicated: bool) -> None:
+        """From now on what is stored of the source, beyond what is there, is committed when that is said; without
+        it, at once. Durable. ValueError for the local source, which is never replicated. Raises like `commit`."""
+        ...
+
+    def committed(self, source: int, epoch: int, idx: int) -> None:
+        """The entries of the source up to this one are: what they settled, dropped or replaced may leave. Nothing is
+        written. After a restart the disk may know less until it is told again. ValueError: it is not stored here."""
+        ...
+
+    def undo(self, source: int, epoch: int, idx: int) -> Recovered:
+        """Take back the entries of the source above this position, all at once: what is there then, of all sources,
+        as `recover` gives it. ValueError: some of them are committed. Raises like `commit`."""
+        ...

@@ -369,7 +369,10 @@ class Node(SessionNode):
 
     @property
     def journal_full(self) -> bool:
-        return self.journal.gathered_bytes > JOURNAL_BYTES_MAX
+        journal = self.journal
+        if journal.homes and journal.numbers_short:
+            return True
+        return journal.gathered_bytes > JOURNAL_BYTES_MAX
 
     def set_alarm(self, kind: str, on: bool) -> None:
         """Memory or disk is short, or no longer (https://www.rabbitmq.com/docs/alarms)."""

@@ -146,6 +146,8 @@ class Backlog:
         store.memory_bytes -= nbytes
         store.released_bytes += nbytes
         store.next_seq += count
+        if store.numbers is not None:
+            store.numbers.used(store.next_seq)
         store.cursor = store.next_seq
         return count
 

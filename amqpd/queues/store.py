@@ -37,10 +37,13 @@ class Store:
         self.agenda = Agenda(queue_id, journal)
         """when to look at which of the segments"""
         self.segments: list[Segment] = []
-        self.cursor = 0
+        self.numbers = journal.numbers_of(queue_id)
+        """None: nothing bounds the sequence numbers"""
+        begins = self.numbers.begins if self.numbers is not None else 0
+        self.cursor = begins
         self.at = 0
         """index of the segment that the cursor stands in, or of the next one"""
-        self.next_seq = 0
+        self.next_seq = begins
         self.memory_bytes = 0
         self.released_bytes = 0
         """what left memory since the start because it was settled"""
@@ -71,6 +74,8 @@ class Store:
         ):
             if segment is not None:
                 segment.sealed = True
+            if self.numbers is not None:
+                self.numbers.used(self.next_seq)
             segment = Segment(self.next_seq, persistent)
             segments.append(segment)
             if persistent:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 from struct import pack
-from typing import Protocol
+from typing import Any, Protocol
 
-from amqpd.journal.records import Disk, Range, Row, Transaction
+from amqpd.journal.records import Range, Row, SourceEntry, SourcesDisk, Transaction
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.sources import Head
 from tests.journal.memory_disk import MemoryDisk, Platter
 
 RESERVE_BYTES = 1 << 16
 """A small reserve, so that tests write little."""
 
 
+class DrivenDisk(SourcesDisk, Protocol):
+    """What the tests ask of each disk."""
+
+    @property
+    def index(self) -> int: ...
+
+    def head(self, source: int) -> Head: ...
+
+
 class Drive(Protocol):
     """Where a disk's data is while no process has it open."""
 
-    def open(self) -> Disk: ...
+    def open(self) -> DrivenDisk: ...
 
 
 class SqliteDrive:
@@ -42,6 +52,29 @@ def row(
     """Its body says which messages it holds. `body_bytes`, `published_ms`, `deadlines` by name."""
     text = b"%d:%d..%d;" % (queue_id, first, last)
     return Row(queue_id, first, last, (text * (nbytes // len(text) + 1))[:nbytes], persistent, **more)  # type: ignore[arg-type]
+
+
+def rows_on_disk(disk: DrivenDisk) -> list[tuple[int, int]]:
+    """(queue_id, first_seq) of all that is stored, dead or not."""
+    if isinstance(disk, SqliteDisk):
+        return disk._writer.execute("SELECT queue_id, first_seq FROM batch ORDER BY 1, 2").fetchall()
+    assert isinstance(disk, MemoryDisk)
+    steps = [step.before for tail in disk.platter.tails.values() for step in tail]
+    states = [disk.platter.queues, *steps]
+    return sorted(
+        {(queue_id, first) for state in states for queue_id, queue in state.items() for first in queue.rows}
+    )
+
+
+def store(disk: DrivenDisk, source: int, epoch: int, idx: int, *rows: Row, **more: Any) -> None:
+    """One entry of a source, in a transaction of its own."""
+    disk.commit(Transaction(disk.index + 1, entries=[SourceEntry(source, epoch, idx, list(rows), **more)]))
+
+
+def idle(disk: DrivenDisk) -> None:
+    """All housekeeping is done."""
+    while disk.vacuum_step():
+        pass
 
 
 def deadlines(*triples: tuple[int, int, int]) -> bytes:

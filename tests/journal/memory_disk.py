@@ -2,7 +2,8 @@
 
 What comes in: transactions. What goes out: what a real disk would give back, also after `crash`.
 Rules: 1. `MemoryDisk(platter)` opens what an earlier one left on the same `Platter`, as a restart does. 2. What was
-not committed is not on the platter. 3. Rows that are discarded are gone at once: pieces are SQLite's business.
+not stored is not on the platter. 3. Rows that may leave are gone at once: pieces are SQLite's business. 4. Each entry
+of a replicated source keeps what the source's queues were before it, until it is committed: an undo brings that back.
 Hooks: `before_commit(transaction)` may raise, or block on what a test holds (a thread's Event); `failing[index]` is
 raised by the commit of that index; `durable_after_failure` says whether its transaction is on the platter all the
 same (both happen after a failed fsync); `full` refuses rows, and only rows, unless the reserve is given up.
@@ -23,32 +24,80 @@ from amqpd.journal.records import (
     RecoveredQueue,
     RecoveredRow,
     Row,
+    SourceEntry,
     Transaction,
 )
+from amqpd.journal.sqlite.sources import Head, Position
+
+LOCAL = 0
 
 
 @dataclass
 class PlatterQueue:
+    """What is there of one queue."""
+
+    source: int
     rows: dict[int, Row] = field(default_factory=dict)
     """first_seq -> row"""
-    settled: set[int] = field(default_factory=set)
-    """sequence numbers"""
+    settled: dict[int, Position] = field(default_factory=dict)
+    """sequence number -> the entry that settled it, the older one if there are two"""
     next_seq: int = 0
+    """a lower bound: rows say the rest"""
     delivered: int = 0
     counts: dict[int, int] = field(default_factory=dict)
+
+    def settled_at(self, row: Row) -> Position | None:
+        """The entry that settled the last of it; None: something is left."""
+        if not all(seq in self.settled for seq in _numbers(row)):
+            return None
+        return max(self.settled[seq] for seq in _numbers(row))
+
+    def delete(self, row: Row) -> None:
+        """The row leaves the disk, and all that is known of its messages."""
+        del self.rows[row.first_seq]
+        self.next_seq = max(self.next_seq, row.last_seq + 1)
+        for seq in _numbers(row):
+            self.settled.pop(seq, None)
+            self.counts.pop(seq, None)
+
+
+@dataclass
+class Step:
+    """An entry that is not committed."""
+
+    position: Position
+    before: dict[int, PlatterQueue]
+    """the source's queues"""
 
 
 @dataclass
 class Platter:
     """What survives a crash."""
 
-    index: int = 0
+    heads: dict[int, Head] = field(default_factory=lambda: {LOCAL: Head(LOCAL)})
     queues: dict[int, PlatterQueue] = field(default_factory=dict)
+    tails: dict[int, list[Step]] = field(default_factory=dict)
+    """source -> its entries that are not committed, in order"""
     damaged: set[tuple[int, int]] = field(default_factory=set)
     """(queue_id, first_seq) of rows whose checksum does not fit"""
 
+    @property
+    def index(self) -> int:
+        """Of the last transaction."""
+        return self.heads[LOCAL].idx
+
+    def head(self, source: int) -> Head:
+        """See `Sources.head`."""
+        return self.heads.get(source) or Head(source)
+
+    def of(self, source: int) -> dict[int, PlatterQueue]:
+        """The source's queues."""
+        return {queue_id: queue for queue_id, queue in self.queues.items() if queue.source == source}
+
 
 class MemoryDisk:
+    """Implements `records.SourcesDisk`."""
+
     def __init__(self, platter: Platter | None = None) -> None:
         self.platter = platter if platter is not None else Platter()
         self.before_commit: Callable[[Transaction], None] = lambda transaction: None
@@ -56,54 +105,75 @@ class MemoryDisk:
         self.durable_after_failure = False
         self.full = False
         self.reserve_held = True
-        self.committed: list[Transaction] = []
         self.closed = False
+        self._held: list[tuple[int, Position, list[Range]]] = []
+        """(source, position, ranges): their rows leave when that is committed"""
         self._recovered = False
         self._lock = threading.Lock()
         """a read sees a whole transaction or none of it"""
         self._failure: Exception | None = None
 
+    @property
+    def index(self) -> int:
+        return self.platter.index
+
+    def head(self, source: int) -> Head:
+        return self.platter.head(source)
+
     def recover(self) -> Recovered:
         self._recovered = True
+        local = self.platter.heads[LOCAL]
+        self.platter.heads[LOCAL] = local.at((local.epoch + 1, local.idx))
         for queue in self.platter.queues.values():
+            head = self.platter.head(queue.source)
             for row in list(queue.rows.values()):
-                living = [seq for seq in _numbers(row) if seq not in queue.settled]
-                if not row.persistent or not living:
-                    del queue.rows[row.first_seq]
-            stored = {seq for row in queue.rows.values() for seq in _numbers(row)}
-            queue.settled &= stored
-            queue.counts = {seq: queue.counts[seq] for seq in sorted(queue.counts) if seq in stored - queue.settled}
-            queue.next_seq = max(queue.next_seq, queue.delivered)
-        return Recovered(
-            self.platter.index,
-            {
-                queue_id: RecoveredQueue(
-                    [
-                        RecoveredRow(
-                            *(row.first_seq, row.last_seq, len(row.data), _parts(row, queue.settled)),
-                            *(row.body_bytes, row.published_ms, row.deadlines),
-                        )
-                        for _, row in sorted(queue.rows.items())
-                    ],
-                    queue.next_seq,
-                    queue.delivered,
-                    dict(queue.counts),
-                )
-                for queue_id, queue in self.platter.queues.items()
-            },
-        )
+                settled = queue.settled_at(row)
+                if settled is not None and not head.is_committed(settled):
+                    part = Range(row.queue_id, row.first_seq, row.last_seq)
+                    self._held.append((queue.source, settled, [part]))
+                elif settled is not None or not (row.persistent or head.replicated):
+                    queue.delete(row)
+        return self._found()
+
+    def _found(self) -> Recovered:
+        queues = {}
+        for queue_id, queue in sorted(self.platter.queues.items()):
+            living = [row for _, row in sorted(queue.rows.items()) if queue.settled_at(row) is None]
+            left = {seq for row in living for seq in _numbers(row)} - set(queue.settled)
+            reserved = self.platter.head(queue.source).reserved
+            queues[queue_id] = RecoveredQueue(
+                [
+                    RecoveredRow(
+                        *(row.first_seq, row.last_seq, len(row.data), _parts(row, queue.settled)),
+                        *(row.body_bytes, row.published_ms, row.deadlines),
+                    )
+                    for row in living
+                ],
+                max([queue.next_seq, queue.delivered, reserved, *(row.last_seq + 1 for row in queue.rows.values())]),
+                queue.delivered,
+                {seq: queue.counts[seq] for seq in sorted(queue.counts) if seq in left},
+            )
+        return Recovered(self.platter.index, queues)
 
     def commit(self, transaction: Transaction) -> None:
         if not self._recovered or transaction.index != self.platter.index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {self.platter.index}")
-        for row in transaction.rows:
+        seen = {LOCAL}
+        rows = list(transaction.rows)
+        for entry in transaction.entries:
+            rows += entry.rows
+            head = self.platter.head(entry.source)
+            if entry.source in seen or (entry.epoch, entry.idx) <= head.position:
+                raise ValueError(f"an entry of source {entry.source} does not follow {head.position}")
+            seen.add(entry.source)
+        for row in rows:
             row.join()
         if self._failure is not None:
             raise DiskFailure(str(self._failure))
         self.before_commit(transaction)
         if self.full and self.reserve_held:
             raise DiskFull("no space left on the platter")
-        if self.full and transaction.rows:
+        if self.full and rows:
             raise DiskFull("no space left on the platter, nor in the reserve")
         failure = self.failing.get(transaction.index)
         if failure is not None:
@@ -113,11 +183,11 @@ class MemoryDisk:
             raise failure
         with self._lock:
             self._apply(transaction)
-        self.committed.append(transaction)
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         with self._lock:
-            rows = sorted(self.platter.queues.get(queue_id, PlatterQueue()).rows.items())
+            queue = self.platter.queues.get(queue_id)
+            rows = sorted(queue.rows.items()) if queue is not None else []
         found: list[Row] = []
         for _, row in rows:
             if row.last_seq < first_seq or row.first_seq > last_seq:
@@ -146,47 +216,119 @@ class MemoryDisk:
     def close(self) -> None:
         self.closed = True
 
+    # --- sources
+
+    def set_replicated(self, source: int, replicated: bool) -> None:
+        if source == LOCAL or not self._recovered:
+            raise ValueError(f"source {source} cannot be replicated")
+        head = self.platter.head(source)
+        if head.replicated != replicated:
+            new = Head(source, *head.position, head.reserved, replicated, head.position)
+            self.platter.heads[source] = new
+            self.platter.tails[source] = []
+            self._let_go()
+
+    def committed(self, source: int, epoch: int, idx: int) -> None:
+        head, position = self.platter.heads.get(source), (epoch, idx)
+        if head is None or position > head.position:
+            raise ValueError(f"{position} of source {source} is not stored here")
+        if head.replicated and position > head.committed:
+            head.committed = position
+            self.platter.tails[source] = [step for step in self.platter.tails[source] if step.position > position]
+            self._let_go()
+
+    def undo(self, source: int, epoch: int, idx: int) -> Recovered:
+        head, position = self.platter.head(source), (epoch, idx)
+        if not (head.committed if head.replicated else head.position) <= position <= head.position:
+            raise ValueError(f"source {source} is at {head.position}: no undo to {position}")
+        tail = self.platter.tails.get(source, [])
+        undone = [step for step in tail if step.position > position]
+        if undone:
+            self._restore(source, undone[0].before)
+            self.platter.tails[source] = tail[: -len(undone)]
+        self.platter.heads[source] = Head(source, *position, head.reserved, head.replicated, head.committed)
+        # Nobody hands in again what is settled: it leaves when all that is left is committed.
+        self._held = [each for each in self._held if each[0] != source]
+        for queue_id, queue in self.platter.of(source).items():
+            done = [row for row in queue.rows.values() if queue.settled_at(row) is not None]
+            self._held.append((source, position, [Range(queue_id, row.first_seq, row.last_seq) for row in done]))
+        self._let_go()
+        return self._found()
+
+    def _restore(self, source: int, before: dict[int, PlatterQueue]) -> None:
+        """The source's queues, but no number that left the disk is given again."""
+        for queue_id, queue in self.platter.of(source).items():
+            floor = queue.next_seq
+            if queue_id in before:
+                floor = max(floor, before[queue_id].next_seq)
+                before[queue_id].next_seq = floor
+            elif floor:
+                before[queue_id] = PlatterQueue(source, next_seq=floor)
+            del self.platter.queues[queue_id]
+        self.platter.queues |= before
+
+    # --- one transaction
+
     def _apply(self, transaction: Transaction) -> None:
-        queues = self.platter.queues
-        for row in transaction.rows:
-            queue = queues.setdefault(row.queue_id, PlatterQueue())
+        local = self.platter.heads[LOCAL]
+        entry = SourceEntry(LOCAL, local.epoch, transaction.index, transaction.rows, transaction.settled)
+        entry.deletes, entry.delivered = transaction.deletes, transaction.delivered
+        entry.counts, entry.dropped = transaction.counts, transaction.dropped
+        for each in (entry, *transaction.entries):
+            self._apply_entry(each)
+        self._let_go()
+
+    def _apply_entry(self, entry: SourceEntry) -> None:
+        platter, head, position = self.platter, self.platter.head(entry.source), (entry.epoch, entry.idx)
+        if head.replicated:
+            platter.tails[entry.source].append(Step(position, deepcopy(platter.of(entry.source))))
+        self._held.append((entry.source, head.position, list(entry.deletes)))
+        queues = platter.queues
+        for row in entry.rows:
+            queue = queues.setdefault(row.queue_id, PlatterQueue(entry.source))
             queue.rows[row.first_seq] = deepcopy(row)
-            queue.next_seq = max(queue.next_seq, row.last_seq + 1)
-        for item in transaction.settled:
+        for item in entry.settled:
             if item.queue_id in queues:
                 queue = queues[item.queue_id]
-                stored = [row for row in queue.rows.values() if _overlaps(item, row)]
-                queue.settled.update(
-                    *(range(max(item.first_seq, r.first_seq), min(item.last_seq, r.last_seq) + 1) for r in stored)
-                )
-        for queue_id, seq, count in transaction.counts:
+                for row in queue.rows.values():
+                    for seq in range(max(item.first_seq, row.first_seq), min(item.last_seq, row.last_seq) + 1):
+                        queue.settled.setdefault(seq, position)
+        for queue_id, seq, count in entry.counts:
             if queue_id in queues:
                 queues[queue_id].counts[seq] = count
-        for item in transaction.deletes:
-            queue = queues.setdefault(item.queue_id, PlatterQueue())
-            queue.counts = {seq: n for seq, n in queue.counts.items() if not item.first_seq <= seq <= item.last_seq}
-            queue.next_seq = max(queue.next_seq, item.last_seq + 1)
-            for row in list(queue.rows.values()):
-                if item.first_seq <= row.first_seq and row.last_seq <= item.last_seq:
-                    del queue.rows[row.first_seq]
-                    queue.settled.difference_update(_numbers(row))
-        for queue_id, below in transaction.delivered.items():
-            queue = queues.setdefault(queue_id, PlatterQueue())
-            queue.delivered = below
-        for queue_id in transaction.dropped:
+        for item in entry.deletes:
+            queue = queues.setdefault(item.queue_id, PlatterQueue(entry.source))
+            if not head.replicated:
+                queue.next_seq = max(queue.next_seq, item.last_seq + 1)
+        for queue_id, below in entry.delivered.items():
+            queues.setdefault(queue_id, PlatterQueue(entry.source)).delivered = below
+        for queue_id in entry.dropped:
             queues.pop(queue_id, None)
-        self.platter.index = transaction.index
+        platter.heads[entry.source] = head.at(position, entry.reserved)
+
+    def _let_go(self) -> None:
+        """Of what is held the rows leave whose position is committed. Of a source that may still be undone they leave
+        what would come back, too."""
+        held, self._held = self._held, []
+        for source, position, ranges in held:
+            if not self.platter.head(source).is_committed(position):
+                self._held.append((source, position, ranges))
+                continue
+            states = [self.platter.queues, *(step.before for step in self.platter.tails.get(source, []))]
+            for item in ranges:
+                for state in states:
+                    queue = state.get(item.queue_id)
+                    for row in list(queue.rows.values()) if queue is not None else []:
+                        if item.first_seq <= row.first_seq and row.last_seq <= item.last_seq:
+                            assert queue is not None
+                            queue.delete(row)
 
 
 def _numbers(row: Row) -> range:
     return range(row.first_seq, row.last_seq + 1)
 
 
-def _overlaps(item: Range, row: Row) -> bool:
-    return item.first_seq <= row.last_seq and row.first_seq <= item.last_seq
-
-
-def _parts(row: Row, settled: set[int]) -> list[tuple[int, int]]:
+def _parts(row: Row, settled: dict[int, Position]) -> list[tuple[int, int]]:
     parts: list[tuple[int, int]] = []
     for seq in _numbers(row):
         if seq not in settled:

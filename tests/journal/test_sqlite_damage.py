@@ -86,6 +86,18 @@ def test_a_flipped_byte_of_a_body_is_the_rows_damage(data, at):
         ("UPDATE settled SET last_seq = 9", "record that 3..9 of queue 1 are settled"),
         ("UPDATE settled SET queue_id = 2", "record that 3..4 of queue 2 are settled"),
         ("UPDATE settled SET idx = 0", "are settled does not fit"),
+        ("UPDATE settled SET epoch = 1", "are settled does not fit"),
+        ("UPDATE settled SET source = 1", "are settled does not fit"),
+        ("UPDATE batch SET epoch = 0 WHERE first_seq = 10", "index entry of messages 10..19"),
+        ("UPDATE batch SET source = 1 WHERE first_seq = 10", "index entry of messages 10..19"),
+        ("UPDATE queue SET epoch = 7", "record of what was delivered of queue 1"),
+        ("UPDATE returned SET epoch = 7", "how often message 15 of queue 1 came back"),
+        ("UPDATE discard SET epoch = 7", "record of a deletion of messages of queue 9"),
+        ("UPDATE source SET reserved = 7", "record of its last transaction is"),
+        ("UPDATE source SET committed_idx = 7", "record of its last transaction is"),
+        ("UPDATE source SET replicated = 1", "record of its last transaction is"),
+        ("UPDATE source SET source = 1", "record of its last transaction is"),
+        ("INSERT INTO former VALUES (1, 1, 1, 1, 1, 1, 1, 1, 1, 1)", "the former version of a record of queue 1"),
         ("UPDATE settled SET idx = 1.5", "a record is not of the types that were written"),
         ("UPDATE source SET idx = 'x'", "record of its last transaction is"),
         ("DELETE FROM settled", "0 records of settled messages are there where 1 were written"),
@@ -118,7 +130,7 @@ def test_a_record_that_says_something_else_than_was_written_is_refused(data, mon
     disk.recover()
     disk.commit(transaction(2, row(9, 0, 0), Range(1, 3, 4), delivered={1: 5}))
     disk.commit(transaction(3, dropped=[9]))
-    disk._discards._pending.clear()  # so that it stays
+    disk._discards.pending.clear()  # so that it stays
     disk.close()
     execute(data, "DELETE FROM batch WHERE queue_id = 9")
     execute(data, "UPDATE source SET rows = rows - 1, rows_check = rows_check + 1")

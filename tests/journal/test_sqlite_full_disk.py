@@ -13,7 +13,6 @@ import pytest
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.records import Range, Recovered
 from amqpd.journal.sqlite import checkpoints
-from amqpd.journal.sqlite import disk as sqlite
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import row, transaction
@@ -97,7 +96,7 @@ def test_publishes_are_refused_settles_go_on_and_space_lets_it_continue(small, t
     recovered, rows = image_of(small / "data", tmp_path / "image")
     assert (recovered.index, recovered.queues[1].next_seq, rows) == (2 * index, index + 1, [])
     # The file shrinks, the reserve is taken back, and the journal takes as much again.
-    monkeypatch.setattr(sqlite, "FREE_BYTES_KEPT", 0)
+    monkeypatch.setattr(checkpoints, "FREE_BYTES_KEPT", 0)
     while disk.vacuum_step():
         pass
     assert disk.restore_reserve() is True

@@ -206,7 +206,7 @@ def test_pages_of_deleted_rows_are_used_again(disk):
 
 
 def test_the_file_shrinks_in_steps_after_a_backlog(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite, "FREE_BYTES_KEPT", 1 << 20)
+    monkeypatch.setattr(checkpoints, "FREE_BYTES_KEPT", 1 << 20)
     for index in range(1, 6):
         fill(disk, index, 40, nbytes=100_000, first=index * 100)
     fill(disk, 6, 1, nbytes=100_000, first=1000)  # at the end of the file: it has to move
@@ -274,6 +274,6 @@ def test_a_transaction_too_large_for_one_statement_is_still_one_transaction(disk
 
 @pytest.mark.parametrize("name", ["ROWS", "FIND", "ROWS_TO_DISCARD"])
 def test_bodies_are_not_touched_to_find_rows(disk, name):
-    given = dict.fromkeys(("queue_id", "first_seq", "last_seq", "idx", "count_max"), 1)
+    given = dict.fromkeys(("queue_id", "first_seq", "last_seq", "epoch", "idx", "count_max"), 1)
     plan = disk._writer.execute(f"EXPLAIN QUERY PLAN {getattr(queries, name)}", given).fetchall()
     assert "USING COVERING INDEX batch_index" in plan[0][3]

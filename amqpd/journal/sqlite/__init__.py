@@ -1,7 +1,9 @@
 """The journal's disk: one SQLite database in WAL mode.
 
 The walk: `disk.py` implements `records.Disk`: a commit is one SQL statement (`statements.py`, on the tables of
-`schema.py`) and one fsync; `intake.py` brings a transaction into that statement's shape. What is too much to delete
+`schema.py`) and one fsync; `work.py` and `intake.py` bring a transaction into that statement's shape, `entries.py`
+one of several sources. `sources.py` knows how far each source is and what of it is committed; `undoing.py` takes back
+a tail that is not (`undo_statements.py`). What is too much to delete
 at once becomes a discard, and leaves in pieces (`discards.py`). `checkpoints.py` keeps the log small. At start
 `database.py` looks whose file it is, creates or migrates it (`migrations/`, Alembic), `trust.py` asks whether it has
 all that it promised, and `recovery.py` reads the index back (`queries.py` is the SQL that reads, `checksums.py` what

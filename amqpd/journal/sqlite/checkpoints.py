@@ -1,6 +1,6 @@
-"""When the write-ahead log is copied into the database, and how.
+"""When the write-ahead log is copied into the database, and how; and free pages, which go back to the file system.
 
-What comes in: how much each transaction wrote. What goes out: a log that stays small.
+What comes in: how much each transaction wrote. What goes out: a log that stays small, and a file that shrinks.
 Rules: 1. The log is copied here, when it has grown enough; a reader can delay that only for the time of one read.
 2. What was committed stays so, whatever happens: a full disk leaves the log as it is, to grow until a commit finds no
 space (and is refused) or there is space again.
@@ -21,12 +21,18 @@ from amqpd.journal.sqlite.schema import PAGE_BYTES
 CHECKPOINT_BYTES = 8 << 20
 """WAL bytes after which a commit copies the WAL into the database. Measured: with 2 MB a commit of 200 kB costs up to
 twice as much, because a page is copied each time; with 32 MB nothing is won, and recovery would read it all."""
+VACUUM_PAGES = 256
+"""Free pages that one idle step gives back to the file system: 2 MB, 1 to 3 ms."""
+FREE_BYTES_KEPT = 64 << 20
+"""Free pages are kept for the next backlog up to this, or a quarter of the file if that is more."""
 WAL_BYTES_MAX = 2 * CHECKPOINT_BYTES
 """WAL bytes after which that waits for the reader to finish, instead of leaving pages for the next time; half of
 the reserve, which must be enough for the WAL and a transaction (`reserve.py`)."""
 
 
 class Checkpoints:
+    """The log and the free pages of one journal."""
+
     def __init__(self, writer: sqlite3.Connection, path: Path, reading: AbstractContextManager[Any]) -> None:
         """`reading`: held by whoever reads."""
         self._writer = writer
@@ -62,6 +68,19 @@ class Checkpoints:
         # A WAL that is copied as a whole, and that no reader uses, is begun from its start by the next commit.
         self._wal_bytes = (pages - copied) * PAGE_BYTES
         self._at = self._wal_bytes + CHECKPOINT_BYTES
+
+    def give_back(self) -> bool:
+        """Some free pages, to the file system; True when there are more of them than are kept. Raises
+        sqlite3.Error."""
+        (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
+        spare = int(free - max(FREE_BYTES_KEPT // PAGE_BYTES, (pages - free) // 4))
+        if spare <= 0:
+            return False
+        # executescript: SQLite returns after each page, and `execute` would stop at the first.
+        self._writer.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUM_PAGES)})")
+        self.wrote(min(spare, VACUUM_PAGES), 0)
+        return spare > VACUUM_PAGES
 
     def run_after_release(self) -> None:
         """Space was given back to a full disk. Raises as `run`."""

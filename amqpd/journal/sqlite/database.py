@@ -51,6 +51,8 @@ VFS = "unix-excl"
 
 @dataclass(slots=True)
 class OpenedJournal:
+    """A journal that is open, and what it says of itself."""
+
     writer: sqlite3.Connection
     reader: sqlite3.Connection
     names: dict[str, str]

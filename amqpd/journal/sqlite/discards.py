@@ -3,9 +3,9 @@
 What comes in: ranges of rows (a dropped queue, a purge). What goes out: pieces of bounded size that a commit takes
 along or an idle moment carries out.
 Rules: 1. A discard is durable with the transaction that begins it; from then on its rows do not exist for anyone,
-a crash in between does not bring them back. 2. A piece changes nothing here until `done` says that it is on disk,
-so it can be given up with its transaction. 3. It concerns only rows with an index up to its own, so a queue id
-that were used again would be safe.
+a crash in between does not bring them back; an undo of that transaction does. They leave the disk when it is
+committed. 2. A piece changes nothing here until `done` says that it is on disk, so it can be given up with its
+transaction. 3. It concerns only rows up to its own (epoch, idx), so a queue id that were used again would be safe.
 Not here: the transaction itself (`disk.py`).
 """
 
@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from amqpd.journal.records import Range
 from amqpd.journal.sqlite import queries
 
 PIECE_BYTES_MAX = 2 << 20
@@ -34,50 +36,77 @@ faster than they can gather, however busy the writer is."""
 
 
 class Discard(NamedTuple):
+    """A record of the table `discard`."""
+
     discard_id: int
     queue_id: int
     first_seq: int
     last_seq: int
+    source: int
+    epoch: int
     idx: int
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.epoch, self.idx
 
 
 @dataclass(slots=True)
 class Piece:
     """Lists as `statements.COMMIT` wants them."""
 
-    row_deletes: list[tuple[int, int, int, int]] = field(default_factory=list)
-    settled_deletes: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    deletes: list[tuple[int, int, int]] = field(default_factory=list)
+    row_discards: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    settled_discards: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
     discarded: list[tuple[int]] = field(default_factory=list)
     nbytes: int = 0
 
     def __bool__(self) -> bool:
         """There is something to delete."""
-        return bool(self.row_deletes or self.settled_deletes or self.discarded)
+        return bool(self.deletes or self.row_discards or self.settled_discards or self.discarded)
+
+    def add(self, ranges: Iterable[Range], epoch: int, idx: int) -> None:
+        """Rows and records of these ranges, up to this (epoch, idx)."""
+        for item in ranges:
+            self.row_discards.append((item.queue_id, item.first_seq, item.last_seq, epoch, idx))
+            self.settled_discards.append((item.queue_id, item.first_seq, item.last_seq, item.last_seq, epoch, idx))
 
 
 class Discards:
-    def __init__(self, pending: list[Discard]) -> None:
-        self._pending = deque(pending)
-        self._next_id = max((discard.discard_id for discard in pending), default=0) + 1
+    """The large deletions of one journal that are begun and not carried out."""
 
-    def __bool__(self) -> bool:
-        return bool(self._pending)
+    def __init__(self, begun: list[Discard], is_committed: Callable[[int, tuple[int, int]], bool]) -> None:
+        """`is_committed`: whether this (epoch, idx) of a source is."""
+        self._is_committed = is_committed
+        self.pending: deque[Discard] = deque()
+        """what is committed: to be deleted"""
+        self._waiting: list[Discard] = []
+        """not committed"""
+        self._next_id = 1
+        self.begun(begun)
 
     def of_queues(self, ranges: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         """Of these (queue_id, first_seq, last_seq) those of queues of which something is being discarded."""
-        if not self._pending:
+        if not (self.pending or self._waiting):
             return []
-        queues = {discard.queue_id for discard in self._pending}
+        queues = {discard.queue_id for discard in (*self.pending, *self._waiting)}
         return [item for item in ranges if item[0] in queues]
 
-    def numbered(self, ranges: list[tuple[int, int, int, int]]) -> list[Discard]:
-        """Discards for these (queue_id, first_seq, last_seq, idx); hand them to `begun` when they are on disk."""
+    def numbered(self, ranges: list[tuple[int, int, int, int, int, int]]) -> list[Discard]:
+        """Discards for these (queue_id, first_seq, last_seq, source, epoch, idx); hand them to `begun` when they are
+        on disk."""
         return [Discard(self._next_id + at, *item) for at, item in enumerate(ranges)]
 
     def begun(self, discards: list[Discard]) -> None:
-        if discards:
-            self._pending.extend(discards)
-            self._next_id = discards[-1].discard_id + 1
+        for discard in discards:
+            committed = self._is_committed(discard.source, discard.position)
+            (self.pending if committed else self._waiting).append(discard)
+            self._next_id = max(self._next_id, discard.discard_id + 1)
+
+    def committed(self) -> None:
+        """More is committed than before."""
+        waiting, self._waiting = self._waiting, []
+        self.begun(waiting)
 
     def piece(
         self,
@@ -93,7 +122,7 @@ class Discards:
         piece = Piece()
         rows_left = PIECE_ROWS_MAX + OUTFLOW * rows
         bytes_max = PIECE_BYTES_MAX + OUTFLOW * nbytes
-        for discard in islice(self._pending, PIECE_DISCARDS_MAX + OUTFLOW * begun):
+        for discard in islice(self.pending, PIECE_DISCARDS_MAX + OUTFLOW * begun):
             given = {**discard._asdict(), "count_max": rows_left}
             found = connection.execute(queries.ROWS_TO_DISCARD, given).fetchall()
             if not _take_rows(piece, discard, found, bytes_max, whole=len(found) < rows_left):
@@ -104,7 +133,8 @@ class Discards:
             if discard.queue_id in counted:
                 beyond += connection.execute(queries.RETURNED_TO_DISCARD, given).fetchall()
             until = min((seq for (seq,) in beyond), default=discard.last_seq)
-            piece.settled_deletes.append((discard.queue_id, discard.first_seq, until, discard.last_seq, discard.idx))
+            settled = (discard.queue_id, discard.first_seq, until, discard.last_seq, *discard.position)
+            piece.settled_discards.append(settled)
             if beyond:
                 break
             piece.discarded.append((discard.discard_id,))
@@ -113,8 +143,8 @@ class Discards:
     def done(self, piece: Piece) -> None:
         """The piece is on disk."""
         for (discard_id,) in piece.discarded:
-            assert self._pending[0].discard_id == discard_id, (self._pending[0], discard_id)
-            self._pending.popleft()
+            assert self.pending[0].discard_id == discard_id, (self.pending[0], discard_id)
+            self.pending.popleft()
 
 
 def _take_rows(piece: Piece, discard: Discard, rows: list[tuple[int, int]], bytes_max: int, *, whole: bool) -> bool:
@@ -127,5 +157,5 @@ def _take_rows(piece: Piece, discard: Discard, rows: list[tuple[int, int]], byte
         piece.nbytes += nbytes
         until = last_seq
     if until is not None:
-        piece.row_deletes.append((discard.queue_id, discard.first_seq, until, discard.idx))
+        piece.row_discards.append((discard.queue_id, discard.first_seq, until, *discard.position))
     return whole

@@ -11,41 +11,29 @@ Not here: when a transaction is cut (`journal/buffer.py`), SQL text (`statements
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import JournalDamaged, Recovered, Row, Transaction
-from amqpd.journal.sqlite import checksums, statements, trust
+from amqpd.journal.sqlite import statements, trust
 from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
-from amqpd.journal.sqlite.discards import Discard, Discards, Piece
-from amqpd.journal.sqlite.intake import chunks, listed, split
+from amqpd.journal.sqlite.discards import Discards, Piece
+from amqpd.journal.sqlite.entries import work_of, work_of_dead
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.recovery import Found, examine
 from amqpd.journal.sqlite.reserve import RESERVE_BYTES, Reserve
-from amqpd.journal.sqlite.schema import EPOCH, PAGE_BYTES, SEQ_MAX, SOURCE
+from amqpd.journal.sqlite.schema import SOURCE
+from amqpd.journal.sqlite.sources import Head, Sources
+from amqpd.journal.sqlite.undoing import held_after, undo
+from amqpd.journal.sqlite.work import Work, plain_work, write
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.mark import Mark
 
-VACUUM_PAGES = 256
-"""Free pages that one idle step gives back to the file system: 2 MB, 1 to 3 ms."""
-FREE_BYTES_KEPT = 64 << 20
-"""Free pages are kept for the next backlog up to this, or a quarter of the file if that is more."""
-_NEW_SOURCE = {
-    "source": SOURCE,
-    "epoch": EPOCH,
-    "idx": 0,
-    "rows": 0,
-    "rows_check": 0,
-    "settled": 0,
-    "settled_check": 0,
-}
 RECOVERY_STEPS_MAX = 16
 """Pieces of dead rows that recovery itself deletes (32 MB); the rest is left to idle moments."""
 
@@ -53,7 +41,7 @@ _log = structlog.get_logger("amqpd.journal")
 
 
 class SqliteDisk:
-    """Implements `records.Disk`. The directory is created when it is missing.
+    """Implements `records.SourcesDisk`. The directory is created when it is missing.
 
     Raises NotAJournal, NewerFormat, JournalInUse, JournalDamaged, DiskFull, DiskFailure."""
 
@@ -66,15 +54,14 @@ class SqliteDisk:
         self.names = opened.names
         """see `schema.names`"""
         self._noted: dict[str, str] = {}  # names that the next transaction writes along
-        self.index = opened.source.idx if opened.source is not None else 0
-        """of the last transaction"""
+        self._sources = Sources(opened.source.heads() if opened.source is not None else {})
         self._created, self._had_log = opened.created, opened.had_log
         self._found: Found | None = None
         self._writer, self._reader = opened.writer, opened.reader
         self._rows = RowReader(self._reader, self.path)
         self._reserve = Reserve(directory, reserve_bytes)
         self._mark: Mark | None = None  # on a full disk, too
-        self._discards = Discards([])
+        self._discards = Discards([], self._sources.is_committed)
         self._timed: set[int] = set()
         """ids of queues that may have deadlines on disk: they are looked for only when rows of these are deleted"""
         self._counted: set[int] = set()
@@ -96,6 +83,15 @@ class SqliteDisk:
             self._failure = str(error)
             raise
 
+    @property
+    def index(self) -> int:
+        """Of the last transaction."""
+        return self._sources.local.idx
+
+    def head(self, source: int) -> Head:
+        """How far a source is: its last entry, and what of it is known to be committed."""
+        return self._sources.head(source)
+
     def recover(self) -> Recovered:
         """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is
         written before all is read."""
@@ -103,19 +99,14 @@ class SqliteDisk:
             self.examine()
         found, self._found = self._found, None
         assert found is not None
-        try:
-            crc = checksums.of_source(SOURCE, EPOCH, 0, self.names["identity"])
-            self._writer.execute(statements.NEW_SOURCE, {**_NEW_SOURCE, "crc": crc})
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-        self.index, self._recovered = found.recovered.index, True
+        self._take_over(found)
+        self._begin_epoch()
+        self._recovered = True
         self._reserve.restore()
-        self._discards = Discards(found.discards)
-        self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
         try:
             self._delete_dead(found)
             for _ in range(RECOVERY_STEPS_MAX):
-                if not self._discards or self.kept:
+                if not self._discards.pending or self.kept:
                     break
                 self.vacuum_step()
         except DiskFull:
@@ -127,37 +118,24 @@ class SqliteDisk:
 
     def commit(self, transaction: Transaction) -> None:
         """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again."""
-        self._refuse_after_failure()
-        if not self._recovered or transaction.index != self.index + 1:
-            raise ValueError(f"transaction {transaction.index} does not follow {self.index}")
-        index = transaction.index
-        rows = transaction.rows
-        now, later = split(transaction.deletes, len(rows))
-        marks = [(queue_id, 0, below) for queue_id, below in transaction.delivered.items()]
-        marks += [(item.queue_id, item.last_seq + 1, -1) for item in (*now, *later)]
-        begun = self._discards.numbered(
-            [(item.queue_id, item.first_seq, item.last_seq, index) for item in later]
-            + [(queue_id, 0, SEQ_MAX, index) for queue_id in transaction.dropped]
-        )
-        piece = self._piece(rows, begun)
-        piece.row_deletes += [(item.queue_id, item.first_seq, item.last_seq, index) for item in now]
-        piece.settled_deletes += [
-            (item.queue_id, item.first_seq, item.last_seq, item.last_seq, index) for item in now
-        ]
-        self._timed.update([row.queue_id for row in rows if row.deadlines])
-        self._counted.update([queue_id for queue_id, *_ in transaction.counts])
-        settled = [(item.queue_id, item.first_seq, item.last_seq) for item in transaction.settled]
-        lists: dict[str, list[Any]] = {
-            "returned": [(*item, checksums.of_returned(*item, index)) for item in transaction.counts],
-            "settled": [(*item, checksums.of_settled(*item, index)) for item in settled],
-            "settled_again": self._discards.of_queues(settled),
-            "marks": self._marks.raised(marks),
-            "dropped": [(queue_id,) for queue_id in transaction.dropped],
-        }
-        self._write(index, rows, piece, begun, lists)
-        self.index = index
+        if self._failure is not None:  # not by a call: this is done for each commit
+            raise DiskFailure(self._failure)
+        sources = self._sources
+        local = sources.local
+        if not self._recovered or transaction.index != local.idx + 1:
+            raise ValueError(f"transaction {transaction.index} does not follow {local.idx}")
+        if transaction.entries or sources.replicated:
+            self._commit_of_sources(transaction)
+        else:
+            work, now = plain_work(transaction, local, self._discards, self._marks)
+            piece = self._piece(work) if self._discards.pending else Piece()
+            piece.deletes = now
+            for row in transaction.rows:
+                if row.deadlines:
+                    self._timed.add(row.queue_id)
+            self._write(work, piece)
         if self._mark is not None:
-            self._mark.promise(index)
+            self._mark.promise(transaction.index)
         if self._checkpoints.is_due():
             self._checkpoint()
 
@@ -171,14 +149,86 @@ class SqliteDisk:
             raise ValueError("the journal is not recovered yet")
         if self.kept:
             more = False
-        elif self._discards:
-            self._write(self.index, [], self._piece([], []), [], {})
+        elif self._sources.waits:
+            self._commit_of_sources(None)
+            more = True
+        elif self._discards.pending:
+            work = Work(self._sources.local)
+            self._write(work, self._piece(work))
             more = True
         else:
-            more = self._shrink()
+            more = self._give_back()
         if self._checkpoints.is_due() if more else self._checkpoints.is_worthwhile():
             self._checkpoint()
         return more
+
+    # --- sources that are not the local one (`records.SourcesDisk`)
+
+    def set_replicated(self, source: int, replicated: bool) -> None:
+        """See `SourcesDisk`."""
+        self._refuse_after_failure()
+        head = self._sources.head(source)
+        if source == SOURCE or not self._recovered:
+            raise ValueError(f"source {source} cannot be replicated")
+        if head.replicated == replicated:
+            return
+        new = Head(source, *head.position, head.reserved, replicated, head.position)
+        work = Work(self._sources.local, of_sources=True, heads=[new])
+        work.lists["heads"] = [new.record(self.names["identity"])]
+        work.lists["committed"] = [(source, *head.position)]
+        self._write(work, Piece())
+        self._discards.committed()
+
+    def committed(self, source: int, epoch: int, idx: int) -> None:
+        """See `SourcesDisk`."""
+        if self._sources.committed(source, (epoch, idx)):
+            self._discards.committed()
+
+    def undo(self, source: int, epoch: int, idx: int) -> Recovered:
+        """See `SourcesDisk`."""
+        self._refuse_after_failure()
+        if not self._recovered:
+            raise ValueError("the journal is not recovered yet")
+        before = self._sources
+        new = undo(self._writer, before.head(source), (epoch, idx), self.names["identity"], self._failed)
+        self.examine()
+        found, self._found = self._found, None
+        assert found is not None
+        found.heads, found.held = {**before.heads, source: new}, held_after(source, found, before.held)
+        self._take_over(found)
+        return found.recovered
+
+    def _take_over(self, found: Found) -> None:
+        self._sources = Sources(found.heads, found.held)
+        self._discards = Discards(found.discards, self._sources.is_committed)
+        self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
+
+    def _begin_epoch(self) -> None:
+        """Each life of a process is a new epoch of the local source, from its first transaction on."""
+        local = self._sources.local
+        new = local.at((local.epoch + 1, local.idx))
+        try:
+            self._writer.execute(statements.PUT_HEAD, new.parameters(self.names["identity"]))
+        except sqlite3.Error as error:
+            # On a full disk the first transaction that finds room writes it, before anything is said to be stored.
+            if not local.epoch or not isinstance(meaning(error, self.path), DiskFull):
+                raise self._failed(error) from error
+        self._sources.put([new])
+
+    def _commit_of_sources(self, transaction: Transaction | None) -> None:
+        """Also housekeeping, without a transaction."""
+        self._refuse_after_failure()
+        identity = self.names["identity"]
+        try:
+            work, piece = work_of(transaction, self._sources, self._discards, self._marks, self._writer, identity)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        self._timed.update(row.queue_id for rows, *_ in work.parts for row in rows if row.deadlines)
+        more = self._piece(work)
+        piece.row_discards += more.row_discards
+        piece.settled_discards += more.settled_discards
+        piece.discarded, piece.nbytes = more.discarded, more.nbytes
+        self._write(work, piece)
 
     def release_reserve(self) -> None:
         """The disk is full: give up the held space, so that settles can be committed and rows deleted."""
@@ -240,64 +290,38 @@ class SqliteDisk:
 
     # --- writing
 
-    def _write(
-        self, index: int, rows: list[Row], piece: Piece, begun: list[Discard], lists: dict[str, list[Any]]
-    ) -> None:
-        """One transaction; for housekeeping `index` is that of the last one. A page that cannot be changed when
-        something is to be deleted ends deletions and nothing else."""
-        self._refuse_after_failure()
-        lists["discards"] = [(*discard, checksums.of_discard(*discard)) for discard in begun]
+    def _write(self, work: Work, piece: Piece) -> None:
+        """One transaction; of housekeeping `work.head` is the local source's as it was. A page that cannot be changed
+        when something is to be deleted ends deletions and nothing else."""
+        if self._failure is not None:
+            raise DiskFailure(self._failure)
+        if work.counted:
+            self._counted.update(work.counted)
         if self.kept:
             piece = Piece()
+        noted = self._noted
         try:
             try:
-                self._write_all(index, rows, piece, lists)
+                wrote = write(self._writer, work, piece, self._timed, self._counted, self.names, noted)
             except sqlite3.DatabaseError as error:
                 if not piece or not is_damage(error, self.path):
                     raise
                 self._keep(error)
                 piece = Piece()
-                self._write_all(index, rows, piece, lists)
+                wrote = write(self._writer, work, piece, self._timed, self._counted, self.names, noted)
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        self._marks.put(lists.get("marks", ()), [queue_id for (queue_id,) in lists.get("dropped", ())])
-        self._discards.done(piece)
-        self._discards.begun(begun)
-        # A row dirties a page of the table and one of the index; freed bodies dirty 1 page of the free list and 1 of
-        # the map for some hundred of theirs; 8 are dirty always.
-        dirty = 8 + sum(3 if row.deadlines else 2 for row in rows)
-        dirty += len(piece.row_deletes) + piece.nbytes // (100 * PAGE_BYTES)
-        self._checkpoints.wrote(dirty, _nbytes(rows))
-
-    def _write_all(self, index: int, rows: list[Row], piece: Piece, lists: dict[str, list[Any]]) -> None:
-        """Raises sqlite3.Error; a transaction may be open then."""
-        given: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LISTS))
-        given.update(source=SOURCE, epoch=EPOCH, idx=index)
-        given["source_crc"] = checksums.of_source(SOURCE, EPOCH, index, self.names["identity"])
-        last = {
-            "row_deletes": listed(piece.row_deletes),
-            "deadline_deletes": listed(_among(self._timed, piece.row_deletes)),
-            "settled_deletes": listed(piece.settled_deletes),
-            "returned_deletes": listed(_among(self._counted, piece.settled_deletes)),
-            "discarded": listed(piece.discarded),
-            **{name: listed(items) for name, items in lists.items()},
-        }
-        connection = self._writer
-        noted = self._noted
-        if noted:
-            put_names(connection, noted)
-        parts = chunks(rows, index)
-        part = next(parts).taken_in()
-        for following in parts:
-            if not connection.in_transaction:
-                connection.execute("BEGIN IMMEDIATE")
-            self._take_in({**given, **part})
-            part = following.taken_in()
-        self._take_in({**given, **last, **part})
-        if connection.in_transaction:
-            connection.execute("COMMIT")
+        self._sources.put((work.head, *work.heads))
+        if work.held or work.released:
+            self._sources.hold(work.held, work.released)
         if noted:
             self._has_names(noted)
+        self._marks.put(work.marks, work.dropped)
+        if piece.discarded:
+            self._discards.done(piece)
+        if work.begun:
+            self._discards.begun(work.begun)
+        self._checkpoints.wrote(*wrote)
 
     def _keep(self, error: sqlite3.Error) -> None:
         """Delete nothing from now on: what is settled stays settled, and its space is lost until a repair."""
@@ -308,20 +332,16 @@ class SqliteDisk:
         )
         _log.error("deletions stop", reason=self.kept, remedy=trust.REMEDY_OF_RECORDS)
 
-    def _take_in(self, given: dict[str, Any]) -> None:
-        rare = any(map(given.get, statements.RARE_LISTS))
-        self._writer.execute(statements.COMMIT_WITH_RARE if rare else statements.COMMIT, given)
-
-    def _piece(self, rows: list[Row], begun: list[Discard]) -> Piece:
-        """What of the discards goes with the next transaction."""
-        if not self._discards or self.kept:
+    def _piece(self, work: Work) -> Piece:
+        """What of the discards goes with this transaction."""
+        if self.kept:
             return Piece()
         try:
             return self._discards.piece(
                 self._writer,
-                rows=len(rows),
-                nbytes=_nbytes(rows),
-                begun=len(begun),
+                rows=work.rows,
+                nbytes=work.nbytes,
+                begun=len(work.begun),
                 counted=self._counted,
             )
         except sqlite3.Error as error:
@@ -346,13 +366,8 @@ class SqliteDisk:
 
     def _delete_dead(self, found: Found) -> None:
         """Write down what recovery found dead."""
-        if not found.dead and not found.orphans:
-            return
-        index = self.index
-        begun = self._discards.numbered([(*item, index) for item in found.dead])
-        orphans = [(queue_id, first, first, last, index) for queue_id, first, last in found.orphans]
-        marks = [(queue_id, last + 1, -1) for queue_id, _, last in found.dead]
-        self._write(index, [], Piece(settled_deletes=orphans), begun, {"marks": self._marks.raised(marks)})
+        if found.dead or found.orphans:
+            self._write(*work_of_dead(found, self._sources.local, self._discards, self._marks))
 
     def _make_mark(self) -> None:
         if self._mark is not None:
@@ -365,36 +380,20 @@ class SqliteDisk:
 
     # --- housekeeping
 
+    def _give_back(self) -> bool:
+        """Free pages, to the file system; True when there are more of them than are kept."""
+        self._refuse_after_failure()
+        try:
+            return self._checkpoints.give_back()
+        except sqlite3.Error as error:
+            if not isinstance(meaning(error, self.path), JournalDamaged):
+                raise self._failed(error) from error
+            self._keep(error)
+            return False
+
     def _checkpoint(self) -> None:
         self._refuse_after_failure()
         try:
             self._checkpoints.run()
         except sqlite3.Error as error:
             raise self._failed(error) from error
-
-    def _shrink(self) -> bool:
-        """Give some free pages back; True when there are more of them than are kept."""
-        self._refuse_after_failure()
-        try:
-            (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
-            (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
-            spare = int(free - max(FREE_BYTES_KEPT // PAGE_BYTES, (pages - free) // 4))
-            if spare <= 0:
-                return False
-            # executescript: SQLite returns after each page, and `execute` would stop at the first.
-            self._writer.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUM_PAGES)})")
-        except sqlite3.Error as error:
-            if isinstance(meaning(error, self.path), JournalDamaged):
-                self._keep(error)
-                return False
-            raise self._failed(error) from error
-        self._checkpoints.wrote(min(spare, VACUUM_PAGES), 0)
-        return spare > VACUUM_PAGES
-
-
-def _nbytes(rows: list[Row]) -> int:
-    return sum([len(row.data) + len(row.deadlines) for row in rows])
-
-
-def _among(queues: set[int], items: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    return [item for item in items if item[0] in queues] if queues else []

@@ -9,14 +9,13 @@ Not here: the statement, and running it (`disk.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from json import JSONEncoder
 from operator import attrgetter
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from amqpd.journal.records import Range, Row
-from amqpd.journal.sqlite.checksums import HEAD_SHIFT, of_head
+from amqpd.journal.sqlite.checksums import HEAD, HEAD_SHIFT, head_sum, seed
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
 
 INLINE_RANGES_MAX = 256
@@ -32,62 +31,74 @@ statement's bodies are there twice more while it runs: joined, and as the driver
 CRC_BYTES_MAX = 4096
 """What is summed up in one call; below zlib's 5 kB."""
 
-_encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _numbers = b"%%0%dd" % NUMBER_BYTES * NUMBERS
+_origin_numbers = b"%%0%dd" % NUMBER_BYTES * 3
 _about = Struct("<qqq?qqq")
 _about_less = Struct("<qqq?")
 _about_deadlines = Struct("<qqq")
 
 
 class Chunk(NamedTuple):
-    """Rows and deadlines as `statements.COMMIT` wants them."""
+    """Rows and deadlines as `statements.COMMIT` wants them, or COMMIT_OF_SOURCES."""
 
     rows: int
+    of_row: int
+    """numbers of a row"""
     numbers: bytes
     deadlines: list[tuple[int, ...]]
     data: bytes
 
-    def taken_in(self) -> dict[str, object]:
-        """Parameters of `statements.COMMIT`."""
-        step = NUMBERS * NUMBER_BYTES
-        return {
-            "rows": str(list(range(1, 1 + step * self.rows, step))) if self.rows else None,
-            "inserted": self.rows,
-            "numbers": self.numbers,
-            "deadlines": listed(self.deadlines),
-            "data": self.data,
-        }
+    def take_in(self, given: dict[str, Any]) -> None:
+        """Among the parameters of `statements.COMMIT`."""
+        step = self.of_row * NUMBER_BYTES
+        given["rows"] = str(list(range(1, 1 + step * self.rows, step))) if self.rows else None
+        given["inserted"], given["numbers"], given["data"] = self.rows, self.numbers, self.data
+        given["deadlines"] = listed(self.deadlines) if self.deadlines else None
 
 
-def listed(items: Sequence[object] | None) -> str | None:
-    return _encode(items) if items else None
+def listed(items: Sequence[tuple[int, ...]]) -> str | None:
+    """A JSON array of arrays. Python writes lists of numbers as JSON does: no encoder is as fast."""
+    if not items:
+        return None
+    return str(items).replace(",)", "]").replace("(", "[").replace(")", "]")
 
 
-def chunks(rows: list[Row], index: int) -> Iterator[Chunk]:
-    """Of the transaction with this index: at least one, more for a large one, each made when it is asked for."""
+Part = tuple[list[Row], int, int, int]
+"""Rows of one transaction of a source: with source, epoch, idx."""
+
+
+def chunks(parts: list[Part], origin: bool = False) -> Iterator[Chunk]:
+    """At least one, more for a large transaction, each made when it is asked for. `origin`: for COMMIT_OF_SOURCES."""
     numbers: list[bytes] = []
     timed: list[tuple[int, ...]] = []
     pieces: list[bytes] = []
-    at = 1
-    for row in rows:
-        row.join()
-        nbytes, deadline_bytes = len(row.data), len(row.deadlines)
-        if numbers and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
-            yield Chunk(len(numbers), b"".join(numbers), timed, b"".join(pieces))
-            numbers, timed, pieces, at = [], [], [], 1
-        queue_id, first, last = row.queue_id, row.first_seq, row.last_seq
-        what = (row.body_bytes, row.published_ms, deadline_bytes)
-        crc = of_head(queue_id, first, last, row.persistent, nbytes, index, *what) << HEAD_SHIFT | checksum(row)
-        numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, crc, *what))
-        pieces.append(row.data)
-        at += nbytes
-        if deadline_bytes:
-            crc = checksum_of_deadlines(queue_id, first, last, row.deadlines)
-            timed.append((queue_id, first, last, at, deadline_bytes, crc))
-            pieces.append(row.deadlines)
-            at += deadline_bytes
+    at, count = 1, 0
+    of_row = NUMBERS + 3 if origin else NUMBERS
+    for rows, source, epoch, index in parts:
+        begun = seed(HEAD, source, epoch)
+        behind = _origin_numbers % (source, epoch, index) if origin else b""
+        of = (source, epoch, index) if origin else ()
+        for row in rows:
+            row.join()
+            nbytes, deadline_bytes = len(row.data), len(row.deadlines)
+            if numbers and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
+                yield Chunk(count, of_row, b"".join(numbers), timed, b"".join(pieces))
+                numbers, timed, pieces, at, count = [], [], [], 1, 0
+            queue_id, first, last = row.queue_id, row.first_seq, row.last_seq
+            what = (row.body_bytes, row.published_ms, deadline_bytes)
+            head = head_sum(begun, queue_id, first, last, row.persistent, nbytes, index, *what)
+            crc = head << HEAD_SHIFT | checksum(row)
+            numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, crc, *what) + behind)
+            count += 1
+            pieces.append(row.data)
+            at += nbytes
+            if deadline_bytes:
+                crc = checksum_of_deadlines(queue_id, first, last, row.deadlines)
+                timed.append((queue_id, first, last, at, deadline_bytes, crc, *of))
+                pieces.append(row.deadlines)
+                at += deadline_bytes
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    yield Chunk(len(numbers), b"".join(numbers), timed, data)
+    yield Chunk(count, of_row, b"".join(numbers), timed, data)
 
 
 def checksum(row: Row) -> int:

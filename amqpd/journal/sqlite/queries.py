@@ -8,9 +8,9 @@ Not here: what writes (`statements.py`), who calls them (`disk.py`, `recovery.py
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ColumnElement, Integer, and_, exists, literal_column, select, tuple_
+from sqlalchemy import Column, ColumnElement, Integer, and_, exists, func, literal_column, select, tuple_
 
-from amqpd.journal.sqlite.schema import batch, deadline, discard, names, queue, returned, settled, source
+from amqpd.journal.sqlite.schema import batch, deadline, discard, former, names, queue, returned, settled, source
 from amqpd.journal.sqlite.statements import text as _text
 
 
@@ -22,19 +22,33 @@ def _given(name: str) -> ColumnElement[int]:
 
 SOURCE = _text(
     select(
-        *(source.c.source, source.c.epoch, source.c.idx, source.c.crc),
+        *(source.c.source, source.c.epoch, source.c.idx, source.c.reserved, source.c.replicated),
+        *(source.c.committed_epoch, source.c.committed_idx, source.c.crc),
         *(source.c.rows, source.c.rows_check, source.c.settled, source.c.settled_check),
-    )
+    ).order_by(source.c.source)
 )
 USED = _text(select(exists().select_from(batch) | exists().select_from(settled)))
 NAMES = _text(select(names.c.name, names.c.value, names.c.crc))
-QUEUES = _text(select(queue.c.queue_id, queue.c.next_seq, queue.c.delivered, queue.c.crc))
-DISCARDS = _text(
-    select(
-        *(discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx),
-        discard.c.crc,
-    ).order_by(discard.c.discard_id)
+_mark = (
+    queue.c.queue_id,
+    queue.c.next_seq,
+    queue.c.delivered,
+    queue.c.source,
+    queue.c.epoch,
+    queue.c.idx,
+    queue.c.crc,
 )
+QUEUES = _text(select(*_mark))
+_kept = (
+    *(former.c.source, former.c.epoch, former.c.idx, former.c.kind, former.c.queue_id, former.c.one, former.c.two),
+    *(former.c.was_epoch, former.c.was_idx, former.c.crc),
+)
+FORMER = _text(select(*_kept).order_by(*_kept[:7]))
+_discard = (
+    *(discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq),
+    *(discard.c.source, discard.c.epoch, discard.c.idx, discard.c.crc),
+)
+DISCARDS = _text(select(*_discard).order_by(discard.c.discard_id))
 ROWS = _text(
     select(
         *(
@@ -43,6 +57,8 @@ ROWS = _text(
             batch.c.first_seq,
             batch.c.nbytes,
             batch.c.persistent,
+            batch.c.source,
+            batch.c.epoch,
             batch.c.idx,
             batch.c.body_bytes,
             batch.c.published_ms,
@@ -53,27 +69,63 @@ ROWS = _text(
     ).order_by(batch.c.queue_id, batch.c.last_seq)
 )
 DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
-SETTLED = _text(
-    select(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq, settled.c.idx, settled.c.crc).order_by(
-        settled.c.queue_id, settled.c.first_seq, settled.c.last_seq
+_settled = (
+    *(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq),
+    *(settled.c.source, settled.c.epoch, settled.c.idx, settled.c.crc),
+)
+SETTLED = _text(select(*_settled).order_by(*_settled[:3]))
+_returned = (
+    *(returned.c.queue_id, returned.c.seq, returned.c.count),
+    *(returned.c.source, returned.c.epoch, returned.c.idx, returned.c.crc),
+)
+RETURNED = _text(select(*_returned).order_by(*_returned[:2]))
+
+# --- undo
+
+_above = tuple_(_given("epoch"), _given("idx"))
+FORMER_OF = _text(
+    select(*_kept)
+    .where(former.c.source == _given("source"), tuple_(former.c.epoch, former.c.idx) > _above)
+    .order_by(*_kept[:7])
+)
+"""What entries of a source above an (epoch, idx) replaced, in their order."""
+MARKS_ABOVE = _text(
+    select(queue.c.queue_id, queue.c.next_seq).where(
+        queue.c.source == _given("source"), tuple_(queue.c.epoch, queue.c.idx) > _above
     )
 )
-RETURNED = _text(
-    select(returned.c.queue_id, returned.c.seq, returned.c.count, returned.c.idx, returned.c.crc).order_by(
-        returned.c.queue_id, returned.c.seq
+
+# --- what a transaction replaces, by keys as a JSON list of lists
+
+
+def _among_keys(*columns: Column[int]) -> ColumnElement[bool]:
+    keys = func.json_each(literal_column(":keys")).table_valued("value", name="keys_each")
+    items = [func.json_extract(keys.c.value, literal_column(f"'$[{at}]'")) for at in range(len(columns))]
+    return tuple_(*columns).in_(select(*items).select_from(keys))
+
+
+RETURNED_NOW = _text(
+    select(returned.c.queue_id, returned.c.seq, returned.c.count, returned.c.epoch, returned.c.idx).where(
+        _among_keys(returned.c.queue_id, returned.c.seq)
+    )
+)
+SETTLED_NOW = _text(
+    select(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq, settled.c.epoch, settled.c.idx).where(
+        _among_keys(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq)
     )
 )
 
 # --- a piece of a discard
 
-_of_discard = (_given("queue_id"), _given("first_seq"), _given("last_seq"), _given("idx"))
+_of_discard = (_given("queue_id"), _given("first_seq"), _given("last_seq"))
+_upto = tuple_(_given("epoch"), _given("idx"))
 ROWS_TO_DISCARD = _text(
     select(batch.c.last_seq, batch.c.nbytes)
     .where(
         batch.c.queue_id == _of_discard[0],
         batch.c.last_seq.between(_of_discard[1], _of_discard[2]),
         batch.c.first_seq >= _of_discard[1],
-        batch.c.idx <= _of_discard[3],
+        tuple_(batch.c.epoch, batch.c.idx) <= _upto,
     )
     .order_by(batch.c.last_seq)
     .limit(_given("count_max"))
@@ -84,7 +136,7 @@ SETTLED_TO_DISCARD = _text(
         settled.c.queue_id == _of_discard[0],
         settled.c.first_seq.between(_of_discard[1], _of_discard[2]),
         settled.c.last_seq <= _of_discard[2],
-        settled.c.idx <= _of_discard[3],
+        tuple_(settled.c.epoch, settled.c.idx) <= _upto,
     )
     .order_by(settled.c.first_seq)
     .limit(1)
@@ -95,7 +147,7 @@ RETURNED_TO_DISCARD = _text(
     .where(
         returned.c.queue_id == _of_discard[0],
         returned.c.seq.between(_of_discard[1], _of_discard[2]),
-        returned.c.idx <= _of_discard[3],
+        tuple_(returned.c.epoch, returned.c.idx) <= _upto,
     )
     .order_by(returned.c.seq)
     .limit(1)
@@ -109,12 +161,13 @@ _discarded = exists().where(
     discard.c.queue_id == batch.c.queue_id,
     discard.c.first_seq <= batch.c.first_seq,
     discard.c.last_seq >= batch.c.last_seq,
-    discard.c.idx >= batch.c.idx,
+    tuple_(discard.c.epoch, discard.c.idx) >= tuple_(batch.c.epoch, batch.c.idx),
 )
 FIND = _text(
     select(
         *(batch.c.first_seq, batch.c.last_seq, batch.c.nbytes, batch.c.persistent),
-        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes, batch.c.idx, batch.c.crc),
+        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes),
+        *(batch.c.source, batch.c.epoch, batch.c.idx, batch.c.crc),
     )
     .where(batch.c.queue_id == _queue_id, batch.c.last_seq >= _first, ~_discarded)
     .order_by(batch.c.last_seq)
@@ -145,27 +198,25 @@ def _slice(keys: int, *columns: Column[int]) -> str:
 
 
 SLICES = {
-    "queue": (1, _slice(1, queue.c.queue_id, queue.c.next_seq, queue.c.delivered, queue.c.crc)),
-    "discard": (
-        1,
-        _slice(
-            *(1, discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq, discard.c.idx),
-            discard.c.crc,
-        ),
-    ),
-    "settled": (
-        3,
-        _slice(3, settled.c.queue_id, settled.c.first_seq, settled.c.last_seq, settled.c.idx, settled.c.crc),
-    ),
-    "returned": (
-        2,
-        _slice(2, returned.c.queue_id, returned.c.seq, returned.c.count, returned.c.idx, returned.c.crc),
-    ),
+    "queue": (1, _slice(1, *_mark)),
+    "discard": (1, _slice(1, *_discard)),
+    "settled": (3, _slice(3, *_settled)),
+    "returned": (2, _slice(2, *_returned)),
+    "former": (7, _slice(7, *_kept)),
 }
 """By table: how many columns the key has, and the statement. The checksum is the last column."""
 _entry = (
-    *(batch.c.queue_id, batch.c.last_seq, batch.c.first_seq, batch.c.nbytes, batch.c.persistent, batch.c.idx),
-    *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes, batch.c.crc, batch.c.batch_id),
+    *(batch.c.queue_id, batch.c.last_seq, batch.c.first_seq, batch.c.nbytes, batch.c.persistent),
+    *(
+        batch.c.source,
+        batch.c.epoch,
+        batch.c.idx,
+        batch.c.body_bytes,
+        batch.c.published_ms,
+        batch.c.deadline_bytes,
+        batch.c.crc,
+        batch.c.batch_id,
+    ),
 )
 ENTRIES = _slice(2, *_entry)
 """From the index alone."""

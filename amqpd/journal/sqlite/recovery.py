@@ -19,11 +19,13 @@ from operator import itemgetter
 from pathlib import Path
 
 from amqpd.journal.errors import DiskFailure
-from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.records import JournalDamaged, Range, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.sqlite import checksums, queries, trust
 from amqpd.journal.sqlite.discards import Discard
 from amqpd.journal.sqlite.intake import checksum_of_deadlines
-from amqpd.journal.sqlite.schema import EPOCH, SEQ_MAX
+from amqpd.journal.sqlite.queue_marks import Mark
+from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
+from amqpd.journal.sqlite.sources import START, Head, Held, Position
 from amqpd.journal.sqlite.trust import Source
 from amqpd.storage.probe import could_not_read
 
@@ -31,27 +33,35 @@ ORPHANS_MAX = 100_000
 """Settled records and counts without a row that one recovery clears away; more wait for the next one."""
 
 
+Dead = tuple[int, Position, tuple[int, int, int]]
+"""of a source, up to an (epoch, idx): (queue_id, first_seq, last_seq)"""
+
+
 @dataclass(slots=True)
 class Found:
     recovered: Recovered
+    heads: dict[int, Head]
+    """of the sources"""
     discards: list[Discard]
     """begun by an earlier run and not finished"""
-    dead: list[tuple[int, int, int]]
-    """(queue_id, first_seq, last_seq) of runs of rows that are transient or wholly settled; no other row is inside"""
-    orphans: list[tuple[int, int, int]]
-    """settled records (queue_id, first_seq, last_seq) and counts (queue_id, seq, seq) whose rows are gone"""
+    dead: list[Dead]
+    """runs of rows that are transient or wholly settled, which is committed; no other row is inside"""
+    held: list[Held]
+    """rows that are wholly settled, which is not committed"""
+    orphans: list[Dead]
+    """settled records, and counts (queue_id, seq, seq), whose rows are gone, and that are committed"""
     timed: set[int]
     """ids of queues that have deadlines on disk, also of rows that are discarded or dead"""
     counted: set[int]
     """the same for counts of returned messages"""
-    marks: dict[int, tuple[int, int]]
-    """queue_id -> (next_seq, delivered), as they are on disk"""
+    marks: dict[int, Mark]
+    """by queue_id, as they are on disk"""
 
 
 def examine(path: Path, connection: sqlite3.Connection) -> Found:
     """All of the journal's index at `path`. Raises JournalDamaged, with the way out; sqlite3.Error."""
     try:
-        source = trust.read_source(path, connection) or Source(EPOCH, 0, 0, 0)
+        source = trust.read_source(path, connection) or Source(0, 0, 0, 0)
         return find(connection, source)
     except JournalDamaged as error:
         if trust.REMEDY_OF_RECORDS in str(error):
@@ -65,27 +75,58 @@ def examine(path: Path, connection: sqlite3.Connection) -> Found:
 def find(connection: sqlite3.Connection, source: Source) -> Found:
     """Raises JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
     _check_structure(connection)
-    index = source.idx
+    heads = source.heads()
     discards = [_discard(row) for row in connection.execute(queries.DISCARDS)]
     marks = dict(_mark(row) for row in connection.execute(queries.QUEUES))
+    _check_former(connection)
     queues = {
-        queue_id: RecoveredQueue([], max(next_seq, delivered), max(0, delivered))
-        for queue_id, (next_seq, delivered) in marks.items()
+        queue_id: RecoveredQueue([], max(next_seq, delivered, _reserved(heads, number)), max(0, delivered))
+        for queue_id, (next_seq, delivered, number, _, _) in marks.items()
     }
     deadlines = _Deadlines(connection)
-    transient = _rows(connection, source, queues, _Gone(discards), deadlines)
+    sides = _Sides(heads)
+    _rows(connection, source.rows, queues, _Gone(discards), deadlines, sides)
     deadlines.check_all_taken()
-    orphans = _settled(connection, source, queues, _Gone(discards))
-    counted, lonely = _returned(connection, index, queues, transient, _Gone(discards))
+    orphans = _settled(connection, source.settled, queues, _Gone(discards), sides)
+    counted, lonely = _returned(connection, queues, _Gone(discards), sides)
     orphans = (orphans + lonely)[:ORPHANS_MAX]
-    dead = _dead(queues, transient)
-    return Found(Recovered(index, queues), discards, dead, orphans, deadlines.queues, counted, marks)
+    dead, held = _dead(queues, sides)
+    recovered = Recovered(source.idx, queues)
+    return Found(recovered, heads, discards, dead, held, orphans, deadlines.queues, counted, marks)
+
+
+class _Sides:
+    """What is known of rows beside their place: by (queue_id, first_seq)."""
+
+    def __init__(self, heads: dict[int, Head]) -> None:
+        self.heads = heads
+        self.transient: set[tuple[int, int]] = set()
+        """those that do not outlive a process: of sources that are not replicated"""
+        self.sources: dict[int, int] = {}
+        """queue_id -> source, of queues of sources that are not the local one"""
+        self.late: dict[tuple[int, int], Position] = {}
+        """the last settle of a row that is not committed"""
+
+    def upto(self, source: int) -> Position:
+        head = self.heads.get(source) or Head(source)
+        return head.committed if head.replicated else head.position
+
+
+def _reserved(heads: dict[int, Head], source: int) -> int:
+    head = heads.get(source)
+    return 0 if head is None else head.reserved
+
+
+def _check_former(connection: sqlite3.Connection) -> None:
+    for *said, crc in connection.execute(queries.FORMER):
+        if checksums.of_former(*said) != crc:
+            raise JournalDamaged(f"the former version of a record of queue {said[4]} does not fit its checksum")
 
 
 def _check_structure(connection: sqlite3.Connection) -> None:
     """Of the small tables: a page that names fewer records than it has shows in no record. (The index of the rows is
     too large for that; `Source.rows` says how many it must have.)"""
-    for table in ("settled", "queue", "discard", "returned", "deadline", "source", "names"):
+    for table in ("settled", "queue", "discard", "returned", "deadline", "source", "former", "names"):
         (said,) = connection.execute(f"PRAGMA quick_check('{table}')").fetchone()
         if could_not_read(said):
             raise DiskFailure(f"the disk of the journal failed: {said.splitlines()[-1]}")
@@ -100,11 +141,11 @@ def _discard(row: tuple[int, ...]) -> Discard:
     return Discard(*fields)
 
 
-def _mark(row: tuple[int, int, int, int]) -> tuple[int, tuple[int, int]]:
-    queue_id, next_seq, delivered, crc = row
-    if checksums.of_mark(queue_id, next_seq, delivered) != crc:
+def _mark(row: tuple[int, ...]) -> tuple[int, Mark]:
+    queue_id, next_seq, delivered, source, epoch, idx, crc = row
+    if checksums.of_mark(queue_id, next_seq, delivered, source, epoch, idx) != crc:
         raise JournalDamaged(f"the record of what was delivered of queue {queue_id} does not fit its checksum")
-    return queue_id, (next_seq, delivered)
+    return queue_id, (next_seq, delivered, source, epoch, idx)
 
 
 class _Gone:
@@ -117,7 +158,7 @@ class _Gone:
         self._queue_id: int | None = None
         self._open: list[Discard] = []
 
-    def by(self, queue_id: int, first_seq: int, last_seq: int, idx: int) -> list[Discard]:
+    def by(self, queue_id: int, first_seq: int, last_seq: int, position: Position) -> list[Discard]:
         """The discards that the range belongs to."""
         if queue_id not in self._waiting:
             return []
@@ -127,7 +168,7 @@ class _Gone:
         while waiting and waiting[-1].first_seq <= first_seq:
             self._open.append(waiting.pop())
         self._open = [discard for discard in self._open if discard.last_seq >= first_seq]
-        return [discard for discard in self._open if last_seq <= discard.last_seq and idx <= discard.idx]
+        return [discard for discard in self._open if last_seq <= discard.last_seq and position <= discard.position]
 
 
 class _Deadlines:
@@ -156,122 +197,126 @@ class _Deadlines:
 
 def _rows(
     connection: sqlite3.Connection,
-    source: Source,
+    rows: int,
     queues: dict[int, RecoveredQueue],
     gone: _Gone,
     deadlines: _Deadlines,
-) -> set[tuple[int, int]]:
-    """Fill in the rows of each queue; returns (queue_id, first_seq) of the transient ones, which are among them."""
-    transient = set()
-    index, count = source.idx, 0
+    sides: _Sides,
+) -> None:
+    """Fill in the rows of each queue, the transient ones too; there must be so many."""
+    heads = sides.heads
+    count = 0
     for item in connection.execute(queries.ROWS):
         count += 1
-        (
-            queue_id,
-            last_seq,
-            first_seq,
-            nbytes,
-            persistent,
-            idx,
-            body_bytes,
-            published_ms,
-            deadline_bytes,
-            crc,
-            row_id,
-        ) = item
+        queue_id, last_seq, first_seq, nbytes, persistent, number, epoch, idx, *facts, crc, row_id = item
+        body_bytes, published_ms, deadline_bytes = facts
         head = crc >> checksums.HEAD_SHIFT
         if head and head != checksums.of_head(
-            *(queue_id, first_seq, last_seq, persistent, nbytes, idx, body_bytes, published_ms, deadline_bytes)
+            queue_id, first_seq, last_seq, persistent, nbytes, number, epoch, idx, *facts
         ):
             raise JournalDamaged(
                 f"the index entry of messages {first_seq}..{last_seq} of queue {queue_id} does not fit its checksum"
             )
         timed = deadlines.of(row_id, deadline_bytes, queue_id, first_seq, last_seq) if deadline_bytes else b""
-        discards = gone.by(queue_id, first_seq, last_seq, idx)
+        position = (epoch, idx)
+        discards = gone.by(queue_id, first_seq, last_seq, position)
         if any(discard.last_seq == SEQ_MAX for discard in discards):
             continue  # the queue was dropped, and its sequence numbers with it
+        source = heads.get(number)
+        if source is None or position > source.position or not 0 <= first_seq <= last_seq:
+            raise JournalDamaged(
+                f"queue {queue_id} has a row {first_seq}..{last_seq} of transaction {idx} of "
+                f"{0 if source is None else source.idx}"
+            )
         queue = queues.get(queue_id)
         if queue is None:
-            queue = queues[queue_id] = RecoveredQueue([], 0, 0)
-        if idx > index or not 0 <= first_seq <= last_seq:
-            raise JournalDamaged(
-                f"queue {queue_id} has a row {first_seq}..{last_seq} of transaction {idx} of {index}"
-            )
+            queue = queues[queue_id] = RecoveredQueue([], source.reserved, 0)
         if queue.rows and first_seq <= queue.rows[-1].last_seq:
             raise JournalDamaged(f"two rows of queue {queue_id} hold message {first_seq}")
         queue.next_seq = max(queue.next_seq, last_seq + 1)
         if discards:
             continue
         queue.rows.append(RecoveredRow(first_seq, last_seq, nbytes, [], body_bytes, published_ms, timed))
-        if not persistent:
-            transient.add((queue_id, first_seq))
-    if count != source.rows:
-        raise JournalDamaged(f"the index has {count} rows of messages where {source.rows} were written")
-    return transient
+        if number != SOURCE:
+            sides.sources[queue_id] = number
+        if not persistent and not source.replicated:
+            sides.transient.add((queue_id, first_seq))
+    if count != rows:
+        raise JournalDamaged(f"the index has {count} rows of messages where {rows} were written")
 
 
 def _settled(
-    connection: sqlite3.Connection, source: Source, queues: dict[int, RecoveredQueue], gone: _Gone
-) -> list[tuple[int, int, int]]:
+    connection: sqlite3.Connection,
+    records: int,
+    queues: dict[int, RecoveredQueue],
+    gone: _Gone,
+    sides: _Sides,
+) -> list[Dead]:
     """Fill in the settled parts, merged and cut at the rows' edges; returns the records that touch no row."""
-    orphans: list[tuple[int, int, int]] = []
+    orphans: list[Dead] = []
     known_queue = None
     rows: list[RecoveredRow] = []
     lasts: list[int] = []
     count, before = 0, (-SEQ_MAX - 1, 0, 0)
-    for queue_id, first_seq, last_seq, idx, crc in connection.execute(queries.SETTLED):
+    for queue_id, first_seq, last_seq, number, epoch, idx, crc in connection.execute(queries.SETTLED):
         count += 1
         if (
-            checksums.of_settled(queue_id, first_seq, last_seq, idx) != crc
+            checksums.of_settled(queue_id, first_seq, last_seq, number, epoch, idx) != crc
             or (queue_id, first_seq, last_seq) <= before
         ):
             raise JournalDamaged(
                 f"the record that {first_seq}..{last_seq} of queue {queue_id} are settled does not fit its checksum"
             )
         before = (queue_id, first_seq, last_seq)
-        if gone.by(queue_id, first_seq, last_seq, idx):
+        position = (epoch, idx)
+        if gone.by(queue_id, first_seq, last_seq, position):
             continue
         if queue_id != known_queue:
             known_queue = queue_id
             queue = queues.get(queue_id)
             rows = [] if queue is None else queue.rows
             lasts = [row.last_seq for row in rows]
+        head = sides.heads.get(number)
+        late = head is not None and not head.is_committed(position)
         at = bisect_left(lasts, first_seq)
-        if at == len(rows) or rows[at].first_seq > last_seq:
-            orphans.append((queue_id, first_seq, last_seq))
+        if (at == len(rows) or rows[at].first_seq > last_seq) and not late:
+            orphans.append((number, position, (queue_id, first_seq, last_seq)))
         while at < len(rows) and rows[at].first_seq <= last_seq:
-            _merge(rows[at], max(first_seq, rows[at].first_seq), min(last_seq, rows[at].last_seq))
+            row = rows[at]
+            _merge(row, max(first_seq, row.first_seq), min(last_seq, row.last_seq))
+            if late:
+                key = (queue_id, row.first_seq)
+                sides.late[key] = max(sides.late.get(key, START), position)
             at += 1
-    if count != source.settled:
-        raise JournalDamaged(f"{count} records of settled messages are there where {source.settled} were written")
+    if count != records:
+        raise JournalDamaged(f"{count} records of settled messages are there where {records} were written")
     return orphans
 
 
 def _returned(
-    connection: sqlite3.Connection,
-    index: int,
-    queues: dict[int, RecoveredQueue],
-    transient: set[tuple[int, int]],
-    gone: _Gone,
-) -> tuple[set[int], list[tuple[int, int, int]]]:
+    connection: sqlite3.Connection, queues: dict[int, RecoveredQueue], gone: _Gone, sides: _Sides
+) -> tuple[set[int], list[Dead]]:
     """Fill in the counts of messages that are not settled and not transient; returns the queues that have any on
     disk, and what touches no row."""
     counted = set()
-    orphans: list[tuple[int, int, int]] = []
+    orphans: list[Dead] = []
     known_queue = None
     rows: list[RecoveredRow] = []
     lasts: list[int] = []
-    for queue_id, seq, count, idx, crc in connection.execute(queries.RETURNED):
-        if checksums.of_returned(queue_id, seq, count, idx) != crc:
+    for queue_id, seq, count, number, epoch, idx, crc in connection.execute(queries.RETURNED):
+        if checksums.of_returned(queue_id, seq, count, number, epoch, idx) != crc:
             raise JournalDamaged(
                 f"the record of how often message {seq} of queue {queue_id} came back does not fit its checksum"
             )
         counted.add(queue_id)
-        if gone.by(queue_id, seq, seq, idx):
+        position = (epoch, idx)
+        if gone.by(queue_id, seq, seq, position):
             continue
-        if idx > index or count < 0:
+        head = sides.heads.get(number)
+        if head is None or position > head.position or count < 0:
             raise JournalDamaged(
-                f"message {seq} of queue {queue_id} came back {count} times in transaction {idx} of {index}"
+                f"message {seq} of queue {queue_id} came back {count} times in transaction {idx} of "
+                f"{0 if head is None else head.idx}"
             )
         if queue_id != known_queue:
             known_queue = queue_id
@@ -280,8 +325,9 @@ def _returned(
             lasts = [row.last_seq for row in rows]
         at = bisect_left(lasts, seq)
         if at == len(rows) or rows[at].first_seq > seq:
-            orphans.append((queue_id, seq, seq))
-        elif (queue_id, rows[at].first_seq) not in transient and not _is_settled(rows[at], seq):
+            if head.is_committed(position):
+                orphans.append((number, position, (queue_id, seq, seq)))
+        elif (queue_id, rows[at].first_seq) not in sides.transient and not _is_settled(rows[at], seq):
             queues[queue_id].counts[seq] = count
     return counted, orphans
 
@@ -299,21 +345,30 @@ def _merge(row: RecoveredRow, first: int, last: int) -> None:
         row.settled.append((first, last))
 
 
-def _dead(queues: dict[int, RecoveredQueue], transient: set[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Take dead rows out of the queues; neighbours in one range."""
-    dead: list[tuple[int, int, int]] = []
+def _dead(queues: dict[int, RecoveredQueue], sides: _Sides) -> tuple[list[Dead], list[Held]]:
+    """Take dead rows out of the queues; neighbours in one range. Those whose settle is not committed stay on the
+    disk, each by itself."""
+    dead: list[Dead] = []
+    held: list[Held] = []
     for queue_id, queue in queues.items():
+        source = sides.sources.get(queue_id, SOURCE)
+        upto = sides.upto(source)
         living = []
         run: tuple[int, int, int] | None = None
         for row in queue.rows:
-            if row.settled == [(row.first_seq, row.last_seq)] or (queue_id, row.first_seq) in transient:
+            key = (queue_id, row.first_seq)
+            settled = row.settled == [(row.first_seq, row.last_seq)]
+            if settled and key in sides.late:
+                held.append(Held(source, sides.late[key], [Range(queue_id, row.first_seq, row.last_seq)]))
+            elif settled or key in sides.transient:
                 run = (queue_id, row.first_seq if run is None else run[1], row.last_seq)
                 continue
-            living.append(row)
+            else:
+                living.append(row)
             if run is not None:
-                dead.append(run)
+                dead.append((source, upto, run))
                 run = None
         if run is not None:
-            dead.append(run)
+            dead.append((source, upto, run))
         queue.rows = living
-    return dead
+    return dead, held

@@ -1,8 +1,9 @@
 """The tables of a journal, and the order of its formats.
 
 What comes in: nothing. What goes out: SQLAlchemy tables, `REVISIONS`, the pages' size.
-Rules: 1. What belongs to one transaction of a source carries (source, epoch, idx), so that an uncommitted tail
-can be undone by deleting it (docs/decisions/sources-and-tails.md). 2. A message row is found and recovered by its
+Rules: 1. What belongs to one transaction of a source carries (source, epoch, idx), so that a tail that is not
+committed can be undone: what is above an (epoch, idx) is deleted, and what that had replaced comes back from `former`
+(`undoing.py`). The order is by (epoch, idx), never by idx alone. 2. A message row is found and recovered by its
 index alone; the body is read only to be delivered. 3. What is not in a body has a checksum of its own
 (`checksums.py`), and `source` counts rows and settled records, so that one that vanished is missed. 4. A change here
 is a new file in `migrations/versions` and a new last entry of `REVISIONS`; a test compares the migrated tables with
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 """Formats that this code can read, oldest first; the last one is what it writes."""
 
 APPLICATION_ID = 0x616D716A
@@ -25,8 +26,9 @@ PAGE_BYTES = 8192
 with 4, 8 and 16 kB pages and 1.6 times as much with 32 kB; 2 MB of cold rows are deleted in 1.5 ms with
 4 kB pages and in 0.85 ms with 8 kB; rows of 200 kB do not care."""
 
-SOURCE, EPOCH = 0, 1
-"""The only source of a single node, and its reign."""
+SOURCE = 0
+"""The local source, the only one of a node without replicas. It is never replicated, so what is stored of it is
+committed. Its record counts the rows of all sources."""
 
 SEQ_MAX = 2**63 - 1
 """The largest integer that SQLite stores: the end of every queue."""
@@ -63,7 +65,7 @@ batch = Table(
     Column("data", LargeBinary, nullable=False),
     # last_seq before first_seq: rows of a queue are disjoint, so `last_seq >= x` seeks to the row that holds x.
     Index(
-        *("batch_index", "queue_id", "last_seq", "first_seq", "nbytes", "persistent", "idx"),
+        *("batch_index", "queue_id", "last_seq", "first_seq", "nbytes", "persistent", "source", "epoch", "idx"),
         *("body_bytes", "published_ms", "deadline_bytes", "crc"),
     ),
 )
@@ -78,8 +80,7 @@ deadline = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
-# How often a message came back. Written over: when an uncommitted tail is undone, a message may come back more often
-# than it should, as if its last returns had never been seen.
+# How often a message came back. Written over: `former` has the version before until that is committed.
 returned = Table(
     "returned",
     metadata,
@@ -102,8 +103,8 @@ settled = Table(
     sqlite_with_rowid=False,
 )
 
-# What is to be deleted and is too much for one commit: rows with idx <= this idx, wholly inside the range, do not
-# exist any more for `recover` and `read`, and leave the disk piece by piece (`discards.py`).
+# What is to be deleted and is too much for one commit: rows up to this (epoch, idx), wholly inside the range, do not
+# exist any more for `recover` and `read`, and leave the disk piece by piece once that is committed (`discards.py`).
 discard = Table(
     "discard",
     metadata,
@@ -113,7 +114,7 @@ discard = Table(
     _integer("last_seq"),
     *_origin(),
     _integer("crc"),
-    Index("discard_index", "queue_id", "first_seq", "last_seq", "idx"),
+    Index("discard_index", "queue_id", "first_seq", "last_seq", "epoch", "idx"),
 )
 
 # next_seq is a lower bound that is written when rows are deleted; while a queue has rows, they say the rest.
@@ -123,15 +124,43 @@ queue = Table(
     _integer("queue_id", key=True),
     _integer("next_seq"),
     _integer("delivered"),
+    *_origin(),
     _integer("crc"),
 )
 
+# The former versions of records that a transaction of a replicated source replaced or removed, until it is committed;
+# (source, epoch, idx) is that transaction. Empty while no source is replicated.
+former = Table(
+    "former",
+    metadata,
+    *(_integer(name, key=True) for name in ("source", "epoch", "idx")),
+    # of which table, see FORMER_...
+    _integer("kind", key=True),
+    _integer("queue_id", key=True),
+    # The two numbers that a record of any of these tables has beside the queue's.
+    _integer("one", key=True),
+    _integer("two", key=True),
+    # The transaction, of the same source, that it was of.
+    _integer("was_epoch"),
+    _integer("was_idx"),
+    _integer("crc"),
+    sqlite_with_rowid=False,
+)
+FORMER_MARK, FORMER_RETURNED, FORMER_SETTLED = 1, 2, 3
+"""`kind`: of `queue` (next_seq, delivered), `returned` (seq, count), `settled` (first_seq, last_seq)."""
+
+# The last transaction of each source. `reserved`: sequence numbers below it may have been given. With `replicated`
+# what is above the committed (epoch, idx), a lower bound, may be undone; without, all that is stored is committed.
 source = Table(
     "source",
     metadata,
     _integer("source", key=True),
     _integer("epoch"),
     _integer("idx"),
+    _integer("reserved"),
+    _integer("replicated"),
+    _integer("committed_epoch"),
+    _integer("committed_idx"),
     _integer("crc"),
     # How many records there are in `batch` and in `settled`, and the same numbers below zero: a flipped bit shows.
     _integer("rows"),
@@ -139,6 +168,9 @@ source = Table(
     _integer("settled"),
     _integer("settled_check"),
 )
+
+HEAD_COLUMNS = ("source", "epoch", "idx", "reserved", "replicated", "committed_epoch", "committed_idx", "crc")
+"""of `source`, without its counts"""
 
 # What the file is called: `identity`, 32 hexadecimal digits drawn when it was made; of the metadata store beside it
 # `metadata` (its identity) and `metadata_revision`.

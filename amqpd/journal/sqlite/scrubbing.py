@@ -44,6 +44,7 @@ _SUMS: dict[str, Callable[..., int]] = {
     "discard": checksums.of_discard,
     "settled": checksums.of_settled,
     "returned": checksums.of_returned,
+    "former": checksums.of_former,
 }
 _NO_NUMBERS = (struct.error, TypeError)
 """what a checksum raises for fields of other types"""
@@ -204,7 +205,7 @@ class Scan:
             nbytes += RECORD_BYTES
             if _head_fits(entry):
                 whole.append(entry)
-                nbytes += entry[3] + entry[8]
+                nbytes += entry[3] + entry[10]
             try:
                 row = connection.execute(queries.HEAD_OF, {"batch_id": entry[-1]}).fetchone()
                 fits = row == entry and _head_fits(entry) and self._body_fits(connection, entry)
@@ -216,7 +217,7 @@ class Scan:
         return nbytes, rows
 
     def _body_fits(self, connection: sqlite3.Connection, entry: Entry) -> bool:
-        queue_id, last, first, nbytes, persistent, _, body_bytes, published_ms, deadline_bytes, crc, row_id = entry
+        queue_id, last, first, nbytes, persistent, *_, body_bytes, published_ms, deadline_bytes, crc, row_id = entry
         given = {"batch_id": row_id}
         timed = b""
         if deadline_bytes:
@@ -273,6 +274,8 @@ def _head_fits(entry: Entry) -> bool:
     """Rows of formats before 0003 have no such checksum, and fit."""
     if not all(isinstance(field, int) for field in entry):
         return False
-    queue_id, last, first, nbytes, persistent, idx, *more, crc, _ = entry
+    queue_id, last, first, nbytes, persistent, source, epoch, idx, *more, crc, _ = entry
     head = crc >> checksums.HEAD_SHIFT
-    return not head or head == _sum(checksums.of_head, (queue_id, first, last, persistent, nbytes, idx, *more))
+    return not head or head == _sum(
+        checksums.of_head, (queue_id, first, last, persistent, nbytes, source, epoch, idx, *more)
+    )

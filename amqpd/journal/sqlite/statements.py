@@ -36,7 +36,19 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import insert as upsert
 
-from amqpd.journal.sqlite.schema import batch, deadline, discard, names, queue, returned, settled, source
+from amqpd.journal.sqlite.schema import (
+    HEAD_COLUMNS,
+    SOURCE,
+    batch,
+    deadline,
+    discard,
+    former,
+    names,
+    queue,
+    returned,
+    settled,
+    source,
+)
 
 _dialect = sqlite.dialect(paramstyle="named")
 
@@ -52,22 +64,26 @@ def text(statement: ClauseElement) -> str:
     return str(statement.compile(dialect=_dialect, compile_kwargs={"literal_binds": True}))
 
 
-def _each(name: str, *types: type[Any]) -> Any:
-    """The elements of the list `name` of the transaction, each a JSON array; (from clause, its items)."""
+def _each(name: str, count: int, origin: bool = False) -> tuple[Any, list[Any], list[Any]]:
+    """The elements of the list `name` of the transaction, each a JSON array of so many numbers: (from clause, its
+    numbers, the transaction that it is of). With `origin` that stands behind the numbers."""
     elements = func.json_each(literal_column(f"NEW.{name}")).table_valued("value", name=f"{name}_each")
-    return elements, [
-        func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=of) for at, of in enumerate(types)
+    items = [
+        func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=Integer)
+        for at in range(count + 3 * origin)
     ]
+    return elements, items[:count], items[count:] if origin else _origin()
 
 
-def _each_row() -> tuple[Any, list[Any]]:
-    """The rows of the transaction: (from clause, their numbers)."""
+def _each_row(origin: bool) -> tuple[Any, list[Any], list[Any]]:
+    """The rows of the transaction: as `_each`."""
+    count = NUMBERS + 3 * origin
     offsets = func.json_each(literal_column("NEW.rows")).table_valued(column("value", Integer), name="rows_each")
     numbers = [
         cast(func.substr(literal_column("NEW.numbers"), offsets.c.value + at * NUMBER_BYTES, NUMBER_BYTES), Integer)
-        for at in range(NUMBERS)
+        for at in range(count)
     ]
-    return offsets, numbers
+    return offsets, numbers[:NUMBERS], numbers[NUMBERS:] if origin else _origin()
 
 
 def _new(name: str) -> Any:
@@ -82,80 +98,87 @@ def _piece(at: Any, nbytes: Any) -> Any:
 
 
 def _origin() -> list[Any]:
-    return [_new("source"), _new("epoch"), _new("idx")]
+    return [literal_column(str(SOURCE)), _new("epoch"), _new("idx")]
 
 
-def _insert_rows() -> Any:
-    rows, (queue_id, first, last, persistent, at, nbytes, crc, *facts) = _each_row()
+def _insert_rows(origin: bool) -> Any:
+    rows, (queue_id, first, last, persistent, at, nbytes, crc, *facts), of = _each_row(origin)
     return insert(batch).from_select(
         [
             *("queue_id", "first_seq", "last_seq", "nbytes", "persistent", "source", "epoch", "idx", "crc"),
             *("body_bytes", "published_ms", "deadline_bytes", "data"),
         ],
         select(
-            *(queue_id, first, last, nbytes, persistent, *_origin(), crc),
+            *(queue_id, first, last, nbytes, persistent, *of, crc),
             *(*facts, _piece(at, nbytes)),
         ).select_from(rows),
     )
 
 
-def _insert_deadlines() -> Any:
+def _insert_deadlines(origin: bool) -> Any:
     """After the rows."""
-    _, (queue_id, first, last, at, nbytes, crc) = _each("deadlines", *[Integer] * 6)
+    _, (queue_id, first, last, at, nbytes, crc), of = _each("deadlines", 6, origin)
     this = and_(
         batch.c.queue_id == queue_id,
         batch.c.last_seq == last,
         batch.c.first_seq == first,
-        batch.c.idx == _new("idx"),
+        batch.c.epoch == of[1],
+        batch.c.idx == of[2],
     )
     return insert(deadline).from_select(
         ["batch_id", "source", "epoch", "idx", "crc", "data"],
-        select(batch.c.batch_id, *_origin(), crc, _piece(at, nbytes)).where(this),
+        select(batch.c.batch_id, *of, crc, _piece(at, nbytes)).where(this),
     )
 
 
-def _delete_rows(name: str, of: Table) -> Any:
-    """The same for the rows themselves and, before that, for their deadlines."""
-    _, (queue_id, first, last, idx) = _each(name, *[Integer] * 4)
-    doomed = batch.alias("doomed")
+def _delete_rows(name: str, of: Table, *, bounded: bool) -> Any:
+    """The same for the rows themselves and, before that, for their deadlines. `bounded`: up to an (epoch, idx)."""
+    _, (queue_id, first, last, *upto), _ = _each(name, 5 if bounded else 3)
+    gone = batch.alias("gone")
     inside = and_(
-        doomed.c.queue_id == queue_id,
-        doomed.c.last_seq.between(first, last),
-        doomed.c.first_seq >= first,
-        doomed.c.idx <= idx,
+        gone.c.queue_id == queue_id,
+        gone.c.last_seq.between(first, last),
+        gone.c.first_seq >= first,
+        *([tuple_(gone.c.epoch, gone.c.idx) <= tuple_(*upto)] if bounded else []),
     )
-    return delete(of).where(of.c.batch_id.in_(select(doomed.c.batch_id).where(inside)))
+    return delete(of).where(of.c.batch_id.in_(select(gone.c.batch_id).where(inside)))
 
 
-def _settled() -> list[Any]:
-    """Settled ranges, in and out, and their number."""
-    ranges, (*items, crc) = _each("settled", *[Integer] * 4)
-    insert_settled = upsert(settled).from_select(
+def _insert_settled(origin: bool) -> list[Any]:
+    """A range that was settled before stays as it is: the older settle counts."""
+    ranges, (*items, crc), of = _each("settled", 4, origin)
+    statement = upsert(settled).from_select(
         ["queue_id", "first_seq", "last_seq", "source", "epoch", "idx", "crc"],
-        select(*items, *_origin(), crc).select_from(ranges).where(true()),
+        select(*items, *of, crc).select_from(ranges).where(true()),
     )
-    # A range that was settled before stays as it is.
-    insert_settled = insert_settled.on_conflict_do_nothing()
-    _, (queue_id, first, until, last, idx) = _each("settled_deletes", *[Integer] * 5)
-    doomed = settled.alias("doomed")
+    return [statement.on_conflict_do_nothing(), _count("settled", func.changes())]
+
+
+def _delete_settled(name: str, *, bounded: bool) -> list[Any]:
+    if bounded:
+        _, (queue_id, first, until, last, *upto), _ = _each(name, 6)
+    else:
+        _, (queue_id, first, last), _ = _each(name, 3)
+        until = last
+    gone = settled.alias("gone")
     inside = and_(
-        doomed.c.queue_id == queue_id,
-        doomed.c.first_seq.between(first, until),
-        doomed.c.last_seq <= last,
-        doomed.c.idx <= idx,
+        gone.c.queue_id == queue_id,
+        gone.c.first_seq.between(first, until),
+        gone.c.last_seq <= last,
+        *([tuple_(gone.c.epoch, gone.c.idx) <= tuple_(*upto)] if bounded else []),
     )
-    delete_settled = delete(settled).where(
+    statement = delete(settled).where(
         tuple_(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq).in_(
-            select(doomed.c.queue_id, doomed.c.first_seq, doomed.c.last_seq).where(inside)
+            select(gone.c.queue_id, gone.c.first_seq, gone.c.last_seq).where(inside)
         )
     )
-    return [insert_settled, _count("settled", func.changes()), delete_settled, _count("settled", -func.changes())]
+    return [statement, _count("settled", -func.changes())]
 
 
 def _settled_again() -> list[Any]:
     """Before them: the record of the same range that is there may be of a dropped queue with the same id, and wait
     to leave."""
-    again, (queue_id, first, last) = _each("settled_again", *[Integer] * 3)
+    again, (queue_id, first, last), _ = _each("settled_again", 3)
     replaced = delete(settled).where(
         tuple_(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq).in_(
             select(queue_id, first, last).select_from(again)
@@ -168,59 +191,66 @@ def _count(what: str, by: Any) -> Any:
     """Keep the number of records, behind the statement that put in or deleted some (SQLite's changes())."""
     return (
         update(source)
-        .where(source.c.source == _new("source"))
+        .where(source.c.source == SOURCE)
         .values({what: source.c[what] + by, f"{what}_check": source.c[f"{what}_check"] - by})
     )
 
 
-def _returned() -> list[Any]:
+def _returned(origin: bool) -> list[Any]:
     """Counts of returned messages, in and out."""
-    counts, (*items, crc) = _each("returned", *[Integer] * 4)
+    counts, (*items, crc), of = _each("returned", 4, origin)
     raise_counts = upsert(returned).from_select(
         ["queue_id", "seq", "count", "source", "epoch", "idx", "crc"],
-        select(*items, *_origin(), crc).select_from(counts).where(true()),
+        select(*items, *of, crc).select_from(counts).where(true()),
     )
     raise_counts = raise_counts.on_conflict_do_update(
         index_elements=["queue_id", "seq"],
         set_={name: raise_counts.excluded[name] for name in ("count", "source", "epoch", "idx", "crc")},
     )
-    _, (queue_id, first, until, _, idx) = _each("returned_deletes", *[Integer] * 5)
+    _, (queue_id, first, until, _last, *upto), _ = _each("returned_deletes", 6)
     gone = returned.alias("gone")
-    inside = and_(gone.c.queue_id == queue_id, gone.c.seq.between(first, until), gone.c.idx <= idx)
+    inside = and_(
+        gone.c.queue_id == queue_id,
+        gone.c.seq.between(first, until),
+        tuple_(gone.c.epoch, gone.c.idx) <= tuple_(*upto),
+    )
     delete_counts = delete(returned).where(
         tuple_(returned.c.queue_id, returned.c.seq).in_(select(gone.c.queue_id, gone.c.seq).where(inside))
     )
     return [raise_counts, delete_counts]
 
 
-def _bookkeeping() -> list[Any]:
-    """Marks of queues, discards."""
-    marks, items = _each("marks", *[Integer] * 4)
-    put_marks = upsert(queue).from_select(
-        ["queue_id", "next_seq", "delivered", "crc"], select(*items).select_from(marks).where(true())
+def _put_marks(origin: bool) -> Any:
+    marks, (*items, crc), of = _each("marks", 4, origin)
+    put = upsert(queue).from_select(
+        ["queue_id", "next_seq", "delivered", "source", "epoch", "idx", "crc"],
+        select(*items, *of, crc).select_from(marks).where(true()),
     )
-    put_marks = put_marks.on_conflict_do_update(
+    return put.on_conflict_do_update(
         index_elements=["queue_id"],
-        set_={name: put_marks.excluded[name] for name in ("next_seq", "delivered", "crc")},
+        set_={name: put.excluded[name] for name in ("next_seq", "delivered", "source", "epoch", "idx", "crc")},
     )
-    dropped, (queue_id,) = _each("dropped", Integer)
+
+
+def _drops_and_discards() -> list[Any]:
+    dropped, (queue_id,), _ = _each("dropped", 1)
     drop_marks = delete(queue).where(queue.c.queue_id.in_(select(queue_id).select_from(dropped)))
-    begun, (*items, idx, crc) = _each("discards", *[Integer] * 6)
+    begun, items, _ = _each("discards", 8)
     begin_discards = insert(discard).from_select(
         ["discard_id", "queue_id", "first_seq", "last_seq", "source", "epoch", "idx", "crc"],
-        select(*items, _new("source"), _new("epoch"), idx, crc).select_from(begun),
+        select(*items).select_from(begun),
     )
-    ended, (discard_id,) = _each("discarded", Integer)
+    ended, (discard_id,), _ = _each("discarded", 1)
     end_discards = delete(discard).where(discard.c.discard_id.in_(select(discard_id).select_from(ended)))
-    return [put_marks, drop_marks, begin_discards, end_discards]
+    return [drop_marks, begin_discards, end_discards]
 
 
 def _reached() -> Any:
-    """The last committed index, and the number of rows: behind the statement that deletes some."""
+    """The last transaction of the local source, and the number of rows: behind the statement that deletes some."""
     by = _new("inserted") - func.changes()
     return (
         update(source)
-        .where(source.c.source == _new("source"))
+        .where(source.c.source == SOURCE)
         .values(
             epoch=_new("epoch"),
             idx=_new("idx"),
@@ -231,22 +261,60 @@ def _reached() -> Any:
     )
 
 
-def _program(*, rare: bool) -> list[Any]:
-    timed = [_insert_deadlines(), _delete_rows("deadline_deletes", deadline)] if rare else []
-    counted = _returned() if rare else []
-    again = _settled_again() if rare else []
-    return [
-        *(_insert_rows(), *timed, _delete_rows("row_deletes", batch), _reached()),
-        *(*again, *_settled(), *counted, *_bookkeeping()),
-    ]
+_COUNTS = ("rows", "rows_check", "settled", "settled_check")
 
 
-LISTS = (
-    *("rows", "row_deletes", "settled", "settled_deletes"),
-    *("marks", "dropped", "discards", "discarded"),
+def _put_heads() -> Any:
+    """The last transactions of sources; the counts of records are not touched."""
+    heads, items, _ = _each("heads", len(HEAD_COLUMNS))
+    zeros: list[Any] = [literal_column("0")] * 4
+    put = upsert(source).from_select(
+        [*HEAD_COLUMNS, *_COUNTS],
+        select(*items, *zeros).select_from(heads).where(true()),
+    )
+    return put.on_conflict_do_update(
+        index_elements=["source"], set_={name: put.excluded[name] for name in HEAD_COLUMNS if name != "source"}
+    )
+
+
+def _former() -> list[Any]:
+    """What is replaced or removed by this transaction is kept; what no undo can reach any more goes."""
+    kept, items, _ = _each("former", 10)
+    keep = insert(former).from_select([each.name for each in former.c], select(*items).select_from(kept))
+    _, (number, *upto), _ = _each("committed", 3)
+    key = [former.c[each.name] for each in former.primary_key]
+    old = former.alias("old")
+    below = and_(old.c.source == number, tuple_(old.c.epoch, old.c.idx) <= tuple_(*upto))
+    forget = delete(former).where(tuple_(*key).in_(select(*[old.c[each.name] for each in key]).where(below)))
+    return [keep, forget]
+
+
+def _program(*, rare: bool, sources: bool = False) -> list[Any]:
+    program = [_insert_rows(sources)]
+    if rare:
+        program += [_insert_deadlines(sources), _delete_rows("deadline_deletes", deadline, bounded=True)]
+    program += [_delete_rows("deletes", batch, bounded=False), _reached()]
+    if rare:
+        program += [_delete_rows("row_discards", batch, bounded=True), _count("rows", -func.changes())]
+        program += _settled_again()
+    program += [*_insert_settled(sources), *_delete_settled("deletes", bounded=False)]
+    if rare:
+        program += [*_delete_settled("settled_discards", bounded=True), *_returned(sources)]
+    if sources:
+        program += [*_former(), _put_heads()]
+    program.append(_put_marks(sources))
+    if rare:
+        program += _drops_and_discards()
+    return program
+
+
+LISTS = ("rows", "deletes", "settled", "marks")
+RARE_LISTS = (
+    *("deadlines", "deadline_deletes", "row_discards", "settled_discards", "settled_again"),
+    *("returned", "returned_deletes", "dropped", "discards", "discarded"),
 )
-RARE_LISTS = ("deadlines", "deadline_deletes", "settled_again", "returned", "returned_deletes")
-_COLUMNS = ("source", "epoch", "idx", "source_crc", "inserted", *LISTS, "numbers", "data")
+SOURCES_LISTS = ("former", "committed", "heads")
+_COLUMNS = ("epoch", "idx", "source_crc", "inserted", *LISTS, "numbers", "data")
 
 
 def _create(view: str, columns: tuple[str, ...], program: list[Any]) -> tuple[str, str]:
@@ -262,28 +330,39 @@ def _commit(view: str, columns: tuple[str, ...]) -> str:
     return str(insert(table(view, *[column(name) for name in columns])).compile(dialect=_dialect))
 
 
+_RARE_COLUMNS = (*_COLUMNS, *RARE_LISTS)
+_SOURCES_COLUMNS = (*_RARE_COLUMNS, *SOURCES_LISTS)
 CREATE_INTAKE = (
     *_create("intake", _COLUMNS, _program(rare=False)),
-    *_create("intake_with_rare", (*_COLUMNS, *RARE_LISTS), _program(rare=True)),
+    *_create("intake_with_rare", _RARE_COLUMNS, _program(rare=True)),
+    *_create("intake_of_sources", _SOURCES_COLUMNS, _program(rare=True, sources=True)),
 )
 
 COMMIT = _commit("intake", _COLUMNS)
-"""One transaction. Lists are JSON arrays of arrays, or None when empty; but `rows` holds the offset (from 1) in
-`numbers` of each row's NUMBERS numbers:
+"""One transaction of the local source. Lists are JSON arrays of arrays, or None when empty; but `rows` holds the
+offset (from 1) in `numbers` of each row's NUMBERS numbers:
 rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc, body_bytes,
-published_ms, deadline_bytes; row_deletes: queue_id, first_seq, last_seq, largest idx;
-settled: queue_id, first_seq, last_seq, crc;
-settled_deletes: queue_id, smallest and largest first_seq, largest last_seq, largest idx;
-marks: queue_id, next_seq, delivered, crc; dropped: queue_id;
-discards: discard_id, queue_id, first_seq, last_seq, idx, crc; discarded: discard_id.
-`inserted` is the number of `rows`."""
+published_ms, deadline_bytes; deletes, of rows and of settled records: queue_id, first_seq, last_seq;
+settled: queue_id, first_seq, last_seq, crc; marks: queue_id, next_seq, delivered, crc.
+`inserted` is the number of `rows`; `source_crc` is of the local source's record."""
 
-COMMIT_WITH_RARE = _commit("intake_with_rare", (*_COLUMNS, *RARE_LISTS))
-"""The same with RARE_LISTS as well: without anything to do they would cost 10 us, a third of an empty transaction.
-deadlines, of rows of this transaction: queue_id, first_seq, last_seq, offset in `data`, bytes, crc;
-deadline_deletes: those of row_deletes that may have some; settled_again: queue_id, first_seq, last_seq of those of
-settled that may be there already; returned: queue_id, seq, count, crc;
-returned_deletes: those of settled_deletes that may have some."""
+COMMIT_WITH_RARE = _commit("intake_with_rare", _RARE_COLUMNS)
+"""The same with RARE_LISTS as well: without anything to do they would cost more than all else of an empty
+transaction. deadlines, of rows of this transaction: queue_id, first_seq, last_seq, offset in `data`, bytes, crc;
+deadline_deletes: those of deletes and row_discards that may have some, as row_discards;
+row_discards: queue_id, first_seq, last_seq, largest epoch and idx;
+settled_discards: queue_id, smallest and largest first_seq, largest last_seq, largest epoch and idx;
+settled_again: queue_id, first_seq, last_seq of those of settled that may be there already;
+returned: queue_id, seq, count, crc;
+returned_deletes: those of deletes and settled_discards that may have some, as settled_discards;
+dropped: queue_id; discards: discard_id, queue_id, first_seq, last_seq, source, epoch, idx, crc; discarded:
+discard_id."""
+
+COMMIT_OF_SOURCES = _commit("intake_of_sources", _SOURCES_COLUMNS)
+"""The same for several sources: behind the numbers of each of rows (in `numbers`), deadlines, settled, returned and
+marks stand source, epoch, idx. former: a row of that table each; committed: source, epoch, idx, up to which former
+versions are not needed any more; heads: the numbers (`HEAD_COLUMNS`) of each source's
+record, without the local one's."""
 
 PUT_NAME = str(
     upsert(names)
@@ -300,5 +379,13 @@ PROBE = text(
     )
 )
 """A row that is rolled back."""
-NEW_SOURCE = str(insert(source).prefix_with("OR IGNORE").compile(dialect=_dialect))
-"""Does nothing when there is one."""
+PUT_HEAD = str(
+    upsert(source)
+    .values({name: literal_column(f":{name}") for name in HEAD_COLUMNS} | dict.fromkeys(_COUNTS, literal_column("0")))
+    .on_conflict_do_update(
+        index_elements=["source"],
+        set_={name: literal_column(f"excluded.{name}") for name in HEAD_COLUMNS if name != "source"},
+    )
+    .compile(dialect=_dialect)
+)
+"""The record of a source; the counts of records are not touched."""

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, queries
-from amqpd.journal.sqlite.schema import PAGE_BYTES
+from amqpd.journal.sqlite.schema import PAGE_BYTES, SOURCE
+from amqpd.journal.sqlite.sources import Head
 from amqpd.storage.files import keep_log, mark_path, wal_path
 from amqpd.storage.mark import Mark, MarkDamaged, Promise, read_mark
 from amqpd.storage.wal import WalEnd, read_end
@@ -30,12 +31,28 @@ REMEDY_OF_RECORDS = "'amqpd check' lists the damage; restore a backup (amqpd res
 
 
 class Source(NamedTuple):
-    """The row of `source`; how many rows and settled records there must be."""
+    """What `source` says of the local source; how many rows and settled records of all sources there must be."""
 
     epoch: int
     idx: int
     rows: int
     settled: int
+    reserved: int = 0
+    others: tuple[tuple[int, ...], ...] = ()
+    """of other sources: source, epoch, idx, reserved, replicated, committed epoch and idx"""
+
+    def knows(self, source: int, epoch: int, idx: int) -> bool:
+        """Whether such a transaction can have been."""
+        head = self.heads().get(source)
+        return head is not None and (epoch, idx) <= head.position
+
+    def heads(self) -> dict[int, Head]:
+        local = Head(SOURCE, self.epoch, self.idx, self.reserved)
+        others = [
+            Head(number, epoch, idx, reserved, bool(replicated), (committed_epoch, committed_idx))
+            for number, epoch, idx, reserved, replicated, committed_epoch, committed_idx in self.others
+        ]
+        return {head.source: head for head in (local, *others)}
 
 
 def log_end(journal: Path) -> WalEnd:
@@ -71,16 +88,24 @@ def read_source(journal: Path, connection: sqlite3.Connection, identity: str | N
         return None
     if identity is None:
         identity = next((value for name, value, _ in connection.execute(queries.NAMES) if name == "identity"), "")
-    number, epoch, idx, crc, rows, rows_check, settled, settled_check = found[0]
-    # SQLite returns what type a damaged record says.
-    numbers = all(type(value) is int for value in found[0])
-    if not numbers or (
-        *(len(found), number, crc, rows, settled),
-        rows >= 0,
-        settled >= 0,
-    ) != (1, 0, checksums.of_source(number, epoch, idx, str(identity)), -rows_check, -settled_check, True, True):
-        raise JournalDamaged(f"{journal} is damaged: the record of its last transaction is; {REMEDY_OF_RECORDS}")
-    return Source(epoch, idx, rows, settled)
+    others = []
+    for row in reversed(found):
+        said, (crc, rows, rows_check, settled, settled_check) = row[:7], row[7:]
+        # SQLite returns what type a damaged record says.
+        numbers = all(type(value) is int for value in (*said, crc, rows, rows_check, settled, settled_check))
+        if not numbers or (
+            *(crc, rows, settled),
+            rows >= 0,
+            settled >= 0,
+        ) != (checksums.of_source(*(*said, str(identity))), -rows_check, -settled_check, True, True):
+            raise JournalDamaged(f"{journal} is damaged: the record of its last transaction is; {REMEDY_OF_RECORDS}")
+        others.append(said)
+    local = others.pop()
+    if local[0] != SOURCE or local[4]:
+        raise JournalDamaged(
+            f"{journal} is damaged: the record of its last transaction is missing; {REMEDY_OF_RECORDS}"
+        )
+    return Source(local[1], local[2], rows, settled, local[3], tuple(others))
 
 
 def promise_of(journal: Path) -> tuple[Promise | None, str]:

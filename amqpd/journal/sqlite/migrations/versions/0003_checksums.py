@@ -40,7 +40,7 @@ def upgrade() -> None:
     _copy(
         "queue",
         [_integer("queue_id", key=True), _integer("next_seq"), _integer("delivered"), _integer("crc")],
-        lambda row: (*row, checksums.of_mark(*row)),
+        lambda row: (*row, checksums.of_mark_0003(*row)),
     )
     op.create_table(
         "names",
@@ -58,13 +58,13 @@ def _settled_and_returned() -> None:
     _copy(
         "settled",
         [*(_integer(name, key=True) for name in ("queue_id", "first_seq", "last_seq")), *_origin(), _integer("crc")],
-        lambda row: (*row, checksums.of_settled(row[0], row[1], row[2], row[5])),
+        lambda row: (*row, checksums.of_settled(*row)),
         sqlite_with_rowid=False,
     )
     _copy(
         "returned",
         [_integer("queue_id", key=True), _integer("seq", key=True), _integer("count"), *_origin(), _integer("crc")],
-        lambda row: (*row, checksums.of_returned(row[0], row[1], row[2], row[5])),
+        lambda row: (*row, checksums.of_returned(*row)),
         sqlite_with_rowid=False,
     )
 
@@ -79,7 +79,7 @@ def _discards() -> None:
             *_origin(),
             _integer("crc"),
         ],
-        lambda row: (*row, checksums.of_discard(row[0], row[1], row[2], row[3], row[6])),
+        lambda row: (*row, checksums.of_discard(*row)),
     )
     op.create_index("discard_index", "discard", ["queue_id", "first_seq", "last_seq", "idx"])
 
@@ -94,7 +94,14 @@ def _sources(identity: str) -> None:
             _integer("source", key=True),
             *(_integer(name) for name in ("epoch", "idx", "crc", "rows", "rows_check", "settled", "settled_check")),
         ],
-        lambda row: (*row, checksums.of_source(row[0], row[1], row[2], identity), rows, -rows, settled, -settled),
+        lambda row: (
+            *row,
+            checksums.of_source_0003(row[0], row[1], row[2], identity),
+            rows,
+            -rows,
+            settled,
+            -settled,
+        ),
     )
 
 

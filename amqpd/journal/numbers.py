@@ -1,0 +1,59 @@
+"""Which sequence numbers the home of a replicated source may give: those below a reservation that is committed.
+
+What comes in: numbers as queues give them. What goes out: how far the source's next entry is to reserve.
+Rules: 1. A number is given only below `reserved`, which is committed, and the next epoch begins there: so none is
+given twice, not even one that was in no entry. 2. The reservation is extended ahead, in large steps, as a part of
+ordinary entries: no message waits for it, and none pays for it. 3. One reservation for all queues of a source. A
+queue looks at it once for each segment.
+Not here: the local source, which has one writer for ever and reserves nothing (docs/decisions/undo-and-commit.md);
+the record of it (`source.reserved` in `sqlite/schema.py`); how publishers wait when it runs short
+(`JournalBuffer.numbers_short`).
+"""
+
+from __future__ import annotations
+
+NUMBERS_STEP = 1 << 22
+"""4 million, of each queue. Half of it is left when more is asked for: the fastest queue takes 0.4 s for that, some
+hundred entries. Larger steps make larger numbers, which take more bytes on the disk."""
+
+
+class Numbers:
+    """Of one source, in one epoch."""
+
+    def __init__(self, begins: int, reserved: int) -> None:
+        """`begins`: numbers below may have been given in earlier epochs; `reserved`: as it is committed."""
+        self.begins = begins
+        self.reserved = reserved
+        """numbers below it may be given"""
+        self.wanted = reserved <= begins
+        """the next entry is to reserve more"""
+        self._asked = max(begins, reserved) + NUMBERS_STEP
+        self._index = 0
+        """of the entry that has it and is not committed; 0: there is none"""
+        self._highest = begins
+
+    @property
+    def short(self) -> bool:
+        """Little is left, and more is not committed yet: publishers wait. What is left is more than one turn
+        brings."""
+        return self._highest > self.reserved - NUMBERS_STEP // 4
+
+    def used(self, next_seq: int) -> None:
+        """A queue goes on with this number."""
+        self._highest = max(self._highest, next_seq)
+        if next_seq > self.reserved - NUMBERS_STEP // 2 and not self.wanted and not self._index:
+            self._asked = max(self.reserved, next_seq) + NUMBERS_STEP
+            self.wanted = True
+
+    def take(self, index: int) -> int:
+        """What the entry with this index reserves; 0: nothing new."""
+        if not self.wanted:
+            return 0
+        self.wanted, self._index = False, index
+        return self._asked
+
+    def committed(self, index: int) -> None:
+        """The entries up to this one are."""
+        if self._index and self._index <= index:
+            self._index = 0
+            self.reserved = self._asked

@@ -1,0 +1,179 @@
+"""What one write to the journal does, and how SQLite takes it in.
+
+What comes in: a transaction of a node without replicas, or `Work` from elsewhere, with what is to be deleted. What
+goes out: the journal, changed in one transaction.
+Rules: 1. A node without replicas pays for nothing that only others need: its transactions are made here, by
+themselves. An empty list costs no call. 2. Nothing is changed in memory here.
+Not here: transactions of several sources (`entries.py`), what happens after a failure (`disk.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from amqpd.journal.records import Transaction
+from amqpd.journal.sqlite import checksums, statements
+from amqpd.journal.sqlite.database import put_names
+from amqpd.journal.sqlite.discards import Discard, Discards, Piece
+from amqpd.journal.sqlite.intake import Part, chunks, listed, split
+from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
+from amqpd.journal.sqlite.schema import PAGE_BYTES, SEQ_MAX, SOURCE
+from amqpd.journal.sqlite.sources import Head, Held
+
+PAGES_ALWAYS = 8
+"""that a transaction changes; a row changes a page of the table and one of the index."""
+_NOTHING: dict[str, Any] = dict.fromkeys(
+    (*statements.LISTS, *statements.RARE_LISTS, *statements.SOURCES_LISTS, "numbers", "data", "inserted")
+)
+
+
+@dataclass(slots=True)
+class Work:
+    """What one write does, beside what it deletes."""
+
+    head: Head
+    """of the local source, as it is then"""
+    parts: list[Part] = field(default_factory=list)
+    lists: dict[str, list[Any]] = field(default_factory=dict)
+    marks: dict[int, Mark] = field(default_factory=dict)
+    dropped: list[int] = field(default_factory=list)
+    begun: list[Discard] = field(default_factory=list)
+    heads: list[Head] = field(default_factory=list)
+    """of other sources"""
+    held: list[Held] = field(default_factory=list)
+    """what the transaction wants to delete and may not yet"""
+    released: list[Held] = field(default_factory=list)
+    counted: list[int] = field(default_factory=list)
+    """queues with counts of returned messages"""
+    of_sources: bool = False
+
+    @property
+    def rows(self) -> int:
+        """How many come in."""
+        return sum([len(part[0]) for part in self.parts])
+
+    @property
+    def nbytes(self) -> int:
+        """Of their bodies and deadlines."""
+        return sum([len(row.data) + len(row.deadlines) for part in self.parts for row in part[0]])
+
+
+def plain_work(
+    transaction: Transaction, local: Head, discards: Discards, marks: QueueMarks
+) -> tuple[Work, list[tuple[int, int, int]]]:
+    """Of a journal of which no source is replicated; (queue_id, first_seq, last_seq) of what it deletes itself."""
+    index, epoch, rows, dropped = transaction.index, local.epoch, transaction.rows, transaction.dropped
+    work = Work(Head(SOURCE, epoch, index), [(rows, SOURCE, epoch, index)])
+    lists = work.lists
+    raised: list[tuple[int, int, int]] = []
+    for queue_id, below in transaction.delivered.items():
+        raised.append((queue_id, 0, below))
+    deleted: list[tuple[int, int, int]] = []
+    ends: list[tuple[int, int, int, int, int, int]] = []
+    if transaction.deletes:
+        now, later = split(transaction.deletes, len(rows))
+        for item in now:
+            deleted.append((item.queue_id, item.first_seq, item.last_seq))
+            raised.append((item.queue_id, item.last_seq + 1, -1))
+        for item in later:
+            ends.append((item.queue_id, item.first_seq, item.last_seq, SOURCE, epoch, index))
+            raised.append((item.queue_id, item.last_seq + 1, -1))
+    if dropped:
+        ends += [(queue_id, 0, SEQ_MAX, SOURCE, epoch, index) for queue_id in dropped]
+        work.dropped = dropped
+        lists["dropped"] = [(queue_id,) for queue_id in dropped]
+    if ends:
+        work.begun = discards.numbered(ends)
+    if raised:
+        work.marks = marks.raised(raised, SOURCE, epoch, index)
+        said: list[tuple[int, int, int]] = []
+        for queue_id, mark in work.marks.items():
+            said.append((queue_id, mark[0], mark[1]))
+        lists["marks"] = checksums.four_summed(checksums.seed(checksums.MARK, SOURCE, epoch), said, index)
+    if transaction.settled:
+        settled: list[tuple[int, int, int]] = []
+        for item in transaction.settled:
+            settled.append((item.queue_id, item.first_seq, item.last_seq))
+        lists["settled"] = checksums.four_summed(checksums.seed(checksums.SETTLED, SOURCE, epoch), settled, index)
+        if discards.pending:
+            lists["settled_again"] = discards.of_queues(settled)
+    if transaction.counts:
+        begun = checksums.seed(checksums.RETURNED, SOURCE, epoch)
+        lists["returned"] = checksums.four_summed(begun, transaction.counts, index)
+        work.counted = [queue_id for queue_id, *_ in transaction.counts]
+    return work, deleted
+
+
+def write(
+    connection: sqlite3.Connection,
+    work: Work,
+    piece: Piece,
+    timed: set[int],
+    counted: set[int],
+    names: dict[str, str],
+    noted: dict[str, str],
+) -> tuple[int, int]:
+    """(about how many pages it changed, bytes of bodies). `timed`, `counted`: queues that may have deadlines, and
+    counts of returned messages; `names`: of the journal; `noted`: names to be written with it. Raises sqlite3.Error;
+    a transaction may be open then."""
+    head, pages, nbytes = work.head, PAGES_ALWAYS, 0
+    if noted:
+        put_names(connection, noted)
+    given: dict[str, Any] = _NOTHING.copy()
+    given["epoch"], given["idx"] = head.epoch, head.idx
+    given["source_crc"] = head.record(names["identity"])[-1]
+    of_sources = work.of_sources
+    made = chunks(work.parts, of_sources)
+    chunk = next(made)
+    pages += 2 * chunk.rows + len(chunk.deadlines)
+    nbytes += len(chunk.data)
+    chunk.take_in(given)
+    for following in made:
+        if not connection.in_transaction:
+            connection.execute("BEGIN IMMEDIATE")
+        connection.execute(_statement(given, of_sources), given)
+        pages += 2 * following.rows + len(following.deadlines)
+        nbytes += len(following.data)
+        following.take_in(given)
+    _take_in(given, work, piece, timed, counted)
+    connection.execute(_statement(given, of_sources), given)
+    if connection.in_transaction:
+        connection.execute("COMMIT")
+    # Freed bodies dirty 1 page of the free list and 1 of the map for some hundred of theirs.
+    pages += len(piece.deletes) + len(piece.row_discards) + piece.nbytes // (100 * PAGE_BYTES)
+    return pages, nbytes
+
+
+def _take_in(given: dict[str, Any], work: Work, piece: Piece, timed: set[int], counted: set[int]) -> None:
+    """What is not rows comes with the last of them."""
+    for name, items in work.lists.items():
+        if items:
+            given[name] = listed(items)
+    if work.begun:
+        given["discards"] = listed([(*discard, checksums.of_discard(*discard)) for discard in work.begun])
+    if piece.deletes:
+        given["deletes"] = listed(piece.deletes)
+    if piece.row_discards or piece.settled_discards or piece.discarded:
+        given["row_discards"] = listed(piece.row_discards)
+        given["settled_discards"] = listed(piece.settled_discards)
+        given["discarded"] = listed(piece.discarded)
+    upto = work.head.epoch, work.head.idx
+    if timed:
+        now = [(*item, *upto) for item in piece.deletes]
+        given["deadline_deletes"] = listed(_among(timed, [*now, *piece.row_discards]))
+    if counted:
+        again = [(*item, item[2], *upto) for item in piece.deletes]
+        given["returned_deletes"] = listed(_among(counted, [*again, *piece.settled_discards]))
+
+
+def _statement(given: dict[str, Any], of_sources: bool) -> str:
+    if of_sources:
+        return statements.COMMIT_OF_SOURCES
+    return statements.COMMIT_WITH_RARE if any(map(given.get, statements.RARE_LISTS)) else statements.COMMIT
+
+
+def _among(queues: Collection[int], items: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    return [item for item in items if item[0] in queues]

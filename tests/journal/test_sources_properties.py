@@ -1,0 +1,285 @@
+"""Random lives of a journal with several sources beside a plain model: what is committed lags behind what is stored,
+tails are undone to any (epoch, idx), and the process ends between any two steps."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from amqpd.journal.records import Range, Recovered, Row, SourceEntry, Transaction
+from amqpd.journal.sqlite import discards, intake
+from amqpd.journal.sqlite.disk import SqliteDisk
+from tests.journal.disks import Drive, MemoryDrive, SqliteDrive, row, rows_on_disk
+
+Position = tuple[int, int]
+Seen = dict[int, tuple[list[tuple[int, int, tuple[tuple[int, int], ...]]], int, dict[int, int]]]
+"""queue_id -> (rows with what of them is settled, the delivered mark, counts); queues with nothing are left out"""
+SOURCES = {0: (10, 11), 1: (20, 21), 2: (30, 31)}
+"""source -> its queues; the first is the local one"""
+
+
+@dataclass
+class QueueModel:
+    rows: dict[int, Row] = field(default_factory=dict)
+    settled: set[int] = field(default_factory=set)
+    counts: dict[int, int] = field(default_factory=dict)
+    delivered: int = 0
+    dropped: bool = False
+
+    def is_dead(self, first: int) -> bool:
+        """The row is nothing that anybody gets any more."""
+        each = self.rows[first]
+        return self.dropped or all(seq in self.settled for seq in range(each.first_seq, each.last_seq + 1))
+
+
+@dataclass
+class SourceModel:
+    source: int
+    entries: list[SourceEntry] = field(default_factory=list)
+    committed: Position = (0, 0)
+    epoch: int = 1
+    idx: int = 0
+    next_seq: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    reserved: int = 0
+
+    def state(self, upto: Position) -> dict[int, QueueModel]:
+        """After the entries up to this position, one by one."""
+        queues = {queue_id: QueueModel() for queue_id in SOURCES[self.source]}
+        for entry in self.entries:
+            if (entry.epoch, entry.idx) > upto:
+                break
+            for each in entry.rows:
+                queues[each.queue_id].rows[each.first_seq] = each
+            for part in entry.settled:
+                queues[part.queue_id].settled.update(range(part.first_seq, part.last_seq + 1))
+            for queue_id, seq, count in entry.counts:
+                queues[queue_id].counts[seq] = count
+            for queue_id, below in entry.delivered.items():
+                queues[queue_id].delivered = below
+            for queue_id in entry.dropped:
+                queues[queue_id].dropped = True
+        return queues
+
+    @property
+    def head(self) -> Position:
+        """Of the last entry."""
+        return max([self.committed, *((each.epoch, each.idx) for each in self.entries[-1:])])
+
+    def draw(self, data: st.DataObject) -> SourceEntry:
+        entry = SourceEntry(self.source, self.epoch, self.idx + data.draw(st.integers(1, 3), label="gap"))
+        for queue_id, queue in self.state(self.head).items():
+            if queue.dropped:
+                continue
+            dead = [each for first, each in queue.rows.items() if queue.is_dead(first)]
+            entry.deletes += [Range(queue_id, each.first_seq, each.last_seq) for each in dead]
+            what = data.draw(st.sampled_from(["publish", "settle", "return", "deliver", "drop", "publish", "settle"]))
+            living = [each for first, each in queue.rows.items() if not queue.is_dead(first)]
+            if what == "publish":
+                first = self.next_seq[queue_id]
+                for count in data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)):
+                    entry.rows.append(row(queue_id, first, first + count - 1))
+                    first += count
+                self.next_seq[queue_id] = first
+            elif what == "drop" and data.draw(st.integers(0, 2)) == 0:
+                entry.dropped.append(queue_id)
+            elif what == "deliver":
+                entry.delivered[queue_id] = data.draw(st.integers(0, self.next_seq[queue_id]))
+            elif living and what in ("settle", "return"):
+                each = data.draw(st.sampled_from(living))
+                first = data.draw(st.integers(each.first_seq, each.last_seq))
+                if what == "return":
+                    entry.counts.append((queue_id, first, queue.counts.get(first, 0) + 1))
+                else:
+                    whole = data.draw(st.booleans(), label="whole")
+                    ends = (each.first_seq, each.last_seq) if whole else (first, first)
+                    entry.settled.append(Range(queue_id, *ends))
+        if self.source and data.draw(st.integers(0, 3), label="reserve") == 0:
+            entry.reserved = max(self.reserved, *self.next_seq.values(), 0) + 5
+        return entry
+
+    def stored(self, entry: SourceEntry) -> None:
+        self.entries.append(entry)
+        self.idx = entry.idx
+        self.reserved = max(self.reserved, entry.reserved)
+
+    def undo(self, position: Position) -> None:
+        self.entries = [each for each in self.entries if (each.epoch, each.idx) <= position]
+        # What comes now is of another epoch, whose home's journal may be younger.
+        self.epoch, self.idx = self.epoch + 1, 0
+
+
+class Life:
+    """A directory, its disk, and the models."""
+
+    def __init__(self, drive: Drive) -> None:
+        self.drive = drive
+        self.models = {source: SourceModel(source) for source in SOURCES}
+        self.disk = self.drive.open()
+        self.disk.recover()
+        for source in (1, 2):
+            self.disk.set_replicated(source, True)
+
+    def commit(self, data: st.DataObject) -> None:
+        local = self.models[0].draw(data)
+        local.epoch, local.idx = self.disk.head(0).epoch, self.disk.index + 1
+        self.models[0].epoch = local.epoch
+        entries = [self.models[source].draw(data) for source in data.draw(st.sets(st.sampled_from([1, 2])))]
+        transaction = Transaction(local.idx, local.rows, local.settled, local.deletes, local.delivered, local.counts)
+        transaction.dropped, transaction.entries = local.dropped, entries
+        self.disk.commit(transaction)
+        for entry in (local, *entries):
+            self.models[entry.source].stored(entry)
+
+    def tell(self, source: int, position: Position) -> None:
+        model = self.models[source]
+        model.committed = max(model.committed, position)
+        self.disk.committed(source, *position)
+
+    def positions(self, source: int) -> list[Position]:
+        """Those that are stored and not below what is committed."""
+        model = self.models[source]
+        stored = [(each.epoch, each.idx) for each in model.entries]
+        return [model.committed, *(each for each in stored if each > model.committed)]
+
+    def restart(self) -> Recovered:
+        self.disk.close()
+        self.disk = self.drive.open()
+        recovered = self.disk.recover()
+        for source in (1, 2):
+            self.disk.committed(source, *self.models[source].committed)
+        return recovered
+
+    def expected(self) -> Seen:
+        seen: Seen = {}
+        for model in self.models.values():
+            for queue_id, queue in model.state(model.head).items():
+                if queue.dropped:
+                    continue
+                living = [each for first, each in sorted(queue.rows.items()) if not queue.is_dead(first)]
+                numbers = {seq for each in living for seq in range(each.first_seq, each.last_seq + 1)}
+                counts = {seq: n for seq, n in queue.counts.items() if seq in numbers - queue.settled}
+                if living or queue.delivered:
+                    rows = [(each.first_seq, each.last_seq, tuple(_parts(each, queue.settled))) for each in living]
+                    seen[queue_id] = rows, queue.delivered, counts
+        return seen
+
+    def check_recovered(self, recovered: Recovered) -> None:
+        seen: Seen = {}
+        for queue_id, queue in recovered.queues.items():
+            if queue.rows or queue.delivered:
+                rows = [(each.first_seq, each.last_seq, tuple(each.settled)) for each in queue.rows]
+                seen[queue_id] = rows, queue.delivered, queue.counts
+            source = next(source for source, queues in SOURCES.items() if queue_id in queues)
+            assert queue.next_seq >= max([self.models[source].reserved, *(each.last_seq + 1 for each in queue.rows)])
+        assert seen == self.expected()
+
+    def on_disk(self) -> set[tuple[int, int]]:
+        return set(rows_on_disk(self.disk))
+
+    def check_kept(self) -> None:
+        """No row has left whose end is not committed; what is read is what was written."""
+        there = self.on_disk()
+        for model in self.models.values():
+            upto = model.head if model.source == 0 else model.committed
+            before = model.state(upto)
+            for entry in model.entries:
+                for each in entry.rows:
+                    queue = before[each.queue_id]
+                    if each.first_seq not in queue.rows or not queue.is_dead(each.first_seq):
+                        assert queue.dropped or (each.queue_id, each.first_seq) in there
+
+    def check_end(self) -> None:
+        """When all is committed, what is dead leaves, and nothing is kept of what was replaced."""
+        for source in (1, 2):
+            self.tell(source, self.models[source].head)
+        while self.disk.vacuum_step():
+            pass
+        self.check_recovered(self.restart())
+        while self.disk.vacuum_step():
+            pass
+        assert self.on_disk() == {
+            (queue_id, first) for queue_id, (rows, _, _) in self.expected().items() for first, _, _ in rows
+        }
+        if isinstance(self.disk, SqliteDisk):
+            for table in ("former", "discard"):
+                assert self.disk._writer.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+def _parts(each: Row, settled: set[int]) -> Iterator[tuple[int, int]]:
+    first = None
+    for seq in range(each.first_seq, each.last_seq + 2):
+        if seq in settled and seq <= each.last_seq:
+            first = seq if first is None else first
+        elif first is not None:
+            yield first, seq - 1
+            first = None
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    """Deletions come in several pieces, and become discards soon."""
+    with (
+        patch.object(discards, "PIECE_ROWS_MAX", 1),
+        patch.object(discards, "PIECE_SETTLED_MAX", 1),
+        patch.object(intake, "INLINE_RANGES_MAX", 2),
+    ):
+        yield
+
+
+STEPS = ["commit", "commit", "commit", "tell", "undo", "restart", "idle", "new epoch"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "memory"])
+@settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(data=st.data())
+def test_undo_at_every_point_and_nothing_leaves_early(kind, data):
+    with small(), tempfile.TemporaryDirectory() as directory:
+        life = Life(SqliteDrive(Path(directory)) if kind == "sqlite" else MemoryDrive())
+        try:
+            for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=3, max_size=14)):
+                source = data.draw(st.sampled_from([1, 2]), label="source")
+                model = life.models[source]
+                if step == "commit":
+                    life.commit(data)
+                elif step == "tell":
+                    life.tell(source, data.draw(st.sampled_from(life.positions(source))))
+                elif step == "undo":
+                    position = data.draw(st.sampled_from(life.positions(source)))
+                    event(f"undo of {sum((e.epoch, e.idx) > position for e in model.entries)} entries")
+                    model.undo(position)
+                    life.check_recovered(life.disk.undo(source, *position))
+                elif step == "new epoch":
+                    # Its home's journal may be younger: the order is by epoch first.
+                    life.models[source].epoch += 1
+                    life.models[source].idx = 0
+                    event("new epoch")
+                    life.models[source].stored(_barrier(life, model))
+                elif step == "restart":
+                    life.check_recovered(life.restart())
+                else:
+                    life.disk.vacuum_step()
+                life.check_kept()
+            life.check_end()
+        finally:
+            life.disk.close()
+
+
+def _barrier(life: Life, model: SourceModel) -> SourceEntry:
+    """The first entry of an epoch, which says nothing."""
+    entry = SourceEntry(model.source, model.epoch, 1)
+    life.disk.commit(Transaction(life.disk.index + 1, entries=[entry]))
+    life.models[0].stored(SourceEntry(0, life.disk.head(0).epoch, life.disk.index))
+    return entry
