@@ -6,5 +6,5 @@ nobody may rely on, at the end of its turn); a thread turns finished files into 
 `acts` are what people do, `counts` the figures of a minute, `anchors` say what stands in the queues, `levels` how
 much is recorded where, `epochs` which start of the broker a message is from.
 
-docs/audit.md is the contract with whoever reads the files.
+docs/audit.md is the contract with readers of the files.
 """

@@ -1,7 +1,7 @@
 """Acts: what people and programs did to the broker, as rows of the log.
 
 What comes in: changes of the topology that took effect, log-ins, refusals. What goes out: rows, by the recorder.
-Rules: 1. No secrets: of a user there is no password and no hash, of a parameter no value. 2. Who it was is known when
+Rules: 1. No secrets: of a user there is no password and no hash, of a parameter no value. 2. The user is known when
 a client did it over AMQP; the command line writes into the metadata store itself, and its acts have no user.
 Not here: messages (`book.py`), who may do what (`security/`).
 """

@@ -1,7 +1,8 @@
 """The kinds of records: what an event is called, and why it happened.
 
 What comes in: nothing. What goes out: a number for each kind, `NAMES` for the log's columns.
-Rules: the numbers stand in spool files, which an upgraded broker still has to read: they are never given anew.
+Rules: the numbers stand in spool files, which an upgraded broker still has to read: none is ever given to another
+kind.
 Not here: a record's layout (`spool.py`).
 """
 

@@ -1,6 +1,6 @@
 """A publication: one run of messages that a client or the node itself publishes, while queues take it.
 
-What comes in: who publishes what, as `Recorder.begin` and `begin_own` know it. What goes out: the columns of its
+What comes in: publisher, route and count, from `Recorder.begin` and `begin_own`. What goes out: the columns of its
 records, for the books of the queues that take it; which publications a channel's confirm tags are.
 Rules: 1. It is handed to each queue that takes the run, and ended once (`Recorder.end`): others may begin and end
 meanwhile. 2. Its messages have consecutive numbers, from `first` on.

@@ -124,7 +124,7 @@ class Recorder:
         return Publication(first, count, origin, named, promised)
 
     def end(self, publication: Publication, body_bytes: int, routed: bool, told: bool = False) -> None:
-        """No more queues follow. `routed`: there was one, or somebody else who took it; `told`: it was mandatory."""
+        """No more queues follow. `routed`: there was one, or another receiver took it; `told`: it was mandatory."""
         origin, confirms, first = publication.origin, publication.confirms, publication.first
         if confirms is not None and (publication.noted or origin.share):
             # Of what is recorded nowhere, nobody asks whether it was confirmed.

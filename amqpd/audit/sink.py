@@ -2,9 +2,9 @@
 
 What comes in: the recorder's buffer. What goes out: blocks in the open file; calls when it has become large, or
 cannot be written.
-Rules: 1. It is in the way of messages, so it does nothing else. 2. It never raises: who cannot write drops what
-gathered.
-Not here: opening and ending files, what happens when there is no room (`files/writer.py`).
+Rules: 1. It is in the way of messages, so it does nothing else. 2. It never raises: a writer that cannot write drops
+what gathered.
+Not here: opening and ending files, what happens when there is no space (`files/writer.py`).
 """
 
 from __future__ import annotations

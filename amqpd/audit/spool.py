@@ -2,7 +2,7 @@
 
 What comes in: events. What goes out: blocks of bytes, one for each write.
 Rules: 1. A record is RECORD.size bytes and describes a stretch of messages, so recording costs per stretch. 2. A name
-(who published what, who consumes, which queue) is written once in each file, before the first record that refers to
+(publisher, consumer, queue) is written once in each file, before the first record that refers to
 it, and is a number after that. 3. A block is whole or it is not there: it has its length and its checksum in front.
 4. What waits grows only until it is `urgent`.
 Not here: what is recorded (`recorder.py`, `book.py`), files (`files/writer.py`), reading them (`files/parquet.py`).
@@ -67,7 +67,7 @@ class SpoolBuffer:
         text: int = 0,
         channel: int = 0,
     ) -> None:
-        """A record, of which so many rows are made."""
+        """A record, of which `rows` rows are made."""
         used = self._used
         if used == len(self._records):
             self._records += bytes(used)
@@ -108,7 +108,7 @@ class SpoolBuffer:
         return block
 
     def drop(self) -> None:
-        """Forget what waits: there is no room for it."""
+        """Forget what waits: there is no space for it."""
         self._clear()
         self.generation += 1
 

@@ -110,7 +110,7 @@ class Job:
         return manifest
 
     def remove(self) -> None:
-        """After `copy`: what was made, by whoever does not wait for `finish`."""
+        """After `copy`: what was made, for a caller that does not wait for `finish`."""
         self._folder.remove()
 
     def _copy(

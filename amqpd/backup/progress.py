@@ -1,7 +1,7 @@
 """How far a backup or a restore is, and the wish to end it.
 
 What comes in: what the working thread has done; from another thread, the reason to stop. What goes out: numbers for
-whoever watches; `BackupError` in the working thread.
+an observer; `BackupError` in the working thread.
 Rules: 1. One thread writes the numbers, any may read them: each is one attribute, so no lock is needed. 2. The
 working thread looks at every piece whether it is to stop, so a stop takes milliseconds. 3. A rate is kept by
 sleeping, in short pieces.
@@ -21,7 +21,7 @@ SLEEP_S_MAX = 0.1
 
 class Progress:
     def __init__(self, rate_bytes_s: float | None = None) -> None:
-        """`rate_bytes_s`: at most so much of `add` a second, on average; None: no limit."""
+        """`rate_bytes_s`: at most this much of `add` a second, on average; None: no limit."""
         self.phase = "starting"
         self.done = 0
         self.total = 0
@@ -39,12 +39,12 @@ class Progress:
         self.check()
 
     def add(self, nbytes: int) -> None:
-        """So much more is done. Raises BackupError when it is to stop."""
+        """This much more is done. Raises BackupError when it is to stop."""
         self.done += nbytes
         self.check()
 
     def pace(self, nbytes: int) -> None:
-        """Sleep, if so many bytes more would be faster than the rate. Raises BackupError when it is to stop."""
+        """Sleep, if `nbytes` more would be faster than the rate. Raises BackupError when it is to stop."""
         self._paced += nbytes
         while self._rate is not None:
             early_s = self._began + self._paced / self._rate - time.monotonic()
@@ -64,5 +64,5 @@ class Progress:
 
     @property
     def row(self) -> dict[str, Any]:
-        """For the control socket, and for who shows it."""
+        """For the control socket, and for a display."""
         return {"phase": self.phase, "done": self.done, "total": self.total, "held_log": self.held_log}

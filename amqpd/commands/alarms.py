@@ -72,7 +72,7 @@ def clear(name: str, data_dir: Path) -> None:
 @data_dir_option
 def list_alarms(as_json: bool, data_dir: Path) -> None:
     """List the alarms that are on: who says so (watch: the broker's look at memory and disk; journal: a commit that
-    found no room; operator), and since when.
+    found no space; operator), and since when.
 
     \b
     Example:

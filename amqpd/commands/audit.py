@@ -83,7 +83,7 @@ def flush(data_dir: Path) -> None:
     """
     answer = ask(data_dir, "audit flush", {})
     if answer["waiting"]:
-        raise click.ClickException(f"{answer['waiting']} parts wait for room on the disk of {answer['folder']}")
+        raise click.ClickException(f"{answer['waiting']} parts wait for space on the disk of {answer['folder']}")
     click.echo(answer["folder"])
 
 
@@ -92,7 +92,9 @@ def flush(data_dir: Path) -> None:
 @click.option("--queue", help="Only of this queue.")
 @click.option("--vhost", help="Only in this virtual host.")
 @click.option("--user", help="Only by this user.")
-@click.option("--last", type=click.IntRange(1, LAST_MAX), default=50, show_default=True, help="So many rows.")
+@click.option(
+    "--last", type=click.IntRange(1, LAST_MAX), default=50, show_default=True, help="At most this number of rows."
+)
 @json_option
 @data_dir_option
 def show_rows(

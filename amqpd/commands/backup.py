@@ -42,7 +42,7 @@ rate_option = click.option(
     "--rate",
     type=click.FloatRange(0, min_open=True),
     metavar="MB/S",
-    help="Copy at most so many megabytes a second.  [default: as fast as the disks]",
+    help="Copy at most this number of megabytes a second.  [default: as fast as the disks]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON, and no progress.")
 

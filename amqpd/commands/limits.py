@@ -38,8 +38,8 @@ class Size(click.ParamType[int]):
 def limits() -> None:
     """Say how much users and virtual hosts may have, and how fast they may publish.
 
-    Who reaches a count is refused the next one, with RabbitMQ's error: connections and channels with 530,
-    queues with 406. Who publishes faster than a rate is slowed down, not refused: the broker reads that
+    A user or virtual host at its count is refused the next one, with RabbitMQ's error: connections and channels with
+    530, queues with 406. A publisher that is faster than its rate is slowed down, not refused: the broker reads that
     connection only as fast as allowed. 0 allows none (counts only), -1 is no limit.
 
     \b
@@ -142,7 +142,7 @@ def clear_user(user: str, limit: tuple[str, ...], data_dir: Path) -> None:
 @json_option
 @data_dir_option
 def list_limits(vhost: str | None, user: str | None, as_json: bool, data_dir: Path) -> None:
-    """List the limits of virtual hosts and users; who has none is left out.
+    """List the limits of virtual hosts and users; those without any are left out.
 
     \b
     Example:

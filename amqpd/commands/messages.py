@@ -65,7 +65,7 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--header", "headers", multiple=True, metavar="NAME[=VALUE]", help="With this header."),
         click.option("--message-id", metavar="ID", help="With this property message_id."),
         click.option("--id", "ids", multiple=True, metavar="A[-B]", help="With this id, or one of A to B."),
-        click.option("--count", type=click.IntRange(1), metavar="N", help="So many at the most."),
+        click.option("--count", type=click.IntRange(1), metavar="N", help="At most this number."),
         click.option("--from", "start", type=click.IntRange(1), metavar="POSITION", help="From this place on."),
         click.option("--vhost", default="/", show_default=True, help="The queue's virtual host."),
     ):
@@ -89,7 +89,7 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     default=BODY_BYTES_DEFAULT,
     show_default=True,
     metavar="BYTES",
-    help="So much of each body.",
+    help="At most this much of each body.",
 )
 @json_option
 @data_dir_option

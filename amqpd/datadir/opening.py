@@ -145,7 +145,7 @@ async def _open_store(path: Path, disk: SqliteDisk, *, accept_loss: bool) -> tup
 
 async def _open_safely(path: Path, accept_loss: bool) -> SqliteStore:
     if not index_is_safe(path.parent):
-        raise StoreFull(f"there is no room on the disk for {path}")
+        raise StoreFull(f"there is no space on the disk for {path}")
     return await SqliteStore.open(path, accept_loss=accept_loss)
 
 

@@ -73,7 +73,7 @@ cdef int64_t payload_limit(int64_t channel, int64_t frame_max) except -1:
     if not 0 <= channel <= 0xFFFF:
         raise OverflowError(f"a channel number is of 16 bits: {channel}")
     if frame_max <= FRAME_OVERHEAD_BYTES:
-        raise ValueError(f"frames of {frame_max} bytes have no room for a body")
+        raise ValueError(f"frames of {frame_max} bytes have no space for a body")
     return min(frame_max - FRAME_OVERHEAD_BYTES, SIZE_32_MAX)
 
 

@@ -217,7 +217,7 @@ def encode_deliveries(
 
     `consumer` is the consumer tag as a short string (length octet first); the first delivery tag is `tag`, the
     others follow it; a body is cut again when one of its frames would be larger than `frame_max` bytes in all.
-    Raises IndexError for messages that the run has not, ValueError for a `frame_max` without room for a body.
+    Raises IndexError for messages that the run has not, ValueError for a `frame_max` that leaves nothing for a body.
     """
     _check_range(run, low, high)
     _check_frame_max(frame_max)
@@ -285,7 +285,7 @@ def encode_content(run: Run, i: int, channel: int, frame_max: int) -> bytes:
 
 def _check_frame_max(frame_max: int) -> None:
     if frame_max <= FRAME_OVERHEAD_BYTES:
-        raise ValueError(f"frames of {frame_max} bytes have no room for a body")
+        raise ValueError(f"frames of {frame_max} bytes have no space for a body")
 
 
 def _cut_body(body: bytes, channel: int, frame_max: int) -> bytes:

@@ -4,13 +4,13 @@ What comes in: amounts that were taken, the time. What goes out: how much may be
 Rules: 1. Pure: the time is an argument, in milliseconds, and never goes back. 2. Exact: levels are counted in
 thousandths, so that a millisecond adds a whole number whatever the rate. 3. What is taken beyond the level is owed,
 and paid back before anything is free again: so the long-run rate holds for messages larger than the burst too.
-Not here: who has a bucket, and what waiting is (`quotas.py`).
+Not here: what has a bucket, and what waiting is (`quotas.py`).
 """
 
 from __future__ import annotations
 
-# Who waits for tokens is looked at again so often (`congestion.MEASURE_S`): a bucket that held less than comes in
-# that time would overflow between two looks, and its owner would never reach the rate.
+# A connection that waits for tokens is looked at this often (`congestion.MEASURE_S`): a bucket that held less than
+# comes in that time would overflow between two looks, and its owner would never reach the rate.
 LOOK_MS = 100
 
 

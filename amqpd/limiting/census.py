@@ -1,4 +1,4 @@
-"""Who is connected, in numbers; and who would be one too many.
+"""What is connected, in numbers; and what would be one too many.
 
 What comes in: connections and channels as they come and go, queues and exchanges that are to be declared. What goes
 out: RabbitMQ's refusals.
@@ -135,7 +135,7 @@ class Census:
         self._declaring[vhost] += 1
 
     def submit(self, changes: Sequence[Change], resume: Resume, submit: Callable[[Resume], None]) -> None:
-        """Submit the changes (which is what `submit` does), if their virtual host has room for them. Raises
+        """Submit the changes (which is what `submit` does), if their virtual host has space for them. Raises
         AMQPPreconditionFailed, and what `submit` raises."""
         coming: Counter[str] = Counter()
         for change in changes:

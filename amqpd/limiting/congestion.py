@@ -1,7 +1,7 @@
 """Queues that hold more in memory than they may: whether their publishers wait, or their backlog goes to disk.
 
 What comes in: how much a queue holds, and its limit; a call each tenth of a second. What goes out: whether to let
-messages leave memory now, and whether who publishes to the queue should wait.
+messages leave memory now, and whether publishers of the queue should wait.
 Rules: 1. A queue that drains fast enough to be rid of its surplus soon slows its publishers down: writing messages to
 the disk and reading them back at once would cost both sides many times more. 2. A queue that does not, because it has
 no consumers or slow ones, takes everything, and its backlog goes to disk. 3. Nobody waits longer than one measurement
@@ -19,10 +19,10 @@ from amqpd.queues.port import QueuePort
 
 # How often `measure` is called: long against a tick and a client's round trip, short for a person.
 MEASURE_S = 0.1
-# A queue drains when it would be rid of its limit in so many measurements, two seconds.
+# A queue drains when it would be rid of its limit in this number of measurements, two seconds.
 MEASUREMENTS_TO_DRAIN = 20
-# What was measured is remembered for so long after a queue was last over its limit: one with slow consumers, which
-# goes over it again and again, must not stop its publishers anew each time.
+# What was measured is remembered this long after a queue was last over its limit: one with slow consumers, which
+# goes over it again and again, must not stop its publishers again each time.
 CALM_MEASUREMENTS = 20
 # A queue that drains may hold this many times its limit, for what is on the way when its publishers are stopped.
 HARD_LIMIT = 2
@@ -36,7 +36,7 @@ class _Crowd:
         self.limit = limit
         self.released = queue.released_bytes
         self.drains = queue.consumer_count > 0
-        """at first, who has consumers is given one measurement to show how fast they are"""
+        """at first, a queue with consumers has one measurement to show how fast they are"""
         self.calm = 0
         """measurements since the queue was last over its limit"""
 
@@ -48,7 +48,7 @@ class Congestion:
         self.queues: dict[QueuePort, _Crowd] = {}
 
     def update(self, queue: HomeQueue, held: int, limit: int) -> bool:
-        """Look at the queue, which holds so many bytes, at the end of a tick that concerned it: True when messages
+        """Look at the queue, which holds `held` bytes, at the end of a tick that concerned it: True when messages
         should leave memory."""
         crowd = self.queues.get(queue)
         if held <= limit:
@@ -62,12 +62,12 @@ class Congestion:
         return not crowd.drains or held > HARD_LIMIT * limit
 
     def slows(self, queue: QueuePort) -> bool:
-        """Whether who publishes to the queue should wait."""
+        """Whether publishers of the queue should wait."""
         crowd = self.queues.get(queue)
         return crowd is not None and crowd.drains and not crowd.calm
 
     def measure(self) -> list[QueuePort]:
-        """A tenth of a second is over: the queues that must be looked at again."""
+        """A tenth of a second has passed: the queues that must be looked at again."""
         for queue, crowd in list(self.queues.items()):
             released = crowd.queue.released_bytes
             crowd.drains = (released - crowd.released) * MEASUREMENTS_TO_DRAIN > crowd.limit

@@ -3,10 +3,10 @@
 What comes in: the limits, as changes of the topology; publishes, before they are carried out; the time. What goes
 out: connections that are not read on (`Intake.throttled`), and that are read again.
 Rules: 1. A publish needs a token for each message and one for each byte, from the buckets of its user and of its
-virtual host; whoever has them all goes on. 2. A run is cut at what is allowed, so that one read of a socket does not
-take the tokens of minutes. A message that is larger than what is left goes, and the next one waits for longer.
-3. Connections that wait take turns. 4. A bucket exists while its owner has the limit: their number is bounded by that
-of users and virtual hosts.
+virtual host; a connection with all of its tokens goes on. 2. A run is cut at what is allowed, so that one read of a
+socket does not take the tokens of minutes. A message that is larger than what is left goes, and the next one waits
+for longer. 3. Connections that wait take turns. 4. A bucket exists while its owner has the limit: their number is
+bounded by that of users and virtual hosts.
 Not here: the arithmetic (`bucket.py`), names and values of limits (`topology/limit_keys.py`), reading and not reading
 (`amqpd/session/intake.py`, `amqpd/pump.py`).
 
@@ -47,7 +47,7 @@ class Quotas:
         self._messages: dict[tuple[Owner, str], TokenBucket] = {}
         self._bytes: dict[tuple[Owner, str], TokenBucket] = {}
         self.waiting: dict[Client, None] = {}
-        """throttled connections; who waits longest first"""
+        """throttled connections; the one that waits longest first"""
         self._looked_ms = 0
         self.active = False
         """anybody has a quota: the way of a publish asks this before anything else"""
@@ -96,7 +96,7 @@ class Quotas:
                 connection.guard(connection.turn.go_on)
 
     def _allowed(self, connection: Client, stride: int, now_ms: int) -> int:
-        """Messages of so many bytes; as many as fit into a frame of any size when there is no limit."""
+        """Messages of this size; as many as fit into a frame of any size when there is no limit."""
         allowed = _UNLIMITED
         for owner in _owners(connection):
             messages, octets = self._messages.get(owner), self._bytes.get(owner)

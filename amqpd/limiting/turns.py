@@ -4,7 +4,7 @@ What comes in: how much work was done for which connection. What goes out: conne
 (`Intake.throttled`), and that go on in a later tick.
 Rules: 1. Work is counted, not timed: the core has no clock. The unit is about a microsecond of the compiled build on
 a processor of today; the plain build takes two or three. Code whose work a client can make large charges it by what
-was visited (bindings, targets, consumers, nodes, bytes). 2. A turn begins with each read, and is over when its budget
+was visited (bindings, targets, consumers, nodes, bytes). 2. A turn begins with each read, and ends when its budget
 is used up. What was sent beyond it waits in the connection's buffer, so there is never more of it than one read, and
 goes on when everybody else has had a turn. 3. All connections of a tick share a budget: those that are ready when it
 is used up come first in the next tick. 4. What a single step cannot finish goes on in the next turn
@@ -40,26 +40,26 @@ COPY_WORK: Final = 2
 LOST_WORK: Final = 100
 """a connection that ends without a word, its socket and the line in the log included"""
 SENT_WORK: Final = 10
-"""a send, for who is told something that it did not ask for"""
+"""a send to a connection that did not ask for it"""
 
 
 class Turns:
     """The budget of the turn and of the tick, and the clients that wait for their next turn."""
 
     def __init__(self, slowed: Mapping[Client, None] | None = None) -> None:
-        """`slowed`: who waits for its quota (`quotas.py`), and is let go on there."""
+        """`slowed`: connections that wait for their quota (`quotas.py`), which lets them go on."""
         self._slowed: Mapping[Client, None] = {} if slowed is None else slowed
         self.waiting: dict[Client, None] = {}
-        """what they sent was more than their turn had room for; who waits longest first"""
+        """what they sent was more than their turn could do; the one that waits longest first"""
         self.turn_work = TURN_WORK_MAX
         """how long a turn is in this tick"""
         self.tick_left = TURN_WORK_MAX
         """what connections may still do in this tick"""
         self.holder: Client | None = None
-        """whose commit the journal waits for, and with it all who wait for confirms (`node/holds.py`)"""
+        """whose commit the journal waits for, and with it all that wait for confirms (`node/holds.py`)"""
 
     def begin(self, ready: int) -> None:
-        """A tick begins, with so many sockets ready."""
+        """A tick begins, with this number of sockets ready."""
         self.tick_left = TURN_WORK_MAX
         if ready > 1 or self.waiting:
             self.turn_work = max(TURN_WORK_MIN, TURN_WORK_MAX // (ready + len(self.waiting)))
@@ -67,20 +67,20 @@ class Turns:
             self.turn_work = TURN_WORK_MAX
 
     def charge(self, client: Client, work: int) -> None:
-        """So much was done for the connection."""
+        """This much work was done for the connection."""
         turn = client.turn
         turn.work_left -= work
         if turn.work_left <= 0 and not turn.throttled:
             self.end(client)
 
     def end(self, client: Client) -> None:
-        """The connection's turn is over."""
+        """The connection's turn ends."""
         client.turn.throttled = True
         self.waiting[client] = None
 
     def next(self) -> None:
-        """Those who wait go on, one at least, and as many as the tick has room for. Whom the journal waits for goes
-        first, with a whole turn in each tick."""
+        """Those who wait go on, one at least, and as many as the tick's budget allows. The one that the journal waits
+        for goes first, with a whole turn in each tick."""
         waiting = self.waiting
         if not waiting:
             return

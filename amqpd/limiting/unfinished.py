@@ -22,7 +22,7 @@ from pamqp.exceptions import AMQPContentTooLarge, AMQPPreconditionFailed, AMQPSo
 from amqpd.vocabulary.client import Begun, Client, UnfinishedChannel
 from amqpd.vocabulary.limits import Limits
 
-# What is made room for at once: the search for who holds most looks at everybody, so it must be rare.
+# How much is freed at once: the search for the largest holder looks at all of them, so it must be rare.
 ROOM_PART = 8
 
 
@@ -36,7 +36,7 @@ class Unfinished:
         """those that hold anything"""
 
     def charge(self, channel: UnfinishedChannel, nbytes: int) -> None:
-        """The channel holds so many bytes more. Raises AMQPPreconditionFailed or AMQPContentTooLarge when it is the
+        """The channel holds `nbytes` more. Raises AMQPPreconditionFailed or AMQPContentTooLarge when it is the
         one to be refused."""
         connection = channel.client
         channel.unfinished_bytes += nbytes
@@ -44,10 +44,10 @@ class Unfinished:
         self.nbytes += nbytes
         self._connections[connection] = None
         if self.nbytes > self._bytes_max:
-            self._make_room(channel)
+            self._make_space(channel)
 
     def release(self, channel: UnfinishedChannel, nbytes: int) -> None:
-        """The channel gave back so many of its bytes."""
+        """The channel gave back `nbytes` of its bytes."""
         connection = channel.client
         channel.unfinished_bytes -= nbytes
         connection.unfinished_bytes -= nbytes
@@ -55,7 +55,7 @@ class Unfinished:
         if not connection.unfinished_bytes:
             self._connections.pop(connection, None)
 
-    def _make_room(self, charged: UnfinishedChannel) -> None:
+    def _make_space(self, charged: UnfinishedChannel) -> None:
         wanted = self._bytes_max - self._bytes_max // ROOM_PART
         by_user: Counter[str] = Counter()
         for connection in self._connections:

@@ -26,7 +26,7 @@ class AlarmRow(TypedDict):
 
     name: str
     source: str
-    """watch: the broker's look at memory and disk; journal: a commit that found no room; operator"""
+    """watch: the broker's look at memory and disk; journal: a commit that found no space; operator"""
     since: str
     """ISO 8601, in UTC"""
 

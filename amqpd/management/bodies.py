@@ -50,7 +50,7 @@ class Bodies:
         self._parsed: Segment | None = None
 
     async def parts(self, stretch: Stretch, messages_max: int) -> AsyncGenerator[Part, None]:
-        """The stretch in parts of so many messages at the most."""
+        """The stretch in parts of at most `messages_max` messages."""
         seq = stretch.first
         while seq <= stretch.last:
             bodies = _at_hand(stretch.lane, seq) or self._known(stretch.lane, seq)

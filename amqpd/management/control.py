@@ -36,7 +36,7 @@ from amqpd.management.operators import Operator
 SOCKET_NAME = "control.sock"
 # A line holds one command, or its answer, or a page of it.
 LINE_BYTES_MAX = 4 << 20
-# A page of a listing ends when it has so much: some hundred rows, so a millisecond or two in which the broker does
+# A page of a listing ends at this size: some hundred rows, so a millisecond or two in which the broker does
 # nothing else.
 PAGE_BYTES = 64 << 10
 # A value of a row that takes more (somebody's field table of megabytes) is left out, with a text in its place.
@@ -283,7 +283,7 @@ class ControlServer:
 
 
 def caller() -> Operator:
-    """Whoever gave the command that is being carried out."""
+    """The operator whose command is being carried out."""
     return Operator(uid=_caller.get())
 
 

@@ -17,7 +17,7 @@ from amqpd.management.errors import BadArgument
 from amqpd.queues.browsing import EVERY, ID_MAX, READY, UNACKED, Ids
 from amqpd.queues.contents import Condition
 
-# A page for a person; whoever wants more says so.
+# A page for a person; a larger number is possible.
 COUNT_DEFAULT = 50
 # More of a body is for a consumer.
 BODY_BYTES_MAX = 64 << 10

@@ -2,11 +2,11 @@
 
 What comes in: wishes (`message_wishes.py`). What goes out: rows of messages; queues without them; the log of who
 did it.
-Rules: 1. Nothing is taken, and the queue's memory and its consumers do not notice it. 2. Everything goes in
-small steps, the broker going on in between. 3. What was deleted or moved is on disk before it is told, and a large
-move waits for the disk on its way instead of gathering in memory. 4. Who leaves stops the command after a step; what
-is done by then is done, and logged. 5. What is damaged is listed without its body, is deleted as
-other messages are, and ends a move.
+Rules: 1. Nothing is taken, and the queue's memory and its consumers do not notice it. 2. Everything goes in small
+steps, the broker going on in between. 3. What was deleted or moved is on disk before it is told, and a large move
+waits for the disk on its way instead of gathering in memory. 4. A caller that leaves stops the command after a step;
+what is done by then is done, and logged. 5. What is damaged is listed without its body, is deleted as other messages
+are, and ends a move.
 Not here: what stands where (`queues/browsing.py`), taking out (`repair.py`), damage (`damaged_rows.py`), what a
 message says (`queues/contents.py`), reading from the disk (`bodies.py`), what arguments mean (`message_wishes.py`).
 """
@@ -32,10 +32,10 @@ from amqpd.queues.browsing import UNACKED, Stretch, id_of, ready, runs_in, still
 from amqpd.queues.contents import rows_of
 from amqpd.queues.home import HomeQueue
 
-# What is moved waits for its commit after so many bytes, what is deleted after so many steps.
+# What is moved waits for its commit after this number of bytes, what is deleted after this number of steps.
 MOVED_BYTES_MAX = 1 << 20
 DELETED_STEPS_MAX = 256
-# Who waits is told this often that the work goes on.
+# A caller that waits is told this often that the work goes on.
 LIFE_SIGN_S = 1.0
 # While one of these is on nothing is moved: a move takes of both. (An alarm of the operator's own does not count: a
 # queue is best repaired while publishers wait.)

@@ -1,8 +1,8 @@
 """Who wishes something: an operator, as a use case on a running node sees them.
 
 What comes in: what a face knows of the one who asks. What goes out: a value for the log, and whose permissions count.
-Not here: how somebody proves who they are: the control socket takes whoever may open it, an HTTP API asks for a
-password.
+Not here: how somebody proves who they are: the control socket takes every process that may open it, an HTTP API asks
+for a password.
 """
 
 from __future__ import annotations

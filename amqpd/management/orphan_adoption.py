@@ -56,7 +56,7 @@ class Adoption:
                 settle()
                 if self._mover.full:
                     name = self._target.record.name
-                    self._stopped = f"the queue '{name}' takes no more: make room in it, and adopt the rest"
+                    self._stopped = f"the queue '{name}' takes no more: make space in it, and adopt the rest"
                     break
                 nbytes += len(row.data)
                 if nbytes > MOVED_BYTES_MAX:

@@ -33,8 +33,8 @@ from amqpd.queues.messages import Messages
 from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.journal_numbers import delayed_numbers
 
-# A line of an export goes over the control socket in pieces of so many characters: a message may be larger than what
-# one row of an answer may be.
+# A line of an export goes over the control socket in pieces of at most this number of characters: a message may be
+# larger than what one row of an answer may be.
 PIECE_CHARACTERS = 96 << 10
 
 Rows = list[dict[str, Any]]
@@ -160,7 +160,7 @@ class OrphanOperations:
     @contextmanager
     def _busy(self, orphan: Orphan, what: str) -> Iterator[None]:
         if orphan.busy:
-            raise Conflict(f"the orphan {orphan.id} is just being {orphan.busy}: try again when that is over")
+            raise Conflict(f"the orphan {orphan.id} is just being {orphan.busy}: try again when that has ended")
         orphan.busy = what
         try:
             yield

@@ -42,7 +42,7 @@ class Mover:
         self._node = node
         self._queue = queue
         self._target = target
-        self._room = 0
+        self._capacity = 0
         # Its own: a walk through a whole queue would push out what publishers need again and again.
         self._properties = PropertiesReader()
 
@@ -51,10 +51,10 @@ class Mover:
         are in the other queue now, in this order. How many that were."""
         count = 0
         for run, start, stop, seq in list(runs_in(bodies, first, last)):
-            # Asking for room may let the other queue's consumers take, with whatever follows from that anywhere: so
-            # it comes before the look at what is ready.
+            # Asking for capacity may let the other queue's consumers take, with whatever follows from that anywhere:
+            # so it comes before the look at what is ready.
             part = run if stop - start == run.count else run.part(start, stop)
-            self._room = self._target.room(part)
+            self._capacity = self._target.room(part)
             count += withdraw(lane, seq, seq + stop - start - 1, bodies, self._take, MOVED)
             if self.full:
                 break
@@ -63,8 +63,8 @@ class Mover:
         return _gone(self._node, self._queue, count)
 
     def _take(self, run: Run, low: int, high: int) -> tuple[int, int]:
-        count = min(self._room, high - low)
-        self._room -= count
+        count = min(self._capacity, high - low)
+        self._capacity -= count
         self.full = count < high - low
         if not count:
             return 0, 0
@@ -111,6 +111,6 @@ def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take
 def _gone(node: Node, queue: HomeQueue, count: int) -> int:
     if count:
         queue.withdrawn(count)
-        # Whoever waits for a message that is not there any more is told.
+        # A basic.get that waits for a message that has gone is answered.
         node.dirty[queue] = None
     return count

@@ -1,8 +1,8 @@
 """A running node, as use cases act on it.
 
 What comes in: the node and what belongs to it. What goes out: what use cases look up in it, or `NotFound`; waits.
-Rules: 1. Whoever acts on the node calls `settle` after it, before the next await: the pump does what the act made
-necessary. 2. Nothing of the node goes out of a use case: answers are plain values, so that another node may give
+Rules: 1. A use case that acts on the node calls `settle` after it, before the next await: the pump does what the act
+made necessary. 2. Nothing of the node goes out of a use case: answers are plain values, so that another node may give
 them.
 Not here: what is done (`connections.py`, `queues.py`, `messages.py` and so on), metadata alone (`metadata.py`).
 """

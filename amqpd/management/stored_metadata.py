@@ -43,8 +43,8 @@ CHANGES_A_TRANSACTION = 10_000
 REFRESH_TIMEOUT_S = 60.0
 # A busy broker answers between two ticks.
 ANSWER_TIMEOUT_S = 60.0
-# Changes of transient things in one command of the control socket: so many, or so many characters, as its line holds
-# 4 MiB.
+# Changes of transient things in one command of the control socket: at most this number, or this number of characters:
+# its line holds 4 MiB.
 TRANSIENTS_A_COMMAND = 500
 CHARACTERS_A_COMMAND = 1 << 20
 

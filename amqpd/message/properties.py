@@ -22,7 +22,8 @@ from amqpd.wire.fieldtable import UnreadTable, read_table
 REPLY_TO = "amq.rabbitmq.reply-to"
 X_DEATH = "x-death"
 
-# Publishers mostly have a handful of different ones; those with an id in each message gain nothing from more room.
+# Publishers mostly have a handful of different ones; those with an id in each message gain nothing from a larger
+# cache.
 CACHE_ENTRIES_MAX = 1024
 # What is remembered must be small, or the cache would pin what publishers send.
 CACHE_ENTRY_BYTES_MAX = 512

@@ -9,8 +9,8 @@ Not here: what is blocked (`broker.py`), what leaves memory for the disk (`queue
 disk full all the same (`journal/sqlite/reserve.py`).
 
 While publishers wait, consumers go on, and each ack is a record in the journal: a full disk would turn "no
-new messages" into "no progress at all", because deleting needs room first (SQLite's WAL).
-`disk_free_bytes_min` is that room.
+new messages" into "no progress at all", because deleting needs space first (SQLite's WAL).
+`disk_free_bytes_min` is that space.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AlarmKind = Literal["memory", "disk"]
 OnChange = Callable[[AlarmKind, bool], None]
 
 # A fast disk, or loopback publishers, fill this much in a second. The next look comes when half of the
-# head-room could be gone, but not sooner than 50 ms (the default disk_free_bytes_min takes as long to fill),
+# reserve could be gone, but not sooner than 50 ms (the default disk_free_bytes_min takes as long to fill),
 # nor later than 2 s. While an alarm is on nothing fills quickly, and publishers wait for it to go off: 0.25 s.
 FILL_BYTES_PER_S = 1_000_000_000
 POLL_S_MIN, POLL_S_MAX, POLL_S_ALARM = 0.05, 2.0, 0.25
@@ -73,7 +73,7 @@ def decide(readings: Readings, limits: Limits, on: frozenset[AlarmKind]) -> froz
 
 
 def next_look_s(readings: Readings, limits: Limits) -> float:
-    """Seconds until half of the smaller head-room could be used up."""
+    """Seconds until half of the smaller reserve could be used up."""
     headroom = min(
         limits.resident_bytes_max - readings.resident_bytes,
         readings.disk_free_bytes - limits.disk_free_bytes_min,

@@ -6,8 +6,8 @@ where most are deliveries, 600 ns where most are tasks that wait. So young ones 
 time, and those that have outlived that only when it is asked for. Python counts what came less what went; the pump
 asks for the young by the work that it did, because where as many go as come a million would be young. 2. Messages,
 deliveries, queues and channels are in no cycles; connections are, and are counted: when enough have ended, a full
-collection is asked for. 3. While so much lives that clients would notice, by what each object took last time, it
-waits until more have ended; what waits to be collected is bounded by that count.
+collection is asked for. 3. While a full one would take so long that clients notice, estimated by
+what each object took last time, it waits until more have ended; what waits to be collected is bounded by that count.
 Not here: what ends them (`node/node.py`).
 
 Measured with a hundred thousand consumers and half a million entries of ledgers: a full collection of these 600,000
@@ -24,8 +24,8 @@ import trio
 
 from amqpd.node.node import Node
 
-# Net new objects before the youngest are looked at, and so many of these before the older ones are: 50,000 at most.
-# The last number keeps Python from full collections of its own.
+# Net new objects before the youngest are looked at, then how often that is done before the older ones are: 50,000 at
+# most. The last number keeps Python from full collections of its own.
 THRESHOLDS = (10_000, 4, 1_000_000_000)
 # What is left of a connection is some 4 kB.
 ENDED_MAX = 1_000
@@ -33,7 +33,7 @@ ENDED_MAX = 1_000
 COLLECTION_S_MAX = 0.025
 # What it takes for each old object, before one was seen.
 OBJECT_S = 170e-9
-# With more of them it comes when so many have ended: 200 MB at most wait for it.
+# With more of them it comes when this number has ended: 200 MB at most wait for it.
 ENDED_MANY_MAX = 50_000
 # Of fewer, what the rest of a collection takes would be taken for theirs.
 OBJECTS_MIN = 10_000

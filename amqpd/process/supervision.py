@@ -20,7 +20,7 @@ from amqpd.errors import leaves
 from amqpd.faults import ENDS_NODE, TASK, Faults
 
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
-# After so long without a failure the next one is a first one.
+# After this long without a failure the next one is a first one.
 GOOD_S = 600.0
 
 

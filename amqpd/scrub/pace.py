@@ -1,7 +1,7 @@
 """How fast the scrub reads, and within which time it finds damage: arithmetic.
 
 What comes in: bytes that were read, bytes that there are, the time. What goes out: a rate, pauses, estimates.
-Rules: 1. Pure: the time is handed in. 2. A pass is done a little before its interval is over, if the greatest rate
+Rules: 1. Pure: the time is handed in. 2. A pass is done a little before its interval ends, if the greatest rate
 allows. 3. The average rate of a pass is never above the greatest one, beyond one step; time that was lost is not made
 up for by a burst.
 Not here: reading (`journal/sqlite/scrubbing.py`), the task (`task.py`).
@@ -15,8 +15,8 @@ RATE_MIN = 64 << 10
 """Bytes a second: a step of 256 kB each four seconds costs nothing that can be measured, and a small journal is read
 within minutes, not days."""
 PASS_S_MIN = 3600.0
-"""A pass begins so long after the one before it, unless the interval is shorter: a small journal need not be read all
-the time."""
+"""A pass begins this long after the one before it, unless the interval is shorter: a small journal need not be read
+all the time."""
 AIM = 0.9
 """Share of the interval in which a pass is to be done, because steps wait for consumers and the journal grows."""
 
@@ -56,7 +56,7 @@ class Pace:
         self._next_s = now_s
 
     def step(self, nbytes: int, total_bytes: int, now_s: float) -> float:
-        """So much was read, of what are so many bytes now: seconds to wait before the next step."""
+        """This much was read, of what is `total_bytes` now: seconds to wait before the next step."""
         left = max(total_bytes - self.read_bytes, nbytes)
         self.read_bytes += nbytes
         self.total_bytes = total_bytes
@@ -67,5 +67,5 @@ class Pace:
 
     @property
     def progress(self) -> float:
-        """0 to 1, by an estimate: 1 is for whoever knows that the pass has ended."""
+        """0 to 1, by an estimate: 1 is for a pass that is known to have ended."""
         return min(self.read_bytes / self.total_bytes, 0.99) if self.total_bytes else 0.0

@@ -26,10 +26,10 @@ from amqpd.scrub.found import COPIES, FENCED, UNWANTED, DamagedRow, damage_found
 from amqpd.scrub.pace import Pace, expected_s, period_s
 
 YIELD_S, YIELDS_MAX = 0.02, 50
-"""A step waits so long, and looks again so often, while a consumer waits for a read: a second at most, or a backlog
-that is always read would never be scrubbed."""
+"""A step waits this long, and looks again this often, while a consumer waits for a read: a second at most, or a
+backlog that is always read would never be scrubbed."""
 TOLD_MAX = 1000
-"""So many damages are remembered as told, and told."""
+"""At most this number of damages is remembered as told, and told."""
 SHOWN_MAX = 10
 
 RECORDS_REMEDY = (

@@ -61,7 +61,7 @@ class Mark:
         self._turn = 0
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Written, not only made longer: a page that the disk has no room for would end the process later.
+            # Written, not only made longer: a page that the disk has no space for would end the process later.
             os.pwrite(descriptor, self._whole(number), 0)
             os.ftruncate(descriptor, FILE_BYTES)
             self._map = mmap.mmap(descriptor, FILE_BYTES)

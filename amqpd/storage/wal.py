@@ -127,7 +127,7 @@ def _frames(file: BinaryIO, page_bytes: int, count: int) -> Iterator[tuple[bytes
 
 
 def _all_zero(head: bytes, file: BinaryIO) -> bool:
-    """A file system may have made room for a log whose bytes it had not written when the power went."""
+    """A file system may have allocated space for a log whose bytes it had not written when the power went."""
     while head:
         if head.count(0) != len(head):
             return False

@@ -116,7 +116,7 @@ class ChangeOrder:
 
     def _take(self, removals: bool, most: int) -> list[Wish]:
         """At most `most` wishes that nothing of the other kind stands before: of each owner the same share, and more
-        if there is room."""
+        if there is space."""
         taken: list[Wish] = []
         before = -1
         while len(taken) < most and len(taken) > before:
@@ -161,16 +161,16 @@ class ChangeOrder:
         """As many of them as make a transaction; the others wait on, in front of their owner's."""
         answers: list[tuple[Resume, bool]] = []
         by_vhost: dict[str, list[Removable]] = {}
-        room, taken = CHANGES_MAX, 0
+        left, taken = CHANGES_MAX, 0
         for wish in wishes:
             vhost = self._topology.vhosts.get(wish.record.vhost)
             along = [] if vhost is None else plans.bindings_along(vhost, wish.record)
-            room -= 1 + sum(map(len, along))
-            if room < 0 and taken:
+            left -= 1 + sum(map(len, along))
+            if left < 0 and taken:
                 break
             taken += 1
             holds = wish.condition is not None and wish.condition()
-            if holds and room < 0:
+            if holds and left < 0:
                 # A part of what goes along with it, and then it is its turn again: what it depended on held.
                 by_vhost[wish.record.vhost] = list(islice(chain.from_iterable(along), CHANGES_MAX))
                 wishes[taken - 1 :] = [wish, wish._replace(condition=_always), *wishes[taken:]]

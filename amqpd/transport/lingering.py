@@ -15,8 +15,8 @@ from amqpd.vocabulary.states import State
 if TYPE_CHECKING:
     from amqpd.transport.link import Link
 
-# A connection that is closed has so long to take what is left for it, and to close the socket. One that closed by the
-# protocol's rules has longer (`Liveness.close_timeout_s`), but not at a shutdown.
+# A connection that is closed has this long to take what is left for it, and to close the socket. One that closed by
+# the protocol's rules has longer (`Liveness.close_timeout_s`), but not at a shutdown.
 LINGER_S = 5.0
 
 

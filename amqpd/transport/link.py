@@ -23,11 +23,11 @@ from amqpd.vocabulary.states import Peer
 # What waits for a slow client in smaller pieces is joined to pieces of this size: a confirm of 21 bytes would take
 # ten times as much in memory.
 PENDING_JOINED_BYTES = 4096
-# Large messages are taken in whole ones, so many as this holds, and the rest of one that has begun; never more than
+# Large messages are taken in whole ones, as many as this holds, and the rest of one that has begun; never more than
 # the second number at a time.
 RECEIVE_BYTES = 512 * 1024
 RECEIVE_BYTES_MAX = 1024 * 1024
-# In one call: as many of them as a socket usually has room for. Linux takes 1024 at most (IOV_MAX).
+# In one call: as many of them as a socket usually takes. Linux takes 1024 at most (IOV_MAX).
 PIECES_AT_ONCE = 64
 # struct linger: on, 0 seconds (socket(7)).
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -75,7 +75,7 @@ class Link:
         self.connection.peer = Peer(peer.name, peer.loopback, True, user)
 
     def receive_large(self) -> bytes:
-        """While large messages or frames come: received where they are to stay, and so many that the last one is
+        """While large messages or frames come: received where they are to stay, and enough that the last one is
         whole, as far as those to come are of the size of the last. Raises OSError."""
         connection = self.connection
         size = connection.missing + max(RECEIVE_BYTES // connection.stride, 1) * connection.stride

@@ -30,7 +30,7 @@ def given_up(links: Iterable[Link], node: Node, now: float) -> list[Link]:
 
 
 def overdue(links: Iterable[Link], timeout_s: float, now: float) -> list[Link]:
-    """Those that have taken nothing for so long, as far as the calls before this one saw."""
+    """Those that have taken nothing for this long, as far as the calls before this one saw."""
     found: list[Link] = []
     for link in links:
         if not link.pending:

@@ -32,11 +32,11 @@ class Turn(ABC):
 
     def __init__(self, work_left: int) -> None:
         self.throttled = False
-        """it published as much as it may, or as its turn has room for; what came behind that is not taken"""
+        """it published as much as it may, or as its turn allows; what came behind that is not taken"""
         self.work_left = work_left
         """of its turn, see `limiting/turns.py`"""
         self.unfinished: deque[Iterator[None]] | None = None
-        """what one turn had no room for, in order; each step charges what it did; None for none yet"""
+        """what one turn could not do, in order; each step charges what it did; None for none yet"""
         self.parked = False
         """what it has begun waits for the journal (`node/holds.py`), without turns"""
         self.told_slowed = False
@@ -44,7 +44,7 @@ class Turn(ABC):
 
     @abstractmethod
     def begin(self, steps: Iterator[None]) -> None:
-        """Carry out the steps: as many as this turn has room for now, the others in later turns."""
+        """Carry out the steps: as many as this turn allows now, the others in later turns."""
 
     @abstractmethod
     def go_on(self) -> None:

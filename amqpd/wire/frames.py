@@ -127,7 +127,7 @@ def read_method(payload: bytes) -> base.Frame:
 
 
 def reply_text(error: AMQPError) -> str:
-    """`NAME - explanation`, as RabbitMQ words it; at most 255 bytes, the room that a short string has."""
+    """`NAME - explanation`, as RabbitMQ words it; at most 255 bytes, what a short string holds."""
     # pamqp gives name and value to each of its exception classes, not to their base.
     name: str = getattr(error, "name", "INTERNAL-ERROR")
     explanation = str(error.args[0]) if error.args else ""

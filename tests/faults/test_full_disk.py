@@ -185,7 +185,7 @@ def test_a_disk_that_is_full_to_the_last_byte(make_broker: MakeBroker, small_dis
     filler.start()
     print(broker.wait_log(r"level=error.*disk full"))
     at_full = filler.confirmed
-    filler.publish_one()  # RabbitMQ's rule: who publishes while there is no room is told
+    filler.publish_one()  # RabbitMQ's rule: a publisher without space on the disk is told
     filler.wait(lambda: filler.blocked is not None, "nobody told the publisher why it waits")
     take(broker, 0, 50)
     ballast.unlink()
@@ -281,7 +281,7 @@ def test_start_drain_and_stop_without_a_free_byte(make_broker: MakeBroker, small
     for reserve in data.glob("*reserve"):
         reserve.unlink()
     use_up(small_disk, ballast)
-    with pytest.raises(BrokerFailed, match=r"amqpd: there is no room on the disk for .*metadata\.db"):
+    with pytest.raises(BrokerFailed, match=r"amqpd: there is no space on the disk for .*metadata\.db"):
         broker.start()
 
     ballast.unlink()

@@ -273,7 +273,7 @@ async def test_a_full_disk_refuses_and_later_goes_on(path: Path) -> None:
     run = store._file._connection.exec_driver_sql
     pages = run("PRAGMA page_count").scalar_one()
     run(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StoreFull, match="no room on the disk"):
+    with pytest.raises(StoreFull, match="no space on the disk"):
         await store.transact([], [PutKey("big", "x" * 100_000), PutKey("leased", "", lease), DeleteKey("a")])
     assert await keys(store) == ["a"]
     run("PRAGMA max_page_count = 100000")

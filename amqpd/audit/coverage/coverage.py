@@ -113,7 +113,7 @@ class Coverage:
     def _open(self, queue: HomeQueue, lane: Messages) -> Book:
         """The book of one of the queue's lanes."""
         record = queue.record
-        # The name of an orphan is none: who reads the log knows the queue's from earlier rows about its number.
+        # The name of an orphan is none: a reader of the log knows the queue's from earlier rows about its number.
         vhost, name = (record.vhost, record.name) if record.vhost else (None, None)
         # fmt: off
         book = Book(self.recorder, vhost, name, lane.queue_id, lane.backlog.first_of_life,

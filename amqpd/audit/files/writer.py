@@ -1,10 +1,10 @@
 """The audit log's files: the spool that is written now, and those that a thread turns into Parquet.
 
 What comes in: blocks of the recorder's buffer, once for each tick with something urgent, else for each turn of the
-pump. What goes out: files; an alarm, where it is configured, while there is no room.
+pump. What goes out: files; an alarm, where it is configured, while there is no space.
 Rules: 1. What was handed to the system survives a kill of the broker: so a confirmed message has its events. No
 fsync: a power cut may lose the last seconds, and the next start says so. 2. A full disk never stops consumers: events
-are dropped, and when there is room again the gap is in the log, with anchors behind it. So it is from the start of
+are dropped, and when there is space again the gap is in the log, with anchors behind it. So it is from the start of
 the broker on, if the disk is full then. 3. Spool files of earlier lives are finished first. 4. A life's number is on
 disk before any row of that life. 5. A spool file that is damaged is set aside, and said as a gap in the same way.
 Not here: what is recorded (`audit/recorder.py`), Parquet (`parquet.py`), which files go (`retention.py`).
@@ -33,7 +33,7 @@ from amqpd.audit.recorder import Recorder
 from amqpd.audit.sink import Sink
 from amqpd.config import AuditSettings
 
-# How often it is looked whether a file is old enough, and whether a full disk has room again.
+# How often it is looked whether a file is old enough, and whether a full disk has space again.
 LOOK_S = 1.0
 SUFFIX = ".spool"
 # An empty file that is there while events are dropped: of a life that ends meanwhile, the next one has to say so.
@@ -256,7 +256,7 @@ class AuditWriter:
             self._work = trio.Event()
 
     async def _convert_next(self) -> bool:
-        """False when there is no room for it now; the spool file stays."""
+        """False when there is no space for it now; the spool file stays."""
         # pyarrow: fifty megabytes that a broker without a finished file does not need.
         from amqpd.audit.files.parquet import convert
 
@@ -290,7 +290,7 @@ class AuditWriter:
         return True
 
     def _postpone(self, path: Path, error: Exception) -> bool:
-        """There is no room for it now, on the disk or in memory."""
+        """There is no space for it now, on the disk or in memory."""
         if self._failed_at is None:
             _log.error("a part of the audit log waits in the spool", file=str(path), reason=repr(error))
         self._failed_at = trio.current_time()
@@ -308,7 +308,7 @@ class AuditWriter:
 
     async def flush(self) -> int:
         """Everything that happened until now is in Parquet files; how many are waiting all the same, for want of
-        room."""
+        space."""
         self.sink.record()
         if self._gap is not None:
             self._end_gap()

@@ -4,7 +4,7 @@ What comes in: a connection's log-in begins, the connection ends, the log-in end
 Rules: 1. A log-in whose connection has ended is cancelled: each waits as a task, and a full garbage collection that
 finds 12,000 of them holds the message loop for 80 to 190 ms. 2. A few of each address are not, so that a client
 behind a flood that tries again with the same password gets the answer to its first try; of the addresses with most of
-them they make room for those with fewer. 3. What ended leaves both tables, whatever the outcome.
+them they make way for those with fewer. 3. What ended leaves both tables, whatever the outcome.
 Not here: the hash (`logins.py`), in which order log-ins wait (`turns.py`), the answer (`process/services.py`).
 """
 

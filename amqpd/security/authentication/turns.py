@@ -17,7 +17,7 @@ import trio
 
 
 class TooManyWaiting(Exception):
-    """There is no room to wait under this name."""
+    """No more may wait under this name."""
 
 
 class Turns:

@@ -46,7 +46,7 @@ class StoreClosed(MetadataStoreError):
 
 
 class StoreFull(MetadataStoreError):
-    """There is no room for the transaction: it had no effect, and may be tried again when there is."""
+    """There is no space for the transaction: it had no effect, and may be tried again when there is."""
 
 
 class StoreBusy(MetadataStoreError):

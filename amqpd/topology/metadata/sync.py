@@ -147,7 +147,7 @@ class TopologySync:
                 log.warning("changes of other processes wait", reason=str(error), retry_s=FULL_RETRY_S)
                 await trio.sleep(FULL_RETRY_S)
             except Compacted as error:
-                log.warning("too far behind the metadata store, reading everything anew", reason=str(error))
+                log.warning("too far behind the metadata store, reading everything again", reason=str(error))
                 await self._load()
 
     async def _apply_event(self, event: Event) -> None:

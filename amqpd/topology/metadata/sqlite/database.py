@@ -244,7 +244,7 @@ def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             raise StoreBusy(f"{path} is locked by another process ({reason})") from error
         if code.startswith(full):
-            raise StoreFull(f"there is no room on the disk for {path}") from error
+            raise StoreFull(f"there is no space on the disk for {path}") from error
         if code.startswith("SQLITE_IOERR"):
             raise MetadataStoreError(f"the disk of {path} failed: {reason} ({code})") from error
         raise MetadataStoreError(f"{path} cannot be read or written ({reason})") from error
@@ -252,7 +252,7 @@ def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
         raise StoreDamaged(f"{path} is damaged (a name in it is not UTF-8)") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreFull(f"there is no room on the disk for {path}") from error
+            raise StoreFull(f"there is no space on the disk for {path}") from error
         raise MetadataStoreError(f"{path} cannot be opened ({error.strerror or error})") from error
 
 

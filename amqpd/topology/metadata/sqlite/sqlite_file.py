@@ -68,17 +68,17 @@ from amqpd.topology.metadata.store import (
 )
 from amqpd.topology.metadata.tombstones import DROPPED_MAX
 
-# A process that missed more transactions than this reads everything anew.
+# A process that missed more transactions than this reads everything again.
 HISTORY_REVISIONS_MAX = 10_000
 # And more bytes are not kept either: large arguments would make the file many times as large as what exists. Half of
 # them stay when it is cut, so that it is not cut in each commit.
 HISTORY_BYTES_MAX = 16 * 1024 * 1024
-# The history is cut once in so many revisions, so that it is not paid in each commit.
+# The history is cut once in this number of revisions, so that it is not paid in each commit.
 HISTORY_CUT_EVERY = 1_000
-# The tombstones are counted once in so many.
+# The tombstones are counted once in this number.
 DROPPED_CUT_EVERY = 10_000
-# So many looks of `sqlite.POLL_S` without a change (2 s), and the log is emptied: damage in it cannot matter then.
-# The next commit pays one more fsync, for the header of a new log.
+# After this number of looks of `sqlite.POLL_S` without a change (2 s) the log is emptied: damage in it cannot
+# matter then. The next commit pays one more fsync, for the header of a new log.
 QUIET_LOOKS = 8
 # SQLite takes 32,766 parameters in a statement; a list of this length keeps the statement cache small.
 KEYS_A_SELECT = 500

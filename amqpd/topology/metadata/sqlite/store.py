@@ -164,7 +164,7 @@ class SqliteStore:
                 await trio.to_thread.run_sync(self._file.close, limiter=self.threads)
 
     async def _gather(self, call: Call) -> list[Outcome]:
-        """Whoever gets its turn first commits for all that wait."""
+        """The one that gets its turn first commits for all that wait."""
         self._check_usable()
         self._gathered.append(call)
         try:

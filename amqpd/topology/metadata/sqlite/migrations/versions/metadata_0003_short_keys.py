@@ -1,6 +1,7 @@
 """Long arguments of bindings are named by a digest in their keys, see `exchanges.values.arguments_key`.
 
-The keys were several times as large as the arguments. The history goes: whoever follows it reads everything again.
+The keys were several times as large as the arguments. The history goes: a process that follows it reads everything
+again.
 """
 
 import json

@@ -1,7 +1,7 @@
 """A checksum in each row, tombstones of deleted queues, and the name of the database.
 
-The checksums are made of what is there: damage from before this step is not found by them. The history goes: whoever
-follows it reads everything again.
+The checksums are made of what is there: damage from before this step is not found by them. The history goes: a
+process that follows it reads everything again.
 """
 
 import secrets
