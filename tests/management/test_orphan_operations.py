@@ -153,7 +153,7 @@ async def test_a_queue_that_takes_no_more_leaves_the_rest_for_another_time() -> 
     rig.client.declare("new", durable=True, arguments={"x-max-length": 8, "x-overflow": "reject-publish"})
     done = (await rig.do("adopt", queue="new"))[-1]
     assert (done["count"], done["left"]) == (8, 15)
-    assert done["stopped"] == "the queue 'new' takes no more: make room in it, and adopt the rest"
+    assert done["stopped"] == "the queue 'new' takes no more: make space in it, and adopt the rest"
     rig.restart()
     assert rig.orphan.backlog.ready == 15
     assert rig.client is not None
