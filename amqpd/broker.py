@@ -29,7 +29,6 @@ from amqpd.audit.files.log import AuditLog
 from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.running import Backups
 from amqpd.config import Settings
-from amqpd.connection import Connection
 from amqpd.datadir.disk_reason import disk_reason
 from amqpd.datadir.lock import open_data_directory
 from amqpd.datadir.opening import Pair, open_pair, opened
@@ -67,6 +66,7 @@ from amqpd.scrub.task import scrub_of
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
 from amqpd.security.external import certificate_user
+from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
 from amqpd.storage.page_cache import PageCache
 from amqpd.topology.metadata.bootstrap import bootstrap
@@ -338,7 +338,7 @@ class Broker:
         """The audit log cannot be written, and publishers are to wait for it."""
         self._board.put("audit", "audit log", full, time.time())
 
-    def _connection_left(self, connection: Connection) -> None:
+    def _connection_left(self, connection: ConnectionBase) -> None:
         self.node.acts.closed(connection)
         self._audit.counts.left(connection)
 

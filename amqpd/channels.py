@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import base, commands
 from pamqp.exceptions import (
@@ -33,22 +33,21 @@ from amqpd.audit.party import Party
 from amqpd.kernel import Run
 from amqpd.message.content import CONTENT_BYTES, Content
 from amqpd.node.fence import Fenced
+from amqpd.node.node import Node
 from amqpd.publishing import publish as publishing
+from amqpd.publishing.ports import PublishingChannel
+from amqpd.publishing.replies import ReplyConsumer
+from amqpd.publishing.routes import RouteCache
 from amqpd.session.confirm_frames import tell
 from amqpd.session.credit import CreditQueue, Subscription
 from amqpd.session.delivery_ages import DeliveryAges, timed_out
-from amqpd.session.ports import ChannelBase
+from amqpd.session.ports import ConnectionBase
 from amqpd.session.settling import conclude
 from amqpd.session.steps import ENTRIES_MAX, closing, settling
 from amqpd.session.unacked import Unacked
 from amqpd.vocabulary.client import Begun
 from amqpd.vocabulary.states import State
 from amqpd.wire.frames import method_frame, read_method, reply_text
-
-if TYPE_CHECKING:
-    from amqpd.connection import Connection
-    from amqpd.node.node import Node
-    from amqpd.publishing.replies import ReplyConsumer
 
 # What a held frame costs in memory beside its payload.
 HELD_FRAME_BYTES = 128
@@ -60,15 +59,16 @@ _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x14\x00\x28", b"\x00\x14\x00\x29"
 _NO_METHOD = b"\x00\x00\x00\x00"
 
 
-class Channel(ChannelBase):
+class Channel(PublishingChannel):
     """The state machine of one channel."""
 
-    def __init__(self, connection: Connection, channel_id: int) -> None:
+    def __init__(self, node: Node, connection: ConnectionBase, routes: RouteCache, channel_id: int) -> None:
+        """`routes`: what the connection remembers of its publishes."""
         super().__init__()
         self.connection = connection
         self.client = connection
-        self.node: Node = connection.node
-        self.shared = connection.node
+        self.node = node
+        self.shared = node
         self.id = channel_id
         self.closing = False
         """channel.close was sent; everything but its answer is thrown away"""
@@ -88,9 +88,9 @@ class Channel(ChannelBase):
         """of consumers to come"""
         self.prefetch_shared = 0
         """of all consumers of the channel together"""
-        self.traced = connection.vhost in connection.node.firehose.taps
+        self.traced = connection.vhost in node.firehose.taps
         """its publishes and deliveries are copied, see `publishing/firehose.py`"""
-        self.routes = connection.routes
+        self.routes = routes
         self.consumers: dict[str, Subscription] = {}
         self.reply_consumer: ReplyConsumer | None = None
         self.next_tag = 1
@@ -170,7 +170,7 @@ class Channel(ChannelBase):
         publishing.check_size(self, content.body_size)
         if complete:
             self.end_content()
-            publishing.publish(self, content.run())
+            publishing.publish(self.node, self, content.run())
 
     def _set_plain(self) -> None:
         stops = self.closing or self.suspended or self.closed or self.content is not None
@@ -306,7 +306,7 @@ class Channel(ChannelBase):
     def publish(self, run: Run) -> None:
         """A run from the kernel. Only while `plain`."""
         try:
-            publishing.publish(self, run)
+            publishing.publish(self.node, self, run)
         except AMQPSoftError as error:
             self.fail(error, _PUBLISH_ID)
 

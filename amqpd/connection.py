@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pamqp import base, commands
 from pamqp.exceptions import (
@@ -34,7 +34,8 @@ from amqpd.kernel import LARGE_BYTES_MIN, Pieces, frame_due, publish_due, scan_a
 from amqpd.limiting.turns import FRAME_WORK, METHOD_WORK
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import closes, connection_method
-from amqpd.publishing.routing import RouteCache
+from amqpd.node.node import Node
+from amqpd.publishing.routes import RouteCache
 from amqpd.session.credit import CreditQueue
 from amqpd.session.handshake import HANDSHAKE_FRAME_BYTES_MAX, Handshake
 from amqpd.session.intake import Intake
@@ -43,9 +44,6 @@ from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.steps import leaving
 from amqpd.vocabulary.states import Peer, State
 from amqpd.wire.frames import PROTOCOL_HEADER, method_frame, reply_text
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
 
 _HEAD: Final = Struct(">BHI")
 _PUBLISH_ID: Final = b"\x00\x3c\x00\x28"
@@ -283,7 +281,7 @@ class Connection(ConnectionBase):
         else:
             channel = self.channels.get(number)
             if channel is None:
-                open_channel(self, number, kind, payload)
+                open_channel(self.node, self, self.routes, number, kind, payload)
             else:
                 channel.frame(kind, payload)
 

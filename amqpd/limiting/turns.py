@@ -56,7 +56,7 @@ class Turns:
         self.tick_left = TURN_WORK_MAX
         """what connections may still do in this tick"""
         self.holder: Client | None = None
-        """whose commit the journal waits for, and with it all that wait for confirms (`node/holds.py`)"""
+        """whose commit the journal waits for, and with it all that wait for confirms (`session/holds.py`)"""
 
     def begin(self, ready: int) -> None:
         """A tick begins, with this number of sockets ready."""

@@ -36,9 +36,9 @@ from amqpd.message.delays import delayed_header
 from amqpd.message.properties import REPLY_TO, Properties
 from amqpd.message.propertylist import edited
 from amqpd.message.rewriting import with_headers
-from amqpd.publishing.disk_space import fits
 from amqpd.publishing.offering import offer
-from amqpd.publishing.routing import COPIES_A_STEP, Route, Steps, count_unroutable, queue_steps, without_bcc
+from amqpd.publishing.routes import Route
+from amqpd.publishing.routing import COPIES_A_STEP, Steps, count_unroutable, queue_steps, without_bcc
 from amqpd.publishing.unroutable import NACK, Outcome
 from amqpd.queues.port import QueuePort
 
@@ -116,7 +116,7 @@ def _route(on: Running, by: Operator, vhost: str, exchange: str, routing_key: st
             raise AMQPNotFound(f"no exchange '{exchange}' in vhost '{vhost}'")
         if state.record.internal:
             raise AMQPAccessRefused(f"cannot publish to internal exchange '{exchange}' in vhost '{vhost}'")
-    return Route(on.node.routes.entrance(on.node, vhost, exchange), routing_key, True)
+    return Route(on.node.routes.entrance(vhost, exchange), routing_key, True)
 
 
 def _check(on: Running, by: Operator, vhost: str, route: Route, properties: Properties) -> None:
@@ -176,7 +176,7 @@ async def _offer(
         nacked = route.unroutable == NACK
         count_unroutable(node, vhost, route.exchange, Outcome.NACKED if nacked else Outcome.RETURNED, 1)
         return False
-    if len(queues) > 1 and not fits(node, run, queues, properties):
+    if len(queues) > 1 and not node.disk_space.fits(run, queues, properties):
         raise Unavailable(f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk")
     if audit.active:
         publication = audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, properties)

@@ -9,12 +9,8 @@ Not here: basic.publish and basic.ack as they mostly come (`channels.py`), the c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from amqpd.methods import basic, channel, exchange, modes, queue
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Handlers
+from amqpd.node.node import Handlers
 
 METHODS: Handlers = {
     **channel.METHODS,

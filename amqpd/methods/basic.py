@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented, AMQPPreconditionFailed
 
 from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
 from amqpd.audit.party import consuming
+from amqpd.channels import Channel
 from amqpd.declarations.names import dispatched, existing_queue, refuse_crashed
 from amqpd.kernel import content_pieces
 from amqpd.message.properties import REPLY_TO
 from amqpd.methods.channel_asker import asker, last_queue
 from amqpd.node.fence import refuse_fenced
+from amqpd.node.node import Handlers
 from amqpd.node.quarantine import crashed
 from amqpd.queues.arguments import check_consumer, described_queue
 from amqpd.queues.levels import SEQ_MASK
-from amqpd.queues.port import Piece
+from amqpd.queues.port import Piece, QueuePort
 from amqpd.session.consumers import Consumer
 from amqpd.session.steps import recovering
 from amqpd.vocabulary.records import Arguments
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.node.node import Handlers
-    from amqpd.queues.port import QueuePort
 
 # Consumers of one channel; RabbitMQ has such a bound (consumer_max_per_channel), but none by default. Each costs half
 # a kilobyte and a look in every dispatch of its queue: who has more has forgotten to cancel them.

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pamqp import commands
 from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed, AMQPNotImplemented
 
 from amqpd.channels import Channel
+from amqpd.node.node import Handlers, Node
+from amqpd.publishing.routes import RouteCache
+from amqpd.session.ports import ConnectionBase
 from amqpd.session.steps import closing
 from amqpd.wire.frames import read_method
-
-if TYPE_CHECKING:
-    from amqpd.connection import Connection
-    from amqpd.node.node import Handlers
-
 
 # As many channels as may be open may wait for their close-ok, and so many in any case: a client that fails one, opens
 # another and answers late is let; one that never answers would keep up to 65,535 of them in memory.
@@ -24,7 +21,9 @@ CHANNELS_CLOSING_MIN = 64
 _OPEN_ID = b"\x00\x14\x00\x0a"
 
 
-def open_channel(connection: Connection, number: int, kind: int, payload: bytes) -> None:
+def open_channel(
+    node: Node, connection: ConnectionBase, routes: RouteCache, number: int, kind: int, payload: bytes
+) -> None:
     """The first frame on a channel number. Raises AMQPChannelError unless it opens the channel, AMQPNotAllowed over a
     limit."""
     if kind != 1 or payload[:4] != _OPEN_ID:
@@ -38,9 +37,9 @@ def open_channel(connection: Connection, number: int, kind: int, payload: bytes)
     if closing >= max(limit, CHANNELS_CLOSING_MIN):
         raise AMQPNotAllowed(f"{closing} channels wait for channel.close-ok")
     read_method(payload)
-    connection.node.census.open_channel(connection.user)
-    connection.channels[number] = Channel(connection, number)
-    connection.channels[number].send(commands.Channel.OpenOk())
+    node.census.open_channel(connection.user)
+    connection.channels[number] = channel = Channel(node, connection, routes, number)
+    channel.send(commands.Channel.OpenOk())
 
 
 def open_again(channel: Channel, method: commands.Channel.Open) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pamqp.exceptions import AMQPNotFound
 
+from amqpd.channels import Channel
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import strip
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
 
 
 def asker(channel: Channel) -> Asker:

@@ -11,24 +11,20 @@ Source: section 1.4 of the reference; https://www.rabbitmq.com/docs/access-contr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pamqp import commands
 from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed, AMQPUnexpectedFrame
 
+from amqpd.session.handshake import Handshake
+from amqpd.session.ports import ConnectionBase
 from amqpd.session.steps import checking_consumers
 from amqpd.vocabulary.states import State
 from amqpd.wire.frames import read_method
-
-if TYPE_CHECKING:
-    from amqpd.connection import Connection
-    from amqpd.session.handshake import Handshake
 
 _CONNECTION_CLASS = b"\x00\x0a"
 _CLOSE_ID, _CLOSE_OK_ID = b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x33"
 
 
-def connection_method(connection: Connection, handshake: Handshake, kind: int, payload: bytes) -> None:
+def connection_method(connection: ConnectionBase, handshake: Handshake, kind: int, payload: bytes) -> None:
     """A frame of channel 0 while nothing is closing. Raises AMQPHardError."""
     if kind != 1:
         raise AMQPUnexpectedFrame("content frame on channel 0")
@@ -46,7 +42,7 @@ def connection_method(connection: Connection, handshake: Handshake, kind: int, p
         raise AMQPChannelError(f"unexpected {method.name.lower()} in the state '{connection.state.value}'")
 
 
-def closes(connection: Connection, kind: int, number: int, payload: bytes) -> bool:
+def closes(connection: ConnectionBase, kind: int, number: int, payload: bytes) -> bool:
     """After connection.close or its answer was sent: whether this is the client's close-ok. Its own close, which
     crossed ours or is not the first one, is answered, and the stream stays open, for there may be another
     (rabbit_reader). Who does not read the answers gets no more of them."""
@@ -57,10 +53,10 @@ def closes(connection: Connection, kind: int, number: int, payload: bytes) -> bo
     return payload[:4] == _CLOSE_OK_ID
 
 
-def update_secret(connection: Connection) -> None:
+def update_secret(connection: ConnectionBase) -> None:
     """Users log in with passwords, which do not expire, so any new secret is taken and none is looked at (as in
     RabbitMQ, where only back ends whose secrets expire do)."""
-    access = connection.node.access
+    access = connection.shared.access
     if not access.may_enter(connection.user, connection.vhost):
         raise AMQPNotAllowed(f"access to vhost '{connection.vhost}' refused for user '{connection.user}'")
 

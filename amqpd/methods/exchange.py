@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pamqp import commands
 
+from amqpd.channels import Channel
 from amqpd.declarations.bindings import bind_to, unbind_from
 from amqpd.declarations.exchanges import declare_exchange, delete_exchange, require_exchange
 from amqpd.declarations.names import strip
 from amqpd.methods.channel_asker import asker
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.node.node import Handlers
+from amqpd.node.node import Handlers
 
 
 def declare(channel: Channel, method: commands.Exchange.Declare) -> None:

@@ -6,22 +6,18 @@ Source: section 1.9; https://www.rabbitmq.com/docs/confirms, https://www.rabbitm
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.channels import Channel
 from amqpd.limiting.turns import COPY_WORK
+from amqpd.node.node import Handlers
 from amqpd.publishing.acceptance import accept_slowly
 from amqpd.publishing.transaction import Transaction
+from amqpd.queues.port import QueuePort
 from amqpd.session.confirms import Confirms
 from amqpd.session.settling import portions, settle
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.node.node import Handlers
-    from amqpd.queues.port import QueuePort
-
 
 # What a publish or a settled stretch of a transaction takes, in the unit of `limiting/turns.py`.
 COMMIT_WORK = 4
@@ -68,7 +64,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
         left = tuple(_of_now(channel, queues))
         # Who waited for a reply may have gone since too: then it is a queue that is not there.
         replies = tuple(reply for reply in replies if node.replies.is_open(reply))
-        complete &= yield from accept_slowly(channel, run, left, properties, route, replies, delay_ms)
+        complete &= yield from accept_slowly(node, channel, run, left, properties, route, replies, delay_ms)
         node.turns.charge(channel.connection, COMMIT_WORK)
         yield
     for entries, requeue in transaction.settled:

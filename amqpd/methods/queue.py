@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pamqp import commands
 from pamqp.exceptions import AMQPNotFound
 
+from amqpd.channels import Channel
 from amqpd.declarations.bindings import bind_to, unbind_from
 from amqpd.declarations.names import dispatched, existing_queue, strip
 from amqpd.declarations.queues import declare_queue, delete_queue, passive_queue
 from amqpd.message.properties import REPLY_TO
 from amqpd.methods.channel_asker import asker, last_queue
+from amqpd.node.node import Handlers
 from amqpd.node.quarantine import crashed
+from amqpd.queues.port import QueuePort
 from amqpd.wire.frames import declare_ok_frame, delete_ok_frame
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.node.node import Handlers
-    from amqpd.queues.port import QueuePort
 
 
 def declare(channel: Channel, method: commands.Queue.Declare) -> None:

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from amqpd.faults import TASK
+from amqpd.node.ports import HomeNode
+from amqpd.publishing.ports import DispatchingBase
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 from amqpd.session.world import Read
 from amqpd.vocabulary.client import Client
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
 
 # What queues do in one tick, in the unit of `limiting/turns.py`, which says why it is so much.
 QUEUES_WORK_MAX = 4_000
@@ -39,8 +38,11 @@ STEP_WORK, STEPS_AT_ONCE, STEPS_IN_A_TICK = 10, 50, 250
 LETTERS_WORK: Final = 1_000
 
 
-class Dispatching:
-    def __init__(self, node: Node) -> None:
+class Dispatching(DispatchingBase):
+    """The dispatch of one node."""
+
+    def __init__(self, node: HomeNode) -> None:
+        super().__init__()
         self._node = node
         self._left: Iterator[QueuePort] | None = None
         """at what was dirty and the last tick had no room for"""
@@ -51,10 +53,6 @@ class Dispatching:
         self._going_on = False
         self._put_off: dict[HomeQueue, None] = {}
         """dirty ones that would begin more of it"""
-        self.source: HomeQueue | None = None
-        """while something is published for it, in whose name that begins what takes long"""
-        self.publisher: Client | None = None
-        """while what it publishes is turned away: that is its own work"""
 
     @property
     def behind(self) -> bool:
@@ -83,7 +81,8 @@ class Dispatching:
         """What the queue has begun and may take longer than the tick has room for: the rest goes on in the next
         ticks, in turn with what other queues have begun. Until then this queue is not dispatched, so each has begun
         no more than one dispatch of it can; others do not wait for it. The journal commits nothing meanwhile, so one
-        transaction has all of it: up to a bound (`holds.py`). What a publisher has begun it does in its own turns."""
+        transaction has all of it: up to a bound (`session/holds.py`). What a publisher has begun it does in its own
+        turns."""
         if self.publisher is not None:
             self.publisher.turn.begin(self._charged(self.publisher, steps))
             return

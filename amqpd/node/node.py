@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -31,19 +31,19 @@ from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
 from amqpd.message.properties import Properties, PropertiesReader
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
-from amqpd.node.holds import Holds
 from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.orphans import Orphans
+from amqpd.node.ports import HomeNode
 from amqpd.node.quarantine import quarantine
 from amqpd.node.queue_registry import QueueRegistry
 from amqpd.node.wakes import Wakes
-from amqpd.publishing import dead_lettering, releasing, routing
+from amqpd.publishing import dead_lettering, history, releasing
 from amqpd.publishing.disk_space import DiskSpace
 from amqpd.publishing.firehose import Firehose
 from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies
+from amqpd.publishing.routes import Routes
 from amqpd.publishing.unroutable import Unroutable
-from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.messages import RowsWanted
 from amqpd.queues.port import QueuePort
@@ -51,9 +51,10 @@ from amqpd.queues.queue import Queue
 from amqpd.security.access import Access
 from amqpd.session.credit import Waking
 from amqpd.session.durability import Durability
+from amqpd.session.holds import Holds
 from amqpd.session.intake import unblocking
 from amqpd.session.outboxes import Outboxes
-from amqpd.session.ports import ChannelBase, ConnectionBase, SessionNode
+from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.world import Read, Resume, Services
 from amqpd.topology.order import ChangeOrder, Removable, Wish
 from amqpd.topology.policies import policies_changed
@@ -64,20 +65,17 @@ from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
 
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.connection import Connection
-
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
 JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
 # Of the queues that fall due at one instant, so many are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
 
-Handlers = Mapping[type, Callable[["Channel", Any], None]]
+Handlers = Mapping[type, Callable[[Any, Any], None]]
+"""what does each method, by its class: called with the channel and the method"""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it from below
-class Node(SessionNode):
+class Node(HomeNode):
     """The parts that connections share, held together, and the end of a tick."""
 
     def __init__(
@@ -100,7 +98,7 @@ class Node(SessionNode):
         self.audit = Recorder(lambda: self.now_ms * 1000) if audit is None else audit
         self.books = Coverage(self.audit, OFF) if books is None else books
         self.acts = Acts(self.audit)
-        self.connection_left: Callable[[Connection], None] = self.acts.closed
+        self.connection_left: Callable[[ConnectionBase], None] = self.acts.closed
         self.limits = limits
         self.methods = methods
         self.server_properties = server_properties
@@ -110,7 +108,7 @@ class Node(SessionNode):
         self.token = services.token
         self.new_queue_id = services.queue_id
         self.chance = services.chance
-        self.queues: dict[tuple[str, str], Queue] = {}
+        self.queues = {}
         self.connections: dict[str, ConnectionBase] = {}
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
         self.alarms: set[str] = set()
@@ -125,9 +123,9 @@ class Node(SessionNode):
         self.touched: dict[ConnectionBase, None] = {}
         self.faults = Faults(services.bug, self.log)
         self.durability = Durability(journal, self.faults)
-        self.registry = QueueRegistry(self)
         self.orphans = Orphans(self)
-        self.disk_space = DiskSpace()
+        self.registry = QueueRegistry(self, self.orphans)
+        self.disk_space = DiskSpace(journal, self.log)
         self.congestion = Congestion()
         self.census = Census(limits, topology, self.queues, identity.name)
         self.quotas = Quotas(topology, self.log)
@@ -136,12 +134,12 @@ class Node(SessionNode):
         self.turns = Turns(self.quotas.waiting)
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
-        self.delayed: dict[str, DelayedMessages] = {}  # by virtual host; made when it is needed
-        self.routes = routing.Routes()
+        self.delayed = {}
+        self.routes = Routes(topology)
         self.outboxes = Outboxes(limits)
-        self.replies = Replies()
+        self.replies = Replies(services.token)
         self.unroutable = Unroutable()
-        self.histories = Histories(self)
+        self.histories = Histories(topology, self._give_history)
         self.firehose = Firehose(self)
 
     # Start
@@ -236,6 +234,11 @@ class Node(SessionNode):
             for (of, _), queue in list(self.queues.items()):
                 if of == vhost:
                     self.registry.apply(queue, queue.record)
+
+    def queues_named(self, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:
+        """See `PublishingNode.queues_named`."""
+        queues = self.queues
+        return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
 
     def make_queue(self, record: QueueRecord) -> Queue:
         return Queue(record, self, self.registry.policy_of(record))
@@ -335,8 +338,12 @@ class Node(SessionNode):
         kept: what keeps delayed messages is out of service or parked, or the virtual host has gone meanwhile."""
         return self.registry.delay(vhost, run, delay_ms, publication)
 
-    def _release(self, vhost: str, run: Run) -> int:
-        return releasing.release(self, vhost, run)
+    def release(self, vhost: str, run: Run) -> int:
+        """See `HomeNode.release`."""
+        return releasing.release(self, self.delayed.get(vhost), vhost, run)
+
+    def _give_history(self, binding: BindingRecord, runs: tuple[Run, ...]) -> None:
+        self.dispatching.carry_out(history.give(self, binding, runs), None)
 
     # What queues ask of their host
 
@@ -344,7 +351,11 @@ class Node(SessionNode):
         """See `SessionNode.trace`."""
         self.firehose.delivered(channel, queue, run, low, high, redelivered)
 
-    def again(self, queue: Queue) -> None:
+    def trace_publish(self, channel: ChannelBase, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
+        """See `PublishingNode.trace_publish`."""
+        self.firehose.published(channel, run, keys, queues)
+
+    def again(self, queue: QueuePort) -> None:
         """See `QueueHost.again`."""
         self.dirty[queue] = None
 
@@ -352,11 +363,11 @@ class Node(SessionNode):
         """See `QueueHost.later`."""
         self.dispatching.later(steps)
 
-    def wake(self, queue: Queue, at_ms: int) -> None:
+    def wake(self, queue: Any, at_ms: int) -> None:
         """See `QueueHost.wake`."""
         self.wakes.ask(queue, at_ms)
 
-    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def bury(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.bury`."""
         return dead_lettering.bury(self, queue, run, low, high, reason)
 

@@ -14,20 +14,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqpd.audit.kinds import WITHDRAWN
 from amqpd.faults import QUEUE
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel.rows import parse_row
+from amqpd.node.ports import HomeNode
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
 from amqpd.queues.settings import PRIORITY_MAX
 from amqpd.vocabulary.records import QueueRecord
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
 
 REMEDY = "`amqpd orphans list` says what they are, `amqpd orphans adopt`, `export` and `delete` end it"
 
@@ -35,7 +33,7 @@ REMEDY = "`amqpd orphans list` says what they are, `amqpd orphans adopt`, `expor
 class Orphan(Queue):
     """A queue without a name. It is out of service from the start (`stopped`), so nothing acts on it by itself."""
 
-    def __init__(self, node: Node, found: Mapping[int, RecoveredQueue]) -> None:
+    def __init__(self, node: HomeNode, found: Mapping[int, RecoveredQueue]) -> None:
         """`found`: what the journal has of its id, or of the ids of its levels."""
         self.ids = sorted(found)
         base = self.ids[0]
@@ -77,7 +75,7 @@ class Orphan(Queue):
 class Orphans:
     """All of them, by id."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: HomeNode) -> None:
         self._node = node
         self._by_id: dict[int, Orphan] = {}
 

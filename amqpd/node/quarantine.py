@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from pamqp.exceptions import AMQPNotFound
 
 from amqpd.faults import QUEUE
+from amqpd.node.ports import HomeNode
 from amqpd.queues.port import QueuePort
 
 if TYPE_CHECKING:
-    from amqpd.node.node import Node
     from amqpd.vocabulary.records import QueueRecord
 
 
-def quarantine(node: Node, queue: QueuePort, error: Exception) -> None:
+def quarantine(node: HomeNode, queue: QueuePort, error: Exception) -> None:
     """Take the queue out of service. Raises the error if it is one of the node."""
     record = queue.record
     node.faults.contain(QUEUE, record.name, error, vhost=record.vhost)
@@ -55,7 +55,7 @@ def crashed(record: QueueRecord) -> AMQPNotFound:
     return AMQPNotFound(f"queue '{record.name}' in vhost '{record.vhost}' has crashed and failed to restart")
 
 
-def quarantined(node: Node) -> list[dict[str, Any]]:
+def quarantined(node: HomeNode) -> list[dict[str, Any]]:
     """The queues that are out of service, and why."""
     return [
         {"vhost": queue.record.vhost, "name": queue.record.name, "reason": queue.quarantined}

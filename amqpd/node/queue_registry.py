@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.node.orphans import REMEDY, Orphan, parted
+from amqpd.node.orphans import REMEDY, Orphan, Orphans, parted
+from amqpd.node.ports import HomeNode
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
@@ -28,13 +29,11 @@ from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, droppe
 from amqpd.vocabulary.records import Key, QueueRecord
 from amqpd.vocabulary.states import State
 
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
-
 
 class QueueRegistry:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: HomeNode, orphans: Orphans) -> None:
         self._node = node
+        self._orphans = orphans
         self._owned: dict[str, dict[Queue, None]] = {}
         """exclusive queues by the connection that owns them"""
         self._recovered: Recovered | None = None
@@ -72,14 +71,14 @@ class QueueRegistry:
                 node.quarantine(store, error)
         for queue_id in gone:
             node.journal.drop(queue_id)
-        node.orphans.park(parked)
+        self._orphans.park(parked)
         self._recovered = None
-        if node.orphans:
-            nbytes = sum(orphan.ready_bytes for orphan in node.orphans)
+        if self._orphans:
+            nbytes = sum(orphan.ready_bytes for orphan in self._orphans)
             node.log(
                 "orphans_parked",
-                orphans=len(node.orphans),
-                messages=node.orphans.messages,
+                orphans=len(self._orphans),
+                messages=self._orphans.messages,
                 bytes=nbytes,
                 reason="the journal has messages of queues that the metadata store does not know",
                 remedy=REMEDY,
@@ -155,7 +154,7 @@ class QueueRegistry:
         """See `Node.delay`. While those of an earlier run are parked no other is taken: they have the store's place
         in the journal."""
         node = self._node
-        if vhost not in node.topology.vhosts or (node.orphans and self._parked(vhost)):
+        if vhost not in node.topology.vhosts or (self._orphans and self._parked(vhost)):
             return None
         store = self.delayed(vhost)
         try:
@@ -165,7 +164,7 @@ class QueueRegistry:
             return None
 
     def _parked(self, vhost: str) -> bool:
-        orphans = self._node.orphans
+        orphans = self._orphans
         return any(orphans.get(number) is not None for number in delayed_numbers(self._node.identity.id, vhost))
 
     def delayed(self, vhost: str, number: int | None = None) -> DelayedMessages:
@@ -175,7 +174,7 @@ class QueueRegistry:
         store = node.delayed.get(vhost)
         if store is None:
             store = node.delayed[vhost] = DelayedMessages(
-                vhost, delayed_id(node.identity.id, vhost) if number is None else number, node, node._release
+                vhost, delayed_id(node.identity.id, vhost) if number is None else number, node, node.release
             )
             node.books.look_at(store)
         node.dirty[store] = None
@@ -190,7 +189,7 @@ class QueueRegistry:
         store = self.delayed(vhost, orphan.id)
         assert isinstance(orphan.messages, Messages)
         store.take_over(orphan.messages)
-        node.orphans.forget(orphan)
+        self._orphans.forget(orphan)
         node.books.look_at(store)
 
     def owned(self, connection_id: str) -> list[Queue]:

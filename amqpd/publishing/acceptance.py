@@ -13,7 +13,6 @@ Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/do
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
@@ -21,22 +20,22 @@ from amqpd.audit.publication import Publication
 from amqpd.kernel import Run, encode_content
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
-from amqpd.publishing.disk_space import LARGE_BYTES_MIN, fits
+from amqpd.publishing.disk_space import LARGE_BYTES_MIN
 from amqpd.publishing.offering import offer
+from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.replies import ReplyConsumer
-from amqpd.publishing.routing import Route, count_unroutable
+from amqpd.publishing.routes import Route
+from amqpd.publishing.routing import count_unroutable
 from amqpd.publishing.unroutable import NACK, Outcome
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.queues.port import QueuePort
+from amqpd.queues.port import QueuePort
 
 # A run goes into so many queues in one step, about a millisecond.
 COPIES_AT_ONCE = 500
 
 
 def accept(
-    channel: Channel,
+    node: PublishingNode,
+    channel: PublishingChannel,
     run: Run,
     queues: tuple[QueuePort, ...],
     properties: Properties,
@@ -47,11 +46,14 @@ def accept(
     """The run goes to its queues, or waits for `delay_ms`; what becomes of it when there are none is decided; its
     confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
     publisher though others took it. Whether all of it was taken."""
-    node = channel.node
-    publication = _begin(channel, run, route, properties) if node.audit.active else None
+    publication = _begin(node, channel, run, route, properties) if node.audit.active else None
     if len(queues) > 1:
         node.turns.charge(channel.connection, COPY_WORK * len(queues))
-    fitting = run.nbytes * len(queues) < LARGE_BYTES_MIN or len(queues) == 1 or fits(node, run, queues, properties)
+    fitting = (
+        run.nbytes * len(queues) < LARGE_BYTES_MIN
+        or len(queues) == 1
+        or node.disk_space.fits(run, queues, properties)
+    )
     taken, waits = offer(node, queues, run, properties, publication, channel.connection) if fitting else (0, False)
     if taken < 0:
         taken = 0
@@ -63,17 +65,18 @@ def accept(
             kept = node.delay(channel.connection.vhost, run, properties, delay_ms, publication)
             waits, taken = bool(kept), taken if kept is not None else 0
         else:
-            taken = _unroutable(channel, run, route)
+            taken = _unroutable(node, channel, run, route)
     if publication is not None:
         node.audit.end(publication, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
-    _accepted(channel, run.count, taken, waits)
+    _accepted(node, channel, run.count, taken, waits)
     if not fitting:
         _refuse_unconfirmed(channel, run, queues)
     return taken == run.count
 
 
 def accept_slowly(
-    channel: Channel,
+    node: PublishingNode,
+    channel: PublishingChannel,
     run: Run,
     queues: tuple[QueuePort, ...],
     properties: Properties,
@@ -83,10 +86,9 @@ def accept_slowly(
 ) -> Generator[None, None, bool]:
     """As `accept`, step by step, also when the channel is closed meanwhile."""
     if len(queues) <= COPIES_AT_ONCE:
-        return accept(channel, run, queues, properties, route, replies, delay_ms)
-    node = channel.node
-    publication = _begin(channel, run, route, properties) if node.audit.active else None
-    fitting = fits(node, run, queues, properties)
+        return accept(node, channel, run, queues, properties, route, replies, delay_ms)
+    publication = _begin(node, channel, run, route, properties) if node.audit.active else None
+    fitting = node.disk_space.fits(run, queues, properties)
     waits, taken = False, run.count if fitting else 0
     for at in range(0, len(queues) if fitting else 0, COPIES_AT_ONCE):
         if at:
@@ -103,19 +105,21 @@ def accept_slowly(
         if waits:
             # The copies that wait may be in an earlier transaction of the journal than the one that gathers now.
             node.journal.force()
-        _accepted(channel, run.count, taken, waits)
+        _accepted(node, channel, run.count, taken, waits)
         if not fitting:
             _refuse_unconfirmed(channel, run, queues)
     return taken == run.count
 
 
-def _begin(channel: Channel, run: Run, route: Route, properties: Properties) -> Publication:
+def _begin(
+    node: PublishingNode, channel: PublishingChannel, run: Run, route: Route, properties: Properties
+) -> Publication:
     """The run's publication in the audit log."""
-    audit, connection = channel.node.audit, channel.connection
+    audit, connection = node.audit, channel.connection
     return audit.begin(connection, channel.id, channel.confirms, channel.tx is not None, run.count, route, properties)
 
 
-def _refuse_unconfirmed(channel: Channel, run: Run, queues: tuple[QueuePort, ...]) -> None:
+def _refuse_unconfirmed(channel: PublishingChannel, run: Run, queues: tuple[QueuePort, ...]) -> None:
     """It does not fit on the disk. With confirms that is a basic.nack, in a transaction the commit says so; others
     would never learn of it. Raises AMQPPreconditionFailed."""
     if channel.confirms is None and channel.tx is None:
@@ -124,9 +128,9 @@ def _refuse_unconfirmed(channel: Channel, run: Run, queues: tuple[QueuePort, ...
         )
 
 
-def _accepted(channel: Channel, count: int, taken: int, waits: bool) -> None:
+def _accepted(node: PublishingNode, channel: PublishingChannel, count: int, taken: int, waits: bool) -> None:
     """Of the channel's next publishes so many were taken; they are confirmed when they are safe."""
-    node, confirms = channel.node, channel.confirms
+    confirms = channel.confirms
     if confirms is not None:
         if confirms.accept(taken, node.journal.index if waits else None):
             node.durability.due[channel] = None
@@ -137,9 +141,9 @@ def _accepted(channel: Channel, count: int, taken: int, waits: bool) -> None:
             node.durability.due[channel] = None
 
 
-def _unroutable(channel: Channel, run: Run, route: Route) -> int:
+def _unroutable(node: PublishingNode, channel: PublishingChannel, run: Run, route: Route) -> int:
     """Nobody takes the run: returned, refused or dropped. How many of its messages are to be confirmed."""
-    node, connection = channel.node, channel.connection
+    connection = channel.connection
     told = route.mandatory
     if route.mandatory:
         for i in range(run.count):
@@ -154,7 +158,7 @@ def _unroutable(channel: Channel, run: Run, route: Route) -> int:
     return taken
 
 
-def _return(channel: Channel, run: Run, i: int) -> bytes:
+def _return(channel: PublishingChannel, run: Run, i: int) -> bytes:
     payload = b"\x00\x3c\x00\x32\x01\x38\x08NO_ROUTE" + run.names
     head = b"\x01" + channel.id.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
     return head + payload + b"\xce" + encode_content(run, i, channel.id, channel.connection.frame_max)

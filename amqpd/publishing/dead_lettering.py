@@ -13,7 +13,6 @@ Source: https://www.rabbitmq.com/docs/dlx, https://www.rabbitmq.com/docs/quorum-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
@@ -21,16 +20,14 @@ from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
-from amqpd.publishing.disk_space import fits
 from amqpd.publishing.offering import FAULT, capacity, offer
-from amqpd.publishing.routing import Route, in_steps, queue_steps, route_again
+from amqpd.publishing.ports import PublishingNode
+from amqpd.publishing.routes import Route
+from amqpd.publishing.routing import find, in_steps, queue_steps, route_again
 from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.moulds import State, mould_of
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
-    from amqpd.queues.home import HomeQueue
-    from amqpd.queues.port import QueuePort
+from amqpd.queues.port import QueuePort
 
 # What a letter takes, in the unit of `limiting/turns.py`, beside what its size and its copies take; and one that is
 # made from the last one's template.
@@ -41,7 +38,7 @@ HEADER_BYTES_A_WORK = 16
 KEYS_AT_ONCE = 16
 
 
-def bury(node: Node, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+def bury(node: PublishingNode, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
     """Take care of messages low..high-1 of the run. How many of them may leave their queue, from the first on, and
     the letters' publication in the audit log, which their end names; 0: none."""
     settings = queue.settings
@@ -72,7 +69,7 @@ def bury(node: Node, queue: HomeQueue, run: Run, low: int, high: int, reason: st
     if _takes_long(node, queue, letter):
         publication = _begin_own(node, queue, letter.run, count, new_properties)
         exchange, routing_key = run_names(letter.run)
-        route = Route(node.routes.entrance(node, queue.record.vhost, exchange), routing_key, False)
+        route = Route(node.routes.entrance(queue.record.vhost, exchange), routing_key, False)
         steps = _post_slowly(node, queue, letter, route, new_properties, publication)
         node.dispatching.carry_out(steps, queue)
         return count, 0 if publication is None else publication.first
@@ -82,7 +79,7 @@ def bury(node: Node, queue: HomeQueue, run: Run, low: int, high: int, reason: st
     wanted = mould is None or mould.used or not mould.good_for(state)
     # With a route there is a virtual host too: a queue outlives its own for a moment, while that is being deleted.
     if wanted and count == 1 and properties.expiration is not None and found:
-        route = node.routes.find(node, queue.record.vhost, *run_names(letter.run))
+        route = find(node, queue.record.vhost, *run_names(letter.run))
         if len(letter.routing_keys) == 1 and found is route.queues:
 
             def letter_of(like: Run) -> Run:
@@ -98,7 +95,12 @@ def bury(node: Node, queue: HomeQueue, run: Run, low: int, high: int, reason: st
 
 
 def _post(
-    node: Node, queue: HomeQueue, letter: Run, properties: Properties, routed: bool, targets: Sequence[QueuePort]
+    node: PublishingNode,
+    queue: HomeQueue,
+    letter: Run,
+    properties: Properties,
+    routed: bool,
+    targets: Sequence[QueuePort],
 ) -> tuple[int, int]:
     """Into those of the queues that it may go back into; `routed`: there are others, or were."""
     taken = letter.count
@@ -116,7 +118,9 @@ def _post(
     return gone, 0 if publication is None else publication.first
 
 
-def _begin_own(node: Node, queue: HomeQueue, letter: Run, taken: int, properties: Properties) -> Publication | None:
+def _begin_own(
+    node: PublishingNode, queue: HomeQueue, letter: Run, taken: int, properties: Properties
+) -> Publication | None:
     """In the audit log, if it records, the letter's first `taken` messages are published."""
     if not node.audit.active:
         return None
@@ -125,7 +129,7 @@ def _begin_own(node: Node, queue: HomeQueue, letter: Run, taken: int, properties
 
 
 def _copy(
-    node: Node,
+    node: PublishingNode,
     targets: Sequence[QueuePort],
     letter: Run,
     taken: int,
@@ -133,23 +137,23 @@ def _copy(
     publication: Publication | None,
 ) -> bool:
     """Into the targets; False when there was a fault in one of them, or the disk has no space for all."""
-    if len(targets) > 1 and not fits(node, letter, targets, properties):
+    if len(targets) > 1 and not node.disk_space.fits(letter, targets, properties):
         return False
     part = letter if taken == letter.count else letter.part(0, taken)
     return offer(node, targets, part, properties, publication, None, False)[0] != FAULT
 
 
-def _takes_long(node: Node, queue: HomeQueue, letter: DeadLetter) -> bool:
+def _takes_long(node: PublishingNode, queue: HomeQueue, letter: DeadLetter) -> bool:
     """To find out where it goes, and to bring it there. At-least-once has to know at once who takes it."""
     if queue.settings.at_least_once or queue.record.vhost not in node.topology.vhosts:
         return False
     exchange = queue.settings.dead_letter_exchange or ""
-    entrance = node.routes.entrance(node, queue.record.vhost, exchange)
+    entrance = node.routes.entrance(queue.record.vhost, exchange)
     return not entrance.light or len(letter.routing_keys) > KEYS_AT_ONCE
 
 
 def _post_slowly(
-    node: Node,
+    node: PublishingNode,
     queue: HomeQueue,
     letter: DeadLetter,
     route: Route,

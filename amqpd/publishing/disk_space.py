@@ -15,15 +15,12 @@ Small fan-outs are not counted: what gathers for one transaction of them is boun
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
-    from amqpd.queues.port import QueuePort
+from amqpd.queues.port import QueuePort
 
 # Copies that take less together are not looked at: a quarter of what may gather for the journal.
 LARGE_BYTES_MIN = 8 * 1024 * 1024
@@ -32,7 +29,11 @@ PLACES = 2
 
 
 class DiskSpace:
-    def __init__(self) -> None:
+    """What is free on the journal's disk, less what was taken for copies that are on their way there."""
+
+    def __init__(self, journal: JournalBuffer, log: Callable[..., None]) -> None:
+        self._journal = journal
+        self._log = log
         self._free_bytes: int | None = None
         """as last told; None: it is not known, and everything is taken"""
         self._taken: deque[tuple[int, int]] = deque()
@@ -53,17 +54,16 @@ class DiskSpace:
         self._taken.append((index, nbytes))
         return True
 
-
-def fits(node: Node, run: Run, queues: Sequence[QueuePort], properties: Properties) -> bool:
-    """Whether the run may go to all these queues. What does not is in the log."""
-    nbytes = run.nbytes
-    if nbytes * len(queues) < LARGE_BYTES_MIN:
-        return True
-    stored = 0
-    for queue in queues:
-        if queue.record.durable and (properties.persistent or queue.quorum):
-            stored += nbytes
-    if stored < LARGE_BYTES_MIN or node.disk_space.take(stored, node.journal.index):
-        return True
-    node.log("does_not_fit_on_disk", bytes=stored, queues=len(queues))
-    return False
+    def fits(self, run: Run, queues: Sequence[QueuePort], properties: Properties) -> bool:
+        """Whether the run may go to all these queues. What does not is in the log."""
+        nbytes = run.nbytes
+        if nbytes * len(queues) < LARGE_BYTES_MIN:
+            return True
+        stored = 0
+        for queue in queues:
+            if queue.record.durable and (properties.persistent or queue.quorum):
+                stored += nbytes
+        if stored < LARGE_BYTES_MIN or self.take(stored, self._journal.index):
+            return True
+        self._log("does_not_fit_on_disk", bytes=stored, queues=len(queues))
+        return False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from amqpd.kernel import Run
 from amqpd.limiting.turns import COPY_WORK
@@ -22,17 +22,15 @@ from amqpd.message.properties import Properties
 from amqpd.message.propertylist import FLAGS, HEADERS, PropertyList
 from amqpd.message.rewriting import readdressed, run_names
 from amqpd.publishing.offering import offer
-from amqpd.publishing.routing import COPIES_A_STEP, Route, in_steps, queue_steps
+from amqpd.publishing.ports import PublishingNode
+from amqpd.publishing.routes import Route
+from amqpd.publishing.routing import COPIES_A_STEP, in_steps, queue_steps
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 from amqpd.session.ports import ChannelBase
 from amqpd.vocabulary.records import Change, Delete, QueueRecord
 from amqpd.wire.fieldtypes import SignedInt
 from amqpd.wire.fieldwriter import Encoded, join_table, write_table
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.node.node import Node
 
 EXCHANGE = "amq.rabbitmq.trace"
 # What waits to be copied: some hundred ticks' worth of it.
@@ -70,7 +68,7 @@ class Tap(Queue):
     """Of one virtual host. A queue for the node, which looks at it when there is something to copy; but nothing is
     in it, and no client can name it."""
 
-    def __init__(self, vhost: str, node: Node) -> None:
+    def __init__(self, vhost: str, node: PublishingNode) -> None:
         super().__init__(QueueRecord(vhost, "firehose", 0), node, {})
         self._node = node
         self._pending: deque[Traced] = deque()
@@ -129,7 +127,7 @@ class Tap(Queue):
         steps = queue_steps(
             node,
             vhost,
-            Route(node.routes.entrance(node, vhost, EXCHANGE), key, False),
+            Route(node.routes.entrance(vhost, EXCHANGE), key, False),
             (key,),
             run,
             properties,
@@ -146,7 +144,7 @@ class Tap(Queue):
 
 
 class Firehose:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: PublishingNode) -> None:
         self._node = node
         self.taps: dict[str, Tap] = {}
         """of the virtual hosts that are traced"""
@@ -183,7 +181,7 @@ class Firehose:
             if isinstance(change, Delete) and change.key[0] == "vhost":
                 self.stop(change.key[1])
 
-    def published(self, channel: Channel, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
+    def published(self, channel: ChannelBase, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
         """A client published it with these routing keys."""
         tap = self.taps.get(channel.connection.vhost)
         exchange = run_names(run)[0]

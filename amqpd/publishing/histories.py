@@ -1,39 +1,32 @@
 """What exchanges of the type x-recent-history keep, and who gets it.
 
 What comes in: runs that passed such an exchange; changes of the topology. What goes out: the kept messages, oldest
-first, into every queue that is newly bound, or through an exchange that is.
+first, for every queue or exchange that is newly bound.
 Rules: 1. An exchange keeps its last messages, as many as its length says, and at most `EXCHANGE_BYTES_MAX`; all of
 them together keep `BYTES_MAX`, and what stands in an exchange that was quiet longest goes first. 2. In memory only:
 after a restart the history is empty, as in RabbitMQ 3. 3. A binding gets it once, when it is made.
-Not here: which exchanges keep what (`exchanges/recent_history.py`).
+Not here: which exchanges keep what (`exchanges/recent_history.py`), the way of what was kept to its queues
+(`history.py`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-from amqpd.exchanges import Message, Reads
+from amqpd.exchanges import Reads
 from amqpd.kernel import Run
-from amqpd.limiting.turns import COPY_WORK
-from amqpd.message.rewriting import run_names
-from amqpd.publishing.offering import offer
-from amqpd.publishing.routing import COPIES_A_STEP, in_steps, queues_named
+from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import BindingRecord, Change, Key, Put
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
 
 # A run takes so much in memory beside its bytes.
 RUN_BYTES = 256
-# What a message takes that is given to a binding, beside its copies (`limiting/turns.py`).
-GIVE_WORK = 4
 EXCHANGE_BYTES_MAX = 4 * 1024 * 1024
 BYTES_MAX = 64 * 1024 * 1024
 
 Name = tuple[str, str]
 """virtual host and exchange"""
+Give = Callable[[BindingRecord, tuple[Run, ...]], None]
 
 
 class _History:
@@ -73,8 +66,12 @@ class _History:
 
 
 class Histories:
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    """What the exchanges of a node keep."""
+
+    def __init__(self, topology: Topology, give: Give) -> None:
+        """`give` is called with a new binding and what it is to get."""
+        self._topology = topology
+        self._give = give
         self._histories: dict[Name, _History] = {}
         """the one that was quiet longest first"""
         self._bound: dict[Name, set[Key]] = {}
@@ -123,7 +120,7 @@ class Histories:
         self._bound.pop(name, None)
 
     def _bind(self, binding: BindingRecord) -> None:
-        contents = self._node.topology.vhosts.get(binding.vhost)
+        contents = self._topology.vhosts.get(binding.vhost)
         state = contents.exchanges.get(binding.source) if contents is not None else None
         if state is None or not state.matcher.reads & Reads.KEEPS:
             return
@@ -132,32 +129,4 @@ class Histories:
             bound.add(binding.key)
             history = self._histories.get((binding.vhost, binding.source))
             if history is not None:
-                # Many, maybe, and through very many exchanges: in steps.
-                self._node.dispatching.carry_out(self._give(binding, tuple(history.runs)), None)
-
-    def _give(self, binding: BindingRecord, runs: tuple[Run, ...]) -> Iterator[None]:
-        node = self._node
-        for run in runs:
-            properties = node.properties.read(run.properties, True)
-            names: tuple[str, ...] = (binding.destination,)
-            contents = node.topology.vhosts.get(binding.vhost)
-            if contents is None:
-                return
-            if binding.destination_type == "exchange":
-                keys = (run_names(run)[1], *properties.routing_keys)
-                message = Message(keys, properties.headers, run.properties, node.chance)
-                steps = contents.walk(binding.destination, message)
-                names = yield from in_steps(node, steps)
-            publication = None
-            if node.audit.active:
-                exchange, routing_key = binding.source, run_names(run)[1]
-                publication = node.audit.begin_own(
-                    binding.vhost, exchange, routing_key, "history", run.count, properties
-                )
-            for at in range(0, len(names), COPIES_A_STEP):
-                queues = queues_named(node, binding.vhost, names[at : at + COPIES_A_STEP])
-                node.work_left -= GIVE_WORK + COPY_WORK * len(queues)
-                offer(node, queues, run, properties, publication)
-                yield
-            if publication is not None:
-                node.audit.end(publication, run.body_size, bool(names))
+                self._give(binding, tuple(history.runs))

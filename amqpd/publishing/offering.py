@@ -13,23 +13,20 @@ Not here: which queues (`routing.py`), what follows for the publisher (`acceptan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
-    from amqpd.queues.port import QueuePort
-    from amqpd.session.ports import ConnectionBase
+from amqpd.publishing.ports import PublishingNode
+from amqpd.queues.port import QueuePort
+from amqpd.session.ports import ConnectionBase
 
 FAULT = -1
 """so many were taken: one of the queues is out of service now"""
 
 
 def offer(
-    node: Node,
+    node: PublishingNode,
     queues: Sequence[QueuePort],
     run: Run,
     properties: Properties,
@@ -60,7 +57,7 @@ def offer(
     return taken, waits
 
 
-def capacity(node: Node, queue: QueuePort, run: Run) -> int:
+def capacity(node: PublishingNode, queue: QueuePort, run: Run) -> int:
     """How many of the run's messages the queue would take now; 0 when there is a fault in it."""
     try:
         return queue.capacity(run)
@@ -69,7 +66,9 @@ def capacity(node: Node, queue: QueuePort, run: Run) -> int:
         return 0
 
 
-def _admitted(node: Node, queue: QueuePort, run: Run, publisher: ConnectionBase | None, turns_away: bool) -> int:
+def _admitted(
+    node: PublishingNode, queue: QueuePort, run: Run, publisher: ConnectionBase | None, turns_away: bool
+) -> int:
     """How many may come in; the others are turned away."""
     count = min(run.count, queue.capacity(run) if publisher is None else queue.room(run))
     if count < run.count and turns_away:
@@ -81,7 +80,7 @@ def _admitted(node: Node, queue: QueuePort, run: Run, publisher: ConnectionBase 
     return count
 
 
-def _turn_away(node: Node, publisher: ConnectionBase, queue: QueuePort, run: Run) -> None:
+def _turn_away(node: PublishingNode, publisher: ConnectionBase, queue: QueuePort, run: Run) -> None:
     before, node.dispatching.publisher = node.work_left, publisher
     try:
         queue.turn_away(run)

@@ -15,7 +15,7 @@ Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/do
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pamqp.exceptions import (
     AMQPAccessRefused,
@@ -33,13 +33,12 @@ from amqpd.message.propertylist import REPLY_TO as REPLY_TO_FLAG
 from amqpd.message.propertylist import PropertyList
 from amqpd.message.rewriting import mark_of, unmarked, with_properties
 from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept, accept_slowly
+from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.replies import PREFIX, ReplyConsumer
-from amqpd.publishing.routing import ROUTE_BYTES, Route, Steps, parts, queue_steps
+from amqpd.publishing.routes import ROUTE_BYTES, Route
+from amqpd.publishing.routing import Steps, parts, queue_steps, resolve, resolve_alone
 from amqpd.publishing.transaction import Routed, Transaction
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.queues.port import QueuePort
+from amqpd.queues.port import QueuePort
 
 # A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
 # again: some 25,000 with names of usual lengths, for a whole connection.
@@ -56,9 +55,9 @@ ROUTE_WORK: Final = 10
 PUBLISH_ID = b"\x00\x3c\x00\x28"
 
 
-def publish(channel: Channel, run: Run) -> None:
+def publish(node: PublishingNode, channel: PublishingChannel, run: Run) -> None:
     """Take the run in. Raises what RabbitMQ answers to what it may not do."""
-    node, connection = channel.node, channel.connection
+    connection = channel.connection
     if node.quotas.active:
         node.quotas.charge(connection, run, node.now_ms)
     connection.publishing = True
@@ -70,43 +69,45 @@ def publish(channel: Channel, run: Run) -> None:
         check_size(channel, run.body_size)
     routes = channel.routes
     if routes.version != node.topology.version:
-        forget_routes(channel)
+        forget_routes(node, channel)
     key = run.key
     route = routes.known.get(key)
     if route is None:
-        route = _new_route(channel, key)
+        route = _new_route(node, channel, key)
         if route.alone:
-            node.turns.charge(connection, route.resolve_alone(node, connection.vhost))
-            _remember(channel, key, route)
+            node.turns.charge(connection, resolve_alone(node, connection.vhost, route))
+            _remember(node, channel, key, route)
         elif not route.light:
-            channel.connection.intake.carry_out(channel, _publish_slowly(channel, run, key, route), PUBLISH_ID)
+            channel.connection.intake.carry_out(channel, _publish_slowly(node, channel, run, key, route), PUBLISH_ID)
             return
         else:
-            _resolve(channel, key, route)
-    _publish(channel, run, route)
+            _resolve(node, channel, key, route)
+    _publish(node, channel, run, route)
 
 
-def _publish(channel: Channel, run: Run, route: Route) -> None:
-    properties = channel.node.properties.read(run.properties)
+def _publish(node: PublishingNode, channel: PublishingChannel, run: Run, route: Route) -> None:
+    properties = node.properties.read(run.properties)
     queues = route.queues
     if queues is None or not properties.plain:
-        steps = _publish_looked_at(channel, run, route, properties)
+        steps = _publish_looked_at(node, channel, run, route, properties)
     elif channel.tx is None and len(queues) <= COPIES_AT_ONCE:
-        accept(channel, run, queues, properties, route)
+        accept(node, channel, run, queues, properties, route)
         return
     else:
-        steps = _take(channel, Routed(run, queues, properties, route))
+        steps = _take(node, channel, Routed(run, queues, properties, route))
     if steps is not None:
         channel.connection.intake.carry_out(channel, steps, PUBLISH_ID)
 
 
-def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Properties) -> Iterator[None] | None:
+def _publish_looked_at(
+    node: PublishingNode, channel: PublishingChannel, run: Run, route: Route, properties: Properties
+) -> Iterator[None] | None:
     """A run whose properties say more than how it is stored, or whose way depends on more than its routing key. The
     steps that are left to do, if it takes long."""
-    node, vhost = channel.node, channel.connection.vhost
+    vhost = channel.connection.vhost
     keys: tuple[str, ...] = (route.routing_key,)
     if not properties.plain:
-        _check_properties(channel, route, properties)
+        _check_properties(node, channel, route, properties)
         keys += properties.routing_keys
         delay_ms = properties.delay_ms
         rewritten = _rewritten(channel, run, properties, delay_ms)
@@ -114,43 +115,46 @@ def _publish_looked_at(channel: Channel, run: Run, route: Route, properties: Pro
             run, properties = rewritten, node.properties.read(rewritten.properties)
         if delay_ms:
             if channel.traced:
-                node.firehose.published(channel, run, keys, ())
-            return _take(channel, Routed(run, (), properties, route, delay_ms=delay_ms))
+                node.trace_publish(channel, run, keys, ())
+            return _take(node, channel, Routed(run, (), properties, route, delay_ms=delay_ms))
     queues = route.queues
     if queues is not None and len(keys) == 1:
-        return _take(channel, Routed(run, queues, properties, route))
+        return _take(node, channel, Routed(run, queues, properties, route))
     replies: tuple[ReplyConsumer, ...] = ()
     if not route.exchange:
         found = {key: node.replies.find(vhost, key) for key in keys if key.startswith(PREFIX)}
         replies = tuple(consumer for consumer in found.values() if consumer is not None)
     if route.light and len(keys) <= KEYS_AT_ONCE and not (route.reads & Reads.CHANCE):
-        queues = _looked_up(channel, route, keys, run, properties)
+        queues = _looked_up(node, channel, route, keys, run, properties)
         if channel.traced:
-            node.firehose.published(channel, run, keys, queues)
-        return _take(channel, Routed(run, queues, properties, route, replies))
-    return _route_slowly(channel, run, route, keys, properties, replies)
+            node.trace_publish(channel, run, keys, queues)
+        return _take(node, channel, Routed(run, queues, properties, route, replies))
+    return _route_slowly(node, channel, run, route, keys, properties, replies)
 
 
-def _publish_slowly(channel: Channel, run: Run, key: bytes, route: Route) -> Iterator[None]:
+def _publish_slowly(
+    node: PublishingNode, channel: PublishingChannel, run: Run, key: bytes, route: Route
+) -> Iterator[None]:
     """Where the routing key alone takes long to look up."""
-    node, connection, version = channel.node, channel.connection, channel.node.topology.version
-    yield from _charged(channel, route.resolve(node, connection.vhost))
+    connection, version = channel.connection, node.topology.version
+    yield from _charged(node, channel, resolve(node, connection.vhost, route))
     if channel.closed:
         return
     if version == node.topology.version and version == channel.routes.version:
-        _remember(channel, key, route)
+        _remember(node, channel, key, route)
     properties = node.properties.read(run.properties)
     queues = route.queues
     if queues is not None and properties.plain:
-        steps = _take(channel, Routed(run, queues, properties, route))
+        steps = _take(node, channel, Routed(run, queues, properties, route))
     else:
-        steps = _publish_looked_at(channel, run, route, properties)
+        steps = _publish_looked_at(node, channel, run, route, properties)
     if steps is not None:
         yield from steps
 
 
 def _route_slowly(
-    channel: Channel,
+    node: PublishingNode,
+    channel: PublishingChannel,
     run: Run,
     route: Route,
     keys: tuple[str, ...],
@@ -158,23 +162,28 @@ def _route_slowly(
     replies: tuple[ReplyConsumer, ...],
 ) -> Iterator[None]:
     """Where it takes long to look up where the run goes: in parts, if chance decides for each of its messages."""
-    node, vhost = channel.node, channel.connection.vhost
+    vhost = channel.connection.vhost
     for part in parts(route, run):
-        queues = yield from _charged(channel, queue_steps(node, vhost, route, keys, part, properties))
+        queues = yield from _charged(node, channel, queue_steps(node, vhost, route, keys, part, properties))
         if channel.closed:
             return
         if channel.traced:
-            node.firehose.published(channel, part, keys, queues)
-        steps = _take(channel, Routed(part, queues, properties, route, replies))
+            node.trace_publish(channel, part, keys, queues)
+        steps = _take(node, channel, Routed(part, queues, properties, route, replies))
         if steps is not None:
             yield from steps
 
 
 def _looked_up(
-    channel: Channel, route: Route, keys: tuple[str, ...], run: Run, properties: Properties
+    node: PublishingNode,
+    channel: PublishingChannel,
+    route: Route,
+    keys: tuple[str, ...],
+    run: Run,
+    properties: Properties,
 ) -> tuple[QueuePort, ...]:
     """At once, where it is light: each takes little, but a read may hold thousands."""
-    node, connection = channel.node, channel.connection
+    connection = channel.connection
     steps = queue_steps(node, connection.vhost, route, keys, run, properties)
     while True:
         try:
@@ -184,8 +193,10 @@ def _looked_up(
             return found
 
 
-def _charged(channel: Channel, steps: Steps) -> Generator[None, None, tuple[QueuePort, ...]]:
-    turns, connection = channel.node.turns, channel.connection
+def _charged(
+    node: PublishingNode, channel: PublishingChannel, steps: Steps
+) -> Generator[None, None, tuple[QueuePort, ...]]:
+    turns, connection = node.turns, channel.connection
     while True:
         try:
             work = next(steps)
@@ -196,14 +207,14 @@ def _charged(channel: Channel, steps: Steps) -> Generator[None, None, tuple[Queu
         yield
 
 
-def _take(channel: Channel, routed: Routed) -> Iterator[None] | None:
+def _take(node: PublishingNode, channel: PublishingChannel, routed: Routed) -> Iterator[None] | None:
     """It is accepted, or held for its transaction; the steps that are left to do, if it goes to very many queues."""
     if channel.tx is not None:
         _hold(channel, routed)
     elif len(routed.queues) <= COPIES_AT_ONCE:
-        accept(channel, *routed)
+        accept(node, channel, *routed)
     else:
-        return _without_result(accept_slowly(channel, *routed))
+        return _without_result(accept_slowly(node, channel, *routed))
     return None
 
 
@@ -211,21 +222,21 @@ def _without_result(steps: Generator[None, None, bool]) -> Iterator[None]:
     yield from steps
 
 
-def _hold(channel: Channel, routed: Routed) -> None:
+def _hold(channel: PublishingChannel, routed: Routed) -> None:
     """Until tx.commit."""
     transaction = channel.tx
     assert isinstance(transaction, Transaction)
     transaction.publish(routed)
 
 
-def _new_route(channel: Channel, key: bytes) -> Route:
+def _new_route(node: PublishingNode, channel: PublishingChannel, key: bytes) -> Route:
     """The route of a publish with this method payload (from the exchange on), not resolved yet. Raises what RabbitMQ
     raises."""
     size = key[0]
     exchange = key[1 : 1 + size].decode("utf-8", "surrogateescape")
     routing_key = key[2 + size : 2 + size + key[1 + size]].decode("utf-8", "surrogateescape")
     flags = key[-1]
-    connection, node = channel.connection, channel.node
+    connection = channel.connection
     if flags & 2:
         raise AMQPNotImplemented("immediate=true")
     node.access.require(connection.user, connection.vhost, "write", "exchange", exchange)
@@ -236,59 +247,59 @@ def _new_route(channel: Channel, key: bytes) -> Route:
             raise AMQPNotFound(f"no exchange '{exchange}' in vhost '{connection.vhost}'")
         if state.record.internal:
             raise AMQPAccessRefused(f"cannot publish to internal exchange '{exchange}' in vhost '{connection.vhost}'")
-    entrance = node.routes.entrance(node, connection.vhost, exchange)
+    entrance = node.routes.entrance(connection.vhost, exchange)
     route = Route(entrance, routing_key, bool(flags & 1))
-    _check_topic(channel, route, routing_key)
+    _check_topic(node, channel, route, routing_key)
     node.turns.charge(connection, ROUTE_WORK)
     return route
 
 
-def _resolve(channel: Channel, key: bytes, route: Route) -> None:
+def _resolve(node: PublishingNode, channel: PublishingChannel, key: bytes, route: Route) -> None:
     """At once; and remember it."""
-    node, connection = channel.node, channel.connection
-    steps = route.resolve(node, connection.vhost)
+    connection = channel.connection
+    steps = resolve(node, connection.vhost, route)
     try:
         while True:
             node.turns.charge(connection, next(steps))
     except StopIteration:
-        _remember(channel, key, route)
+        _remember(node, channel, key, route)
 
 
-def _remember(channel: Channel, key: bytes, route: Route) -> None:
-    node, routes = channel.node, channel.routes
+def _remember(node: PublishingNode, channel: PublishingChannel, key: bytes, route: Route) -> None:
+    routes = channel.routes
     if channel.traced or (not route.exchange and route.routing_key.startswith(PREFIX)):
         # Every publish is looked at; a requester comes and goes without a change of the topology.
         route.queues = None
     # The names are there twice: as they came, and as text.
     nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(routes.queues)
     if routes.nbytes + nbytes > ROUTES_BYTES_MAX:
-        forget_routes(channel)
+        forget_routes(node, channel)
         nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(routes.queues)
     routes.nbytes += nbytes
     node.routes.memory.charge(routes, nbytes)
     routes.known[key] = route
 
 
-def forget_routes(channel: Channel) -> None:
+def forget_routes(node: PublishingNode, channel: PublishingChannel) -> None:
     """They are too many, or the topology has moved."""
     channel.connection.give_back_routes()
-    channel.routes.version = channel.node.topology.version
+    channel.routes.version = node.topology.version
 
 
-def _check_topic(channel: Channel, route: Route, routing_key: str) -> None:
+def _check_topic(node: PublishingNode, channel: PublishingChannel, route: Route, routing_key: str) -> None:
     if route.is_topic:
         user, vhost = channel.connection.user, channel.connection.vhost
         variables = {"username": user, "vhost": vhost}
-        channel.node.access.require_topic(user, vhost, "write", route.exchange, routing_key, variables)
+        node.access.require_topic(user, vhost, "write", route.exchange, routing_key, variables)
 
 
-def check_size(channel: Channel, body_size: int) -> None:
-    limit = channel.node.limits.message_bytes_max
+def check_size(channel: PublishingChannel, body_size: int) -> None:
+    limit = channel.shared.limits.message_bytes_max
     if body_size > limit:
         raise AMQPPreconditionFailed(f"message size {body_size} is larger than configured max size {limit}")
 
 
-def _check_properties(channel: Channel, route: Route, properties: Properties) -> None:
+def _check_properties(node: PublishingNode, channel: PublishingChannel, route: Route, properties: Properties) -> None:
     """What a publisher claims must be true or at least readable. In RabbitMQ's order."""
     connection = channel.connection
     if properties.reply_to == REPLY_TO and channel.reply_consumer is None:
@@ -296,7 +307,7 @@ def _check_properties(channel: Channel, route: Route, properties: Properties) ->
     if properties.problem is not None:
         raise AMQPPreconditionFailed(properties.problem)
     for key in properties.routing_keys:
-        _check_topic(channel, route, key)
+        _check_topic(node, channel, route, key)
     user_id = properties.user_id
     if user_id is not None and user_id != connection.user and not connection.may_impersonate:
         raise AMQPPreconditionFailed(
@@ -304,7 +315,7 @@ def _check_properties(channel: Channel, route: Route, properties: Properties) ->
         )
 
 
-def _rewritten(channel: Channel, run: Run, properties: Properties, delay_ms: int = 0) -> Run:
+def _rewritten(channel: PublishingChannel, run: Run, properties: Properties, delay_ms: int = 0) -> Run:
     """As it is routed and delivered: with the name for replies, without BCC, without marks that only the broker
     makes. One that waits keeps its BCC until then, and says in its headers that it waits."""
     if properties.headers is not None and X_DEATH in properties.headers and mark_of(run):

@@ -10,7 +10,6 @@ Not here: the store (`queues/delayed.py`), what delays a message (`message/delay
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges import Reads
@@ -18,14 +17,15 @@ from amqpd.kernel import Run
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
-from amqpd.publishing.disk_space import fits
 from amqpd.publishing.offering import offer
+from amqpd.publishing.ports import PublishingNode
+from amqpd.publishing.routes import Route
 from amqpd.publishing.routing import (
     COPIES_A_STEP,
     KEYS_AT_ONCE,
     PARTS_AT_ONCE,
-    Route,
     count_unroutable,
+    find,
     in_steps,
     parts,
     queue_steps,
@@ -33,15 +33,13 @@ from amqpd.publishing.routing import (
     without_bcc,
 )
 from amqpd.publishing.unroutable import Outcome
-
-if TYPE_CHECKING:
-    from amqpd.node.node import Node
+from amqpd.queues.home import HomeQueue
 
 
-def release(node: Node, vhost: str, run: Run) -> int:
+def release(node: PublishingNode, store: HomeQueue | None, vhost: str, run: Run) -> int:
     """Publish the run now that its delay has passed: as if it had been published now, but not mandatory, and by
     nobody who may be told. Its publication in the audit log, 0 if that does not record."""
-    node.dispatching.source = node.delayed.get(vhost)
+    node.dispatching.source = store
     try:
         publication = _release(node, vhost, run)
     finally:
@@ -49,13 +47,13 @@ def release(node: Node, vhost: str, run: Run) -> int:
     return 0 if publication is None else publication.first
 
 
-def _release(node: Node, vhost: str, run: Run) -> Publication | None:
+def _release(node: PublishingNode, vhost: str, run: Run) -> Publication | None:
     if vhost not in node.topology.vhosts:
         return None
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties, True)
     keys = (routing_key, *properties.routing_keys)
-    entrance = node.routes.entrance(node, vhost, exchange)
+    entrance = node.routes.entrance(vhost, exchange)
     delivered, publication = without_bcc(run, properties), None
     read = node.properties.read(delivered.properties, True)
     if node.audit.active:
@@ -65,9 +63,9 @@ def _release(node: Node, vhost: str, run: Run) -> Publication | None:
         # It takes long to find out where it goes, or to bring it there.
         route = Route(entrance, routing_key, False)
         steps = _release_slowly(node, vhost, route, run, delivered, keys, properties, read, publication)
-        node.dispatching.carry_out(steps, node.delayed.get(vhost))
+        node.dispatching.carry_out(steps, node.dispatching.source)
         return publication
-    route = node.routes.find(node, vhost, exchange, routing_key)
+    route = find(node, vhost, exchange, routing_key)
     for at, part in enumerate(parts(route, run)):
         queues = route.queues
         if queues is None or len(keys) > 1:
@@ -76,7 +74,7 @@ def _release(node: Node, vhost: str, run: Run) -> Publication | None:
             count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
         piece, recorded = _piece(run, part, delivered, publication, at)
         node.work_left -= COPY_WORK * len(queues)
-        if len(queues) > 1 and not fits(node, piece, queues, read):
+        if len(queues) > 1 and not node.disk_space.fits(piece, queues, read):
             queues = ()
         offer(node, queues, piece, read, recorded)
         if recorded is not None:
@@ -94,7 +92,7 @@ def _piece(
 
 
 def _release_slowly(
-    node: Node,
+    node: PublishingNode,
     vhost: str,
     route: Route,
     run: Run,
@@ -113,7 +111,7 @@ def _release_slowly(
         for begin in range(0, len(queues), COPIES_A_STEP):
             node.work_left -= COPY_WORK * COPIES_A_STEP
             step = queues[begin : begin + COPIES_A_STEP]
-            if fits(node, piece, step, read):
+            if node.disk_space.fits(piece, step, read):
                 there = [queue for queue in step if not queue.deleted]
                 offer(node, there, piece, read, recorded)
                 reached = reached or bool(there)

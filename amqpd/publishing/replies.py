@@ -14,13 +14,11 @@ Source: https://www.rabbitmq.com/docs/direct-reply-to; rabbit_volatile_queue.erl
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from amqpd.kernel import Run, delivery_pieces
 from amqpd.message.properties import REPLY_TO
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
+from amqpd.session.ports import ChannelBase
 
 PREFIX = REPLY_TO + "."
 # RabbitMQ's names are this, the base64 of a process, a dot, and the base64 of 16 random octets; tests of clients look
@@ -33,7 +31,7 @@ class ReplyConsumer:
 
     __slots__ = ("channel", "name", "tag", "tag_bytes")
 
-    def __init__(self, channel: Channel, tag: str, name: str) -> None:
+    def __init__(self, channel: ChannelBase, tag: str, name: str) -> None:
         self.channel = channel
         self.tag = tag
         encoded = tag.encode()
@@ -56,13 +54,15 @@ class ReplyConsumer:
 class Replies:
     """The reply consumers of the node."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: Callable[[], str]) -> None:
+        """`token` gives names that cannot be guessed."""
+        self._token = token
         self._consumers: dict[tuple[str, str], ReplyConsumer] = {}
         self.delivered = 0
         self.dropped = 0
 
-    def open(self, channel: Channel, tag: str) -> ReplyConsumer:
-        consumer = ReplyConsumer(channel, tag, f"{PREFIX}{_PROCESS}.{channel.node.token()}==")
+    def open(self, channel: ChannelBase, tag: str) -> ReplyConsumer:
+        consumer = ReplyConsumer(channel, tag, f"{PREFIX}{_PROCESS}.{self._token()}==")
         self._consumers[channel.connection.vhost, consumer.name] = consumer
         return consumer
 

@@ -13,27 +13,23 @@ Source: AMQP 0-9-1 section 1.9; https://www.rabbitmq.com/docs/semantics.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
-from amqpd.session.ports import HeldBack
+from amqpd.publishing.replies import ReplyConsumer
+from amqpd.publishing.routes import Route
+from amqpd.queues.port import QueuePort
+from amqpd.session.ports import ChannelBase, HeldBack
 from amqpd.session.unacked import Delivered
-
-if TYPE_CHECKING:
-    from amqpd.channels import Channel
-    from amqpd.publishing.replies import ReplyConsumer
-    from amqpd.publishing.routing import Route
-    from amqpd.queues.port import QueuePort
-
 
 # What the transactions of one connection may hold back, or one message of the largest size: it is in memory until the
 # commit.
 TX_BYTES_MAX = 64 * 1024 * 1024
 # Runs times queues of one transaction: what is begun is carried out to its end, some tenths of a second, also when
-# the client is gone. Whether the journal waits for it is another question (`node/holds.py`).
+# the client is gone. Whether the journal waits for it is another question (`session/holds.py`).
 COPIES_MAX = 250_000
 # What a message takes beside its body.
 MESSAGE_EXTRA_BYTES = 1024 * 1024
@@ -65,7 +61,7 @@ class Held(NamedTuple):
 
 
 class Transaction(HeldBack):
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelBase) -> None:
         super().__init__()
         self._channel = channel
         self.nbytes = 0
@@ -106,7 +102,7 @@ class Transaction(HeldBack):
         channel, nbytes = self._channel, self.nbytes
         self.nbytes = 0
         channel.connection.transaction_bytes -= nbytes
-        channel.node.census.unfinished.release(channel, nbytes)
+        channel.shared.census.unfinished.release(channel, nbytes)
 
     def give_up(self) -> None:
         """Its publishes will never be; what it settled is still to be put back."""
@@ -120,8 +116,8 @@ class Transaction(HeldBack):
         connection = channel.connection
         self.nbytes += nbytes
         connection.transaction_bytes += nbytes
-        channel.node.census.unfinished.charge(channel, nbytes)
-        most = max(TX_BYTES_MAX, channel.node.limits.message_bytes_max + MESSAGE_EXTRA_BYTES)
+        channel.shared.census.unfinished.charge(channel, nbytes)
+        most = max(TX_BYTES_MAX, channel.shared.limits.message_bytes_max + MESSAGE_EXTRA_BYTES)
         if connection.transaction_bytes > most:
             others = connection.transaction_bytes - self.nbytes
             beside = f", beside {others} in others of this connection" if others else ""

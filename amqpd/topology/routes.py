@@ -9,15 +9,13 @@ Not here: what one exchange matches (`amqpd/exchanges/`), what exists (`state.py
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Iterator
 
 from amqpd.exchanges import Message, Reads
 from amqpd.exchanges.matcher import Destination
-
-if TYPE_CHECKING:
-    from amqpd.topology.state import VhostTopology
-
+from amqpd.topology.exchange_state import ExchangeState
+from amqpd.vocabulary.records import BindingRecord, QueueRecord
 
 # What the walk takes, in the unit of `limiting/turns.py`: an exchange, and how many destinations or keys make one.
 EXCHANGE_WORK = 4
@@ -31,7 +29,22 @@ Walk = Generator[int, None, tuple[str, ...]]
 """yields now and then what it has done since it last did; the result are names of queues"""
 
 
-def route(vhost: VhostTopology, exchange_name: str, message: Message) -> tuple[str, ...]:
+class Walkable(ABC):
+    """What a walk sees of a virtual host."""
+
+    exchanges: dict[str, ExchangeState]
+    queues: dict[str, QueueRecord]
+
+    @abstractmethod
+    def bindings_from(self, source: str) -> Collection[BindingRecord]:
+        """All that leave the exchange."""
+
+    @abstractmethod
+    def next_exchanges(self, source: str) -> Collection[str]:
+        """Exchanges that the exchange is bound to."""
+
+
+def route(vhost: Walkable, exchange_name: str, message: Message) -> tuple[str, ...]:
     """As `walk`, at once."""
     steps = walk(vhost, exchange_name, message)
     while True:
@@ -42,7 +55,7 @@ def route(vhost: VhostTopology, exchange_name: str, message: Message) -> tuple[s
             return found
 
 
-def match_alone(vhost: VhostTopology, exchange_name: str, message: Message) -> tuple[tuple[str, ...], int]:
+def match_alone(vhost: Walkable, exchange_name: str, message: Message) -> tuple[tuple[str, ...], int]:
     """As `walk`, at once and for less, from an exchange that leads to no other one (`VhostTopology.leads_on`): the
     queues, and what it took in the unit of `limiting/turns.py`."""
     matcher = vhost.exchanges[exchange_name].matcher
@@ -56,7 +69,7 @@ def match_alone(vhost: VhostTopology, exchange_name: str, message: Message) -> t
     return tuple(names), work + matcher.work + len(found) // DESTINATIONS_A_WORK
 
 
-def walk(vhost: VhostTopology, exchange_name: str, message: Message) -> Walk:
+def walk(vhost: Walkable, exchange_name: str, message: Message) -> Walk:
     """The names of the queues that the message goes to, each once, all of them existing. Of what is changed between
     two steps, some may count already.
 
@@ -106,7 +119,7 @@ def _parts(found: tuple[Destination, ...]) -> Iterator[tuple[Destination, ...]]:
         yield found[at : at + PART_MAX]
 
 
-def reached_reads(vhost: VhostTopology, exchange_name: str) -> tuple[Reads, int]:
+def reached_reads(vhost: Walkable, exchange_name: str) -> tuple[Reads, int]:
     """What of a message the exchanges look at that it may come to, and how much they may have to look at: bindings,
     nodes of tries and exchanges. Those reached by alternates count, used or not."""
     reads = Reads.NOTHING if exchange_name else Reads.ROUTING_KEY

@@ -22,7 +22,7 @@ from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.topology.exchange_state import ExchangeState
 from amqpd.topology.policies import EffectivePolicy, Kind, VhostPolicies
 from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
-from amqpd.topology.routes import Walk, reached_reads, route, walk
+from amqpd.topology.routes import Walk, Walkable, reached_reads, route, walk
 from amqpd.topology.sizes import record_bytes
 from amqpd.vocabulary.records import (
     BindingRecord,
@@ -46,7 +46,7 @@ from amqpd.vocabulary.records import (
 MATCH_CACHES_BYTES_MAX = 32 * 1024 * 1024
 
 
-class VhostTopology:
+class VhostTopology(Walkable):
     """What one virtual host holds. Read everywhere, changed by `Topology.apply` only. `version` moves with
     every change of an exchange (its alternate by policy too), queue or binding in it, and with nothing else."""
 
@@ -56,8 +56,8 @@ class VhostTopology:
         self.nbytes = 0
         """what its exchanges, queues and bindings take in memory (`sizes.py`)"""
         self._memory = CacheMemory(MATCH_CACHES_BYTES_MAX) if memory is None else memory
-        self.exchanges: dict[str, ExchangeState] = {}
-        self.queues: dict[str, QueueRecord] = {}
+        self.exchanges = {}
+        self.queues = {}
         self.policies = VhostPolicies()
         self.parameters: dict[tuple[str, str], ParameterRecord] = {}
         """by component and name"""

@@ -38,7 +38,7 @@ class Turn(ABC):
         self.unfinished: deque[Iterator[None]] | None = None
         """what one turn could not do, in order; each step charges what it did; None for none yet"""
         self.parked = False
-        """what it has begun waits for the journal (`node/holds.py`), without turns"""
+        """what it has begun waits for the journal (`session/holds.py`), without turns"""
         self.told_slowed = False
         """that it was throttled is in the log"""
 

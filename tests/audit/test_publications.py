@@ -14,6 +14,7 @@ from pamqp import commands
 from amqpd.channels import Channel
 from amqpd.kernel import scan_publishes
 from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept_slowly
+from amqpd.publishing.routing import find
 from amqpd.vocabulary.audit_levels import OFF
 from tests.audit.reading import Row, only, told
 from tests.audit.recorded import RecordedHarness
@@ -32,10 +33,12 @@ def wide_publish(client: Client) -> Generator[None, None, bool]:
     run = scan_publishes(data, 0, len(data), len(data))
     assert run is not None
     q0, q1 = node.queues["/", "q0"], node.queues["/", "q1"]
-    route = node.routes.find(node, "/", "amq.fanout", "k")
+    route = find(node, "/", "amq.fanout", "k")
     channel = client.connection.channels[1]
     assert isinstance(channel, Channel)
-    return accept_slowly(channel, run, (q0,) * COPIES_AT_ONCE + (q1,), node.properties.read(run.properties), route)
+    return accept_slowly(
+        node, channel, run, (q0,) * COPIES_AT_ONCE + (q1,), node.properties.read(run.properties), route
+    )
 
 
 def finish(steps: Generator[None, None, bool]) -> None:

@@ -12,7 +12,7 @@ from pamqp import commands
 from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.hash_slots import PAGE_BYTES
 from amqpd.publishing import publish as publishing
-from amqpd.publishing import routing
+from amqpd.publishing import routes, routing
 from amqpd.topology import state
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, Put, QueueRecord
 from tests.harness.harness import Client, Harness, publish_bytes
@@ -74,7 +74,7 @@ def test_equal_queues_of_routes_are_there_once() -> None:
 
 
 def test_the_routes_of_all_connections_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "ALL_ROUTES_BYTES_MAX", 2 * MIB, raising=False)
+    monkeypatch.setattr(routes, "ALL_ROUTES_BYTES_MAX", 2 * MIB, raising=False)
     harness = Harness()
     clients = [harness.client() for _ in range(8)]
     publishes = b"".join(publish_bytes(b"", f"key.{number}") for number in range(2500))
@@ -117,12 +117,12 @@ def test_an_idle_connection_keeps_no_routes_of_an_earlier_topology() -> None:
 
 def test_the_nodes_own_routes_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead letter routing keys are chosen by clients."""
-    monkeypatch.setattr(routing, "NODE_ROUTES_BYTES_MAX", 256 * KIB, raising=False)
+    monkeypatch.setattr(routes, "NODE_ROUTES_BYTES_MAX", 256 * KIB, raising=False)
     harness = Harness()
     fan_out(harness)
     with traced() as resident:
         for subset in range(1, 1000):
-            harness.node.routes.find(harness.node, "/", "wide", key_of(subset))
+            routing.find(harness.node, "/", "wide", key_of(subset))
     # The exchange's own cache of names is in it too.
     assert resident[0] < 3 * MIB, f"{resident[0] / MIB:.1f} MiB"
 

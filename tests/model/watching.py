@@ -23,6 +23,7 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.node.node import Node
 from amqpd.queues import agenda, deadlines, mortality, segment, sorted_keys, store, timetable
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import Piece
 from amqpd.queues.queue import Queue
 from amqpd.session import unacked
@@ -43,7 +44,7 @@ class WatchedNode(Node):
     def make_queue(self, record: QueueRecord) -> Queue:
         return WatchedQueue(record, self, self.registry.policy_of(record))
 
-    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def bury(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
         bury, name = super().bury, queue.record.name
         deaths = len((self.properties.read(run.properties).headers or {}).get("x-death", ()))
@@ -56,11 +57,11 @@ class WatchedNode(Node):
 
         return self.harness.model.buried(name, numbers, deaths, reason, refused, send), instead
 
-    def _release(self, vhost: str, run: Run) -> int:
+    def release(self, vhost: str, run: Run) -> int:
         model = self.harness.model
         for number in numbers_of(run, 0, run.count):
             model.released(number)
-        publication = super()._release(vhost, run)
+        publication = super().release(vhost, run)
         model.refuse_rest(by_client=False)
         return publication
 

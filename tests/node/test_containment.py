@@ -23,6 +23,7 @@ from amqpd.management.overview import overview
 from amqpd.message.properties import Properties
 from amqpd.node.node import Node
 from amqpd.queues.consumer import Subscriber
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import Getter
 from amqpd.queues.queue import Queue
 from amqpd.session.world import Resume
@@ -566,7 +567,7 @@ def test_the_queues_of_another_virtual_host_do_not_notice_its_deletion_with_a_br
 class BuryingNode(Node):
     bury_fails = False
 
-    def bury(self, queue: Queue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def bury(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         if self.bury_fails:
             raise Bug("bury")
         return super().bury(queue, run, low, high, reason)

@@ -18,7 +18,7 @@ from amqpd.exchanges.sublist import CACHE_ENTRIES_MAX as SUBLIST_ENTRIES_MAX
 from amqpd.message.properties import CACHE_ENTRIES_MAX, PropertiesReader
 from amqpd.publishing.histories import EXCHANGE_BYTES_MAX
 from amqpd.publishing.publish import ROUTES_BYTES_MAX
-from amqpd.publishing.routing import ROUTE_BYTES
+from amqpd.publishing.routes import ROUTE_BYTES
 from amqpd.queues.segment import RUN_BYTES
 from tests.harness.harness import Client, Harness, publish_bytes
 from tests.harness.invariants import check_node

@@ -15,7 +15,6 @@ from amqpd.message.delays import DELAY_MS_MAX, delay_ms_of, delayed_header
 from amqpd.message.properties import Properties
 from amqpd.node.dispatching import QUEUES_WORK_MAX
 from amqpd.node.node import Node
-from amqpd.publishing.releasing import release
 from amqpd.publishing.unroutable import Outcome
 from amqpd.queues.delayed import RELEASE_WORK
 from amqpd.vocabulary.records import PolicyRecord, Put
@@ -59,7 +58,7 @@ class Waiting:
     def release(self) -> None:
         runs, self.runs = self.runs, []
         for vhost, run, _, _ in sorted(runs, key=lambda each: each[3]):
-            release(self.harness.node, vhost, run)
+            self.harness.node.release(vhost, run)
         self.harness.step()
 
 
@@ -234,7 +233,7 @@ def test_a_virtual_host_that_is_gone_takes_what_waits_with_it(client: Client) ->
     client.publish(b"x", headers={"x-delay": 5})
     ((_, run, _, _),) = waiting.runs
     client.harness.step()
-    release(client.harness.node, "gone", run)
+    client.harness.node.release("gone", run)
     assert not client.harness.node.dirty
 
 

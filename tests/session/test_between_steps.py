@@ -16,9 +16,10 @@ from amqpd import KERNEL, channels
 from amqpd.kernel import scan_publishes
 from amqpd.limiting import turns
 from amqpd.node import dispatching
-from amqpd.node import node as node_room
-from amqpd.publishing import acceptance, dead_lettering, releasing, routing
+from amqpd.node import node as node_module
+from amqpd.publishing import acceptance, dead_lettering, history, releasing, routes, routing
 from amqpd.publishing import publish as publishing
+from amqpd.publishing.routes import Route
 from amqpd.session import steps, unacked
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Delete
@@ -317,13 +318,13 @@ EVENTS: tuple[Callable[[Scene], None], ...] = (
 def budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_WORK_MAX", TURN)
     monkeypatch.setattr(turns, "TURN_WORK_MIN", TURN)
-    monkeypatch.setattr(node_room, "QUEUES_WORK_MAX", QUEUES)
+    monkeypatch.setattr(node_module, "QUEUES_WORK_MAX", QUEUES)
     monkeypatch.setattr(dispatching, "QUEUES_SHARE_MIN", SHARE)
-    for room in (acceptance, publishing, dead_lettering):
-        monkeypatch.setattr(room, "COPIES_AT_ONCE", STEP)
-    for room in (routing, releasing):
-        monkeypatch.setattr(room, "COPIES_A_STEP", STEP)
-    monkeypatch.setattr(routing, "LIGHT_MAX", STEP)
+    for module in (acceptance, publishing, dead_lettering):
+        monkeypatch.setattr(module, "COPIES_AT_ONCE", STEP)
+    for module in (routing, releasing, history):
+        monkeypatch.setattr(module, "COPIES_A_STEP", STEP)
+    monkeypatch.setattr(routes, "LIGHT_MAX", STEP)
     monkeypatch.setattr("amqpd.topology.routes.STEP_WORK", STEP)
     monkeypatch.setattr(unacked, "BLOCK_ENTRIES_MAX", STEP)
     monkeypatch.setattr("amqpd.methods.modes.SETTLED_AT_ONCE", STEP)
@@ -437,7 +438,7 @@ def test_an_exchange_that_is_deleted_while_a_message_passes_it_keeps_no_history(
     run = scan_publishes(data, 0, len(data), len(data))
     assert run is not None
     properties = node.properties.read(run.properties)
-    route = routing.Route(node.routes.entrance(node, "v", "recent"), "", False)
+    route = Route(node.routes.entrance("v", "recent"), "", False)
     steps = routing.queue_steps(node, "v", route, ("",), run, properties)
     next(steps)
     next(steps)

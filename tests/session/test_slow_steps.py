@@ -12,7 +12,7 @@ from amqpd.exchanges.headers import STEP_WANTS
 from amqpd.kernel import scan_publishes
 from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
-from amqpd.publishing import dead_lettering, releasing
+from amqpd.publishing import dead_lettering
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.dead_lettering import LETTER_WORK
 from amqpd.queues.deadletters import DEATHS_BYTES_MAX
@@ -169,7 +169,7 @@ def test_a_letter_that_has_not_begun_when_its_virtual_host_goes_is_no_fault() ->
     delayed = publish_bytes(b"later", "k", "amq.fanout")
     delayed_run = scan_publishes(delayed, 0, len(delayed), len(delayed))
     assert delayed_run is not None
-    releasing.release(node, "other", delayed_run)
+    node.release("other", delayed_run)
     assert node.dispatching.behind
     harness._apply([Delete(("vhost", "other"))])
     harness.step()

@@ -30,6 +30,8 @@ HOLD_WORK_MAX = 50_000
 
 
 class Holds:
+    """Who holds the journal, and who waits to."""
+
     def __init__(self, journal: JournalBuffer, turns: Turns) -> None:
         self._journal = journal
         self._turns = turns

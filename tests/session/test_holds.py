@@ -10,9 +10,10 @@ from pamqp import commands, frame
 
 from amqpd.kernel import Run
 from amqpd.methods import modes
-from amqpd.node import holds
 from amqpd.node.dispatching import QUEUES_SHARE_MIN
+from amqpd.node.node import Node
 from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept_slowly
+from amqpd.session import holds
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Delete
 from amqpd.vocabulary.states import State
@@ -254,11 +255,11 @@ def test_an_error_inside_a_commit_ends_its_hold(monkeypatch: pytest.MonkeyPatch)
     accept = accept_slowly
     seen: list[Any] = []
 
-    def breaks(channel: Any, run: Run, *rest: Any) -> Any:
+    def breaks(node: Node, channel: Any, run: Run, *rest: Any) -> Any:
         seen.append(channel)
         if channel.connection is clients[0].connection and len(seen) == MESSAGES // 2:
             raise RuntimeError("a bug")
-        return accept(channel, run, *rest)
+        return accept(node, channel, run, *rest)
 
     monkeypatch.setattr(modes, "accept_slowly", breaks)
     commit_begins(harness, clients)

@@ -1,0 +1,47 @@
+"""What the parts of the node know of the whole.
+
+What comes in: nothing. What goes out: a base class, which `node.py` fills.
+Rules: 1. What is here is what the parts of the home's queues need (dispatch, registry, orphans, quarantine), and no
+more. 2. A part that knows another one is given it.
+Not here: what publishing knows of the node (`publishing/ports.py`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from mypy_extensions import mypyc_attr
+
+from amqpd.audit.coverage.coverage import Coverage
+from amqpd.kernel import Run
+from amqpd.node.memory_shares import MemoryShares
+from amqpd.publishing.ports import PublishingNode
+from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.queue import Queue
+from amqpd.session.holds import Holds
+from amqpd.vocabulary.records import QueueRecord
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class HomeNode(PublishingNode):
+    """The node, as the home of its queues."""
+
+    books: Coverage
+    holds: Holds
+    shares: MemoryShares
+    queues: dict[tuple[str, str], Queue]
+    """by virtual host and name"""
+    delayed: dict[str, DelayedMessages]
+    """by virtual host; made when it is needed"""
+
+    @abstractmethod
+    def make_queue(self, record: QueueRecord) -> Queue: ...
+
+    @abstractmethod
+    def release(self, vhost: str, run: Run) -> int:
+        """The delay of the run has passed. Its publication in the audit log."""
+
+    @abstractmethod
+    def audited(self) -> list[Any]:
+        """All that messages stand in."""

@@ -1,0 +1,49 @@
+"""What an exchange of the type x-recent-history kept goes to a new binding of it.
+
+What comes in: a binding, and runs. What goes out: the runs, oldest first, in the queue that is bound, or in those
+that the exchange that is bound leads to.
+Rules: 1. It may be many messages, and go through very many exchanges: in steps.
+Not here: what is kept (`histories.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amqpd.exchanges import Message
+from amqpd.kernel import Run
+from amqpd.limiting.turns import COPY_WORK
+from amqpd.message.rewriting import run_names
+from amqpd.publishing.offering import offer
+from amqpd.publishing.ports import PublishingNode
+from amqpd.publishing.routing import COPIES_A_STEP, in_steps
+from amqpd.vocabulary.records import BindingRecord
+
+# What a message takes that is given to a binding, beside its copies (`limiting/turns.py`).
+GIVE_WORK = 4
+
+
+def give(node: PublishingNode, binding: BindingRecord, runs: tuple[Run, ...]) -> Iterator[None]:
+    """For `Dispatching.carry_out`."""
+    for run in runs:
+        properties = node.properties.read(run.properties, True)
+        names: tuple[str, ...] = (binding.destination,)
+        contents = node.topology.vhosts.get(binding.vhost)
+        if contents is None:
+            return
+        if binding.destination_type == "exchange":
+            keys = (run_names(run)[1], *properties.routing_keys)
+            message = Message(keys, properties.headers, run.properties, node.chance)
+            steps = contents.walk(binding.destination, message)
+            names = yield from in_steps(node, steps)
+        publication = None
+        if node.audit.active:
+            exchange, routing_key = binding.source, run_names(run)[1]
+            publication = node.audit.begin_own(binding.vhost, exchange, routing_key, "history", run.count, properties)
+        for at in range(0, len(names), COPIES_A_STEP):
+            queues = node.queues_named(binding.vhost, names[at : at + COPIES_A_STEP])
+            node.work_left -= GIVE_WORK + COPY_WORK * len(queues)
+            offer(node, queues, run, properties, publication)
+            yield
+        if publication is not None:
+            node.audit.end(publication, run.body_size, bool(names))

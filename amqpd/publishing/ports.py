@@ -1,0 +1,122 @@
+"""What publishing knows of the node, and of a channel that publishes.
+
+What comes in: nothing. What goes out: base classes, which `amqpd.node` and `amqpd.channels` fill.
+Rules: 1. What is here is what publishing needs beside what sessions need (`session/ports.py`), and no more. 2. What
+is named here lies below: routes, replies, counts; whatever needs this class comes after it. 3. Compiled base
+classes: every publish goes by them.
+Not here: the node itself (`node/node.py`), what its own parts ask of it (`node/ports.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from mypy_extensions import mypyc_attr
+
+from amqpd.audit.publication import Publication
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.kernel import Run
+from amqpd.message.properties import Properties, PropertiesReader
+from amqpd.publishing.disk_space import DiskSpace
+from amqpd.publishing.histories import Histories
+from amqpd.publishing.replies import Replies, ReplyConsumer
+from amqpd.publishing.routes import RouteCache, Routes
+from amqpd.publishing.unroutable import Unroutable
+from amqpd.queues.home import HomeQueue
+from amqpd.queues.port import QueuePort
+from amqpd.session.ports import ChannelBase, SessionNode
+from amqpd.session.world import Read
+from amqpd.vocabulary.client import Client
+from amqpd.vocabulary.identity import Identity
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DispatchingBase(ABC):
+    """See `node/dispatching.py`."""
+
+    def __init__(self) -> None:
+        self.source: HomeQueue | None = None
+        """while something is published for it, in whose name that begins what takes long"""
+        self.publisher: Client | None = None
+        """while what it publishes is turned away: that is its own work"""
+
+    @property
+    @abstractmethod
+    def behind(self) -> bool:
+        """There is more to do than the last tick had room for."""
+
+    @abstractmethod
+    def run(self, reads: list[Read]) -> None:
+        """Look at the queues to which something happened."""
+
+    @abstractmethod
+    def carry_out(self, steps: Iterator[None], queue: HomeQueue | None) -> None:
+        """What the queue has begun and may take longer than the tick has room for."""
+
+    @abstractmethod
+    def later(self, steps: Iterator[None]) -> None:
+        """See `QueueHost.later`."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PublishingNode(SessionNode):
+    """The node, as publishing knows it. It is the `QueueHost` of its queues, too."""
+
+    identity: Identity
+    journal: JournalBuffer
+    properties: PropertiesReader
+    chance: Callable[[], float]
+    """a random number from 0.0 to below 1.0"""
+    now_ms: int
+    """since the epoch; never goes back within a run"""
+    work_left: int
+    """see `QueueHost`"""
+    dispatching: DispatchingBase
+    disk_space: DiskSpace
+    routes: Routes
+    replies: Replies
+    unroutable: Unroutable
+    histories: Histories
+
+    @abstractmethod
+    def queues_named(self, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:
+        """Those that there are."""
+
+    @abstractmethod
+    def delay(
+        self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
+    ) -> bool | None:
+        """Publish the run after this time; True: its confirm must wait for the journal; None: it cannot be kept."""
+
+    @abstractmethod
+    def trace_publish(self, channel: ChannelBase, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
+        """A client published it with these routing keys, in a virtual host that is traced."""
+
+    # As the host of queues
+
+    @abstractmethod
+    def later(self, steps: Iterator[None]) -> None:
+        """See `QueueHost.later`."""
+
+    @abstractmethod
+    def again(self, queue: QueuePort) -> None:
+        """See `QueueHost.again`."""
+
+    @abstractmethod
+    def wake(self, queue: Any, at_ms: int) -> None:
+        """See `QueueHost.wake`."""
+
+    @abstractmethod
+    def bury(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+        """See `QueueHost.bury`."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PublishingChannel(ChannelBase):
+    """A channel, as publishing knows it."""
+
+    routes: RouteCache
+    """its connection's"""
+    reply_consumer: ReplyConsumer | None
