@@ -58,10 +58,10 @@ EXCLUDED = {
     "its classes inherit from int, float and str, which mypyc cannot": ("wire.fieldtypes", "wire.fieldwriter"),
     "it runs once for a declaration, a connection, a fault or an operator's question": (
         "limiting.bucket limiting.census limiting.quotas limiting.unfinished",
-        "node.alarm_board node.fence node.holds node.memory_shares node.orphans node.quarantine",
-        "publishing.disk_space publishing.histories publishing.unroutable",
+        "node.alarm_board node.fence node.memory_shares node.orphans node.quarantine",
+        "publishing.disk_space publishing.histories publishing.history publishing.unroutable",
         "queues.argument_values queues.arguments queues.browsing queues.contents queues.fences queues.settings",
-        "session.delivery_ages session.handshake session.liveness",
+        "session.delivery_ages session.handshake session.holds session.liveness",
         "wire.json_values wire.values",
     ),
     "not tried one by one: with all modules of these packages compiled, the interpreter ends at import": (

@@ -113,7 +113,6 @@ class PublishingNode(SessionNode):
         """See `QueueHost.bury`."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class PublishingChannel(ChannelBase):
     """A channel, as publishing knows it."""
 
