@@ -313,7 +313,7 @@ class Broker:
             self.pump.settle()
 
     def _durable(self, index: int) -> None:
-        self.node.durable(index)
+        self.node.reported(self.node.journal.lane)
         self.pump.settle()
 
     def _read(self, reads: list[Read]) -> None:

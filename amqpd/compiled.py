@@ -40,6 +40,7 @@ MODULES = (
     "amqpd.exchanges.cache_memory",
     "amqpd.journal.buffer",
     "amqpd.journal.entry",
+    "amqpd.journal.lane",
     "amqpd.journal.numbers",
     "amqpd.journal.sqlite.checksums",
     "amqpd.journal.sqlite.intake",

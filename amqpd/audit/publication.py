@@ -29,7 +29,7 @@ class ChannelConfirms:
         self.waiting: deque[tuple[int, int, int]] = deque()
         """(first tag, last tag, publication of the first), ascending"""
         self.refused: list[tuple[int, int]] = []
-        """tags that were refused and that a later confirm may cover"""
+        """tags that were refused and that a later confirm may cover, ascending"""
 
     def begin(self, tag: int, count: int, publication: int) -> None:
         waiting = self.waiting

@@ -15,6 +15,7 @@ of queues (`coverage/coverage.py`).
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +177,8 @@ class Recorder:
             if low <= last and high >= first:
                 start = max(low, first)
                 self._told(REFUSED, recorded.party, channel, start, min(high, last), publication + start - low)
-        recorded.refused.append((first, last))
+        # Some may wait in front of what was refused before.
+        insort(recorded.refused, (first, last))
         while recorded.waiting and first <= recorded.waiting[0][0] and recorded.waiting[0][1] <= last:
             recorded.waiting.popleft()
         recorded.forget()

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 
 from amqpd.journal.entry import Entry
+from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.journal.records import Range, Row, SourceEntry, Transaction
 
@@ -28,6 +29,18 @@ PAGED_BYTES_MAX = 8 << 20
 # A row takes as long as so many bytes, and a range of settled messages that goes with it: with 4 kB for a row the
 # loop makes some ten thousand of them for one transaction, which takes it 15 ms. One that is gone counts as a range.
 ROW_BYTES, RANGE_BYTES = 4096, 512
+
+
+class JournalLane(Lane):
+    """The lane of a source that has its home here: its number is the journal's index, as far as it is committed."""
+
+    def __init__(self, journal: JournalBuffer, gathering: int, committed: int) -> None:
+        super().__init__(gathering, committed)
+        self._journal = journal
+
+    def force(self) -> None:
+        """See `Lane.force`."""
+        self._journal.force()
 
 
 class JournalBuffer:
@@ -42,6 +55,8 @@ class JournalBuffer:
         """queue_id -> source, of queues that are not of the local one"""
         self.index = index + 1
         """the transaction that gathers now"""
+        self.lane = JournalLane(self, self.index, index)
+        """of the local source"""
         self.gathered_bytes = 0
         """bytes of bodies handed in and not yet taken; an upper bound, for back-pressure"""
         self._segments: list[tuple[int, Entry]] = []
@@ -86,11 +101,16 @@ class JournalBuffer:
 
     def home(self, source: int, epoch: int, numbers: Numbers) -> None:
         """From now on this node is the home of the source, in this epoch."""
-        self.homes[source] = Home(epoch, numbers)
+        self.homes[source] = Home(epoch, numbers, JournalLane(self, self.index, self.stored_index))
 
     def assign(self, queue_id: int, source: int) -> None:
         """The queue, of which nothing was handed in yet, is of this source."""
         self._sources[queue_id] = source
+
+    def lane_of(self, queue_id: int) -> Lane:
+        """What confirms of the queue's messages wait for."""
+        source = self._sources.get(queue_id)
+        return self.lane if source is None else self.homes[source].lane
 
     def numbers_of(self, queue_id: int) -> Numbers | None:
         """What a queue's sequence numbers are bounded by; None: the queue is of the local source, which needs no
@@ -167,6 +187,9 @@ class JournalBuffer:
         """Cut the transaction that has gathered, and begin the next one."""
         transaction = Transaction(self.index)
         self.index += 1
+        self.lane.gathering = self.index
+        for home in self.homes.values():
+            home.lane.gathering = self.index
         if self._paged:
             self._take_paged(transaction)
         dropped = set(self._dropped)
@@ -256,11 +279,14 @@ class JournalBuffer:
     def committed(self, index: int) -> None:
         """The transactions up to `index` are committed, of the local source: stored, and nothing can undo them."""
         assert self.committed_index < index <= self.stored_index, (self.committed_index, index, self.stored_index)
-        self.committed_index = index
+        self.committed_index = self.lane.reported = index
 
     def source_committed(self, source: int, index: int) -> None:
         """The same of another source, of which this node is the home."""
-        self.homes[source].numbers.committed(index)
+        home = self.homes[source]
+        assert home.lane.reported <= index < self.index, (home.lane.reported, index, self.index)
+        home.lane.reported = index
+        home.numbers.committed(index)
 
     def _forget_counts(self, queue_id: int, segment: Entry) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""
@@ -273,9 +299,10 @@ class JournalBuffer:
 class Home:
     """Of a source that is not the local one, while this node is its home."""
 
-    def __init__(self, epoch: int, numbers: Numbers) -> None:
+    def __init__(self, epoch: int, numbers: Numbers, lane: JournalLane) -> None:
         self.epoch = epoch
         self.numbers = numbers
+        self.lane = lane
 
 
 def _is_empty(entry: SourceEntry) -> bool:

@@ -111,7 +111,7 @@ class DamagedRows:
         lane, segment = damage.level, damage.segment
         count = delete(self._node, queue, lane, segment.first, segment.last)
         queue.look_for_damage()
-        await until_durable(self._node, self._settle)
+        await until_durable(self._node, self._settle, queue.lane.alone)
         log.warning(
             "damaged messages set aside by an operator",
             queue=queue.record.name,

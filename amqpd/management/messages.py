@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 import trio
 
+from amqpd.journal.lane import Lanes, joined
 from amqpd.management.bodies import Bodies, Part, Reader
 from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.holders import Holders
@@ -160,17 +161,17 @@ class _Act:
                     if not self._left:
                         break
                     if steps % DELETED_STEPS_MAX == 0:
-                        await self._durable()
+                        await self._durable(self.queue.lane.alone)
                     for page in self._progress():
                         yield page
-            await self._durable()
+            await self._durable(self.queue.lane.alone)
             yield [self._account(False)]
         finally:
             self._log("messages deleted by an operator")
 
     async def move(self, target: HomeQueue) -> AsyncGenerator[Rows, None]:
         mover = Mover(self._node, self.queue, target)
-        nbytes = 0
+        lanes, nbytes = joined(self.queue.lane.alone, target.lane.alone), 0
         try:
             async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
                 async for part in parts:
@@ -195,11 +196,11 @@ class _Act:
                     if not self._left or mover.full:
                         break
                     if nbytes > MOVED_BYTES_MAX:
-                        await self._durable()
+                        await self._durable(lanes)
                         nbytes = 0
                     for page in self._progress():
                         yield page
-            await self._durable()
+            await self._durable(lanes)
             yield [self._account(mover.full)]
         finally:
             self._log("messages moved by an operator", to_queue=target.record.name, to_vhost=target.record.vhost)
@@ -257,8 +258,8 @@ class _Act:
             self._told_at = trio.current_time()
             yield [self._account(False)]
 
-    async def _durable(self) -> None:
-        await until_durable(self._node, self._messages._settle)
+    async def _durable(self, lanes: Lanes) -> None:
+        await until_durable(self._node, self._messages._settle, lanes)
 
     def _log(self, event: str, **fields: Any) -> None:
         wish, (first, last) = self._wish, self._ids or (None, None)

@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 
+from amqpd.journal.lane import joined
 from amqpd.journal.records import Row
 from amqpd.management.messages import LIFE_SIGN_S, MOVED_BYTES_MAX, SHORTAGES
 from amqpd.management.repair import Mover
@@ -45,6 +46,7 @@ class Adoption:
         """Until nothing is left, or something stands in the way; what was moved is on disk then.
         From time to time it says how far it is. `settle` has the node act on what was done."""
         nbytes, told_at = 0, trio.current_time()
+        lanes = joined(self._orphan.lane.alone, self._target.lane.alone)
         async with aclosing(rows) as found:
             async for lane, row in found:
                 bodies = bodies_of(row)
@@ -60,12 +62,12 @@ class Adoption:
                     break
                 nbytes += len(row.data)
                 if nbytes > MOVED_BYTES_MAX:
-                    await until_durable(self._node, settle)
+                    await until_durable(self._node, settle, lanes)
                     nbytes = 0
                 if trio.current_time() - told_at > LIFE_SIGN_S:
                     told_at = trio.current_time()
                     yield [self.account()]
-        await until_durable(self._node, settle)
+        await until_durable(self._node, settle, lanes)
 
     def account(self) -> dict[str, Any]:
         """`stopped`: why there is something left, in a sentence; None while there is no reason."""

@@ -24,6 +24,7 @@ from pamqp import commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound
 
 from amqpd.declarations.asker import Asker
+from amqpd.journal.lane import NONE, joined
 from amqpd.kernel import Run
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.asking import checked_arguments, checked_name
@@ -153,7 +154,7 @@ async def _delay(on: Running, vhost: str, route: Route, run: Run, properties: Pr
     if kept is None:
         raise Unavailable(f"the delayed messages of virtual host '{vhost}' are out of service")
     if kept:
-        await on.durable()
+        await on.durable(kept)
     return True
 
 
@@ -180,7 +181,7 @@ async def _offer(
         raise Unavailable(f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk")
     if audit.active:
         publication = audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, properties)
-    waits, refused = False, ""
+    waits, refused = NONE, ""
     for first in range(0, len(queues), COPIES_A_STEP):
         if first:
             on.settle()
@@ -189,14 +190,14 @@ async def _offer(
             if queue.deleted:
                 continue
             taken, wait = offer(node, (queue,), run, properties, publication)
-            waits |= wait
+            waits = joined(waits, wait)
             if taken < 1:
                 refused = refused or queue.record.name
     if publication is not None:
         audit.end(publication, run.body_size, True)
     on.settle()
     if waits:
-        await on.durable()
+        await on.durable(waits)
     if refused:
         raise Conflict(f"the queue '{refused}' refused the message: look at its limits, and whether it is in service")
     return True

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import trio
 
+from amqpd.journal.lane import Lanes
 from amqpd.management.errors import NotFound
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
@@ -44,14 +45,14 @@ class Running:
             raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
         return found
 
-    async def durable(self) -> None:
-        """Returns when all that was done is on disk."""
-        await until_durable(self.node, self.settle)
+    async def durable(self, lanes: Lanes) -> None:
+        """Returns when all that was handed to the lanes is safe."""
+        await until_durable(self.node, self.settle, lanes)
 
 
-async def until_durable(node: Node, settle: Callable[[], None]) -> None:
-    """Returns when all that was done on the node is on disk."""
+async def until_durable(node: Node, settle: Callable[[], None], lanes: Lanes) -> None:
+    """Returns when all that was handed to the lanes is safe."""
     done = trio.Event()
-    node.durability.when_durable(done.set)
+    node.durability.when_durable(done.set, lanes)
     settle()
     await done.wait()

@@ -11,6 +11,7 @@ from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.channels import Channel
+from amqpd.journal.lane import Lane
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.node.node import Handlers
 from amqpd.publishing.acceptance import accept_slowly
@@ -58,10 +59,12 @@ def _work(transaction: Transaction) -> int:
 def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     """See `Holds.commit`."""
     node, complete = channel.node, True
+    lanes: dict[Lane, None] = {}
     transaction.end()
     for run, queues, route, replies, delay_ms in transaction.publishes:
         properties = node.properties.read(run.properties, True)
         left = tuple(_of_now(channel, queues))
+        lanes.update(dict.fromkeys(queue.lane for queue in left))
         # Who waited for a reply may have gone since too: then it is a queue that is not there.
         replies = tuple(reply for reply in replies if node.replies.is_open(reply))
         complete &= yield from accept_slowly(node, channel, run, left, properties, route, replies, delay_ms)
@@ -70,6 +73,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     for entries, requeue in transaction.settled:
         for at in range(0, len(entries), SETTLED_AT_ONCE):
             some = entries[at : at + SETTLED_AT_ONCE]
+            lanes.update(dict.fromkeys(entry.queue.lane for entry in some))
             for portion in portions(some):
                 settle(channel, portion, requeue)
                 node.turns.charge(channel.connection, COMMIT_WORK * len(portion))
@@ -79,7 +83,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     if not complete:
         # A queue was full; what others took stays, as in RabbitMQ.
         raise AMQPPreconditionFailed("partial tx completion")
-    node.durability.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())))
+    node.durability.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())), tuple(lanes))
 
 
 def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Iterator[QueuePort]:

@@ -23,6 +23,7 @@ from amqpd.audit.publication import Publication
 from amqpd.audit.recorder import Recorder
 from amqpd.faults import Faults
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.lane import Lane, Lanes
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
 from amqpd.limiting.census import Census
@@ -122,7 +123,7 @@ class Node(HomeNode):
         self.waking = Waking()
         self.touched: dict[ConnectionBase, None] = {}
         self.faults = Faults(services.bug, self.log)
-        self.durability = Durability(journal, self.faults)
+        self.durability = Durability(journal.lane, self.faults)
         self.orphans = Orphans(self)
         self.registry = QueueRegistry(self, self.orphans)
         self.disk_space = DiskSpace(journal, self.log)
@@ -279,10 +280,10 @@ class Node(HomeNode):
 
     # Messages
 
-    def durable(self, index: int) -> None:
-        """The journal's transactions up to `index` are on disk."""
+    def reported(self, lane: Lane) -> None:
+        """More of what was handed to the lane is safe."""
         self.dirty.update(dict.fromkeys(self.congestion.queues))
-        self.durability.durable(index)
+        self.durability.reported(lane)
 
     def loaded(self, queue: HomeQueue, wish: RowsWanted, rows: list[Row]) -> None:
         """Rows that were read for the queue, which had asked for them."""
@@ -333,8 +334,8 @@ class Node(HomeNode):
 
     def delay(
         self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
-    ) -> bool | None:
-        """Publish the run when so much time is over; True: its confirm must wait for the journal; None: it cannot be
+    ) -> Lanes | None:
+        """Publish the run when so much time is over; the lanes that its confirm must wait for; None: it cannot be
         kept: what keeps delayed messages is out of service or parked, or the virtual host has gone meanwhile."""
         return self.registry.delay(vhost, run, delay_ms, publication)
 

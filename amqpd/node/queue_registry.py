@@ -17,6 +17,7 @@ from typing import Any
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
+from amqpd.journal.lane import NONE, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, parted
@@ -150,7 +151,7 @@ class QueueRegistry:
             return {}
         return topology.policy_of("queue", record.vhost, record.name, type_of(record.arguments)).definition
 
-    def delay(self, vhost: str, run: Run, delay_ms: int, publication: Publication | None) -> bool | None:
+    def delay(self, vhost: str, run: Run, delay_ms: int, publication: Publication | None) -> Lanes | None:
         """See `Node.delay`. While those of an earlier run are parked no other is taken: they have the store's place
         in the journal."""
         node = self._node
@@ -158,7 +159,9 @@ class QueueRegistry:
             return None
         store = self.delayed(vhost)
         try:
-            return None if store.stopped else store.delay(run, delay_ms, publication)
+            if store.stopped:
+                return None
+            return store.lane.alone if store.delay(run, delay_ms, publication) else NONE
         except Exception as error:  # noqa: BLE001 - the store's; quarantine reports it, or raises it on
             node.quarantine(store, error)
             return None

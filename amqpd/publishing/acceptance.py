@@ -17,6 +17,7 @@ from collections.abc import Generator
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.audit.publication import Publication
+from amqpd.journal.lane import NONE, Lanes, joined
 from amqpd.kernel import Run, encode_content
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
@@ -54,7 +55,7 @@ def accept(
         or len(queues) == 1
         or node.disk_space.fits(run, queues, properties)
     )
-    taken, waits = offer(node, queues, run, properties, publication, channel.connection) if fitting else (0, False)
+    taken, waits = offer(node, queues, run, properties, publication, channel.connection) if fitting else (0, NONE)
     if taken < 0:
         taken = 0
     if replies:
@@ -63,7 +64,7 @@ def accept(
     elif not queues:
         if delay_ms:
             kept = node.delay(channel.connection.vhost, run, properties, delay_ms, publication)
-            waits, taken = bool(kept), taken if kept is not None else 0
+            waits, taken = kept or NONE, taken if kept is not None else 0
         else:
             taken = _unroutable(node, channel, run, route)
     if publication is not None:
@@ -89,22 +90,22 @@ def accept_slowly(
         return accept(node, channel, run, queues, properties, route, replies, delay_ms)
     publication = _begin(node, channel, run, route, properties) if node.audit.active else None
     fitting = node.disk_space.fits(run, queues, properties)
-    waits, taken = False, run.count if fitting else 0
+    waits, taken = NONE, run.count if fitting else 0
     for at in range(0, len(queues) if fitting else 0, COPIES_AT_ONCE):
         if at:
             yield
         part = tuple(queue for queue in queues[at : at + COPIES_AT_ONCE] if not queue.deleted)
         node.turns.charge(channel.connection, COPY_WORK * len(part))
         part_taken, part_waits = offer(node, part, run, properties, publication, channel.connection)
-        waits, taken = waits or part_waits, max(0, min(taken, part_taken))
+        waits, taken = joined(waits, part_waits), max(0, min(taken, part_taken))
     for reply in replies:
         node.replies.deliver(reply, run)
     if publication is not None:
         node.audit.end(publication, run.body_size, True, route.mandatory)
     if not channel.closed:
-        if waits:
-            # The copies that wait may be in an earlier transaction of the journal than the one that gathers now.
-            node.journal.force()
+        for lane in waits:
+            # The copies that wait may have an earlier number of it than the one that gathers now.
+            lane.force()
         _accepted(node, channel, run.count, taken, waits)
         if not fitting:
             _refuse_unconfirmed(channel, run, queues)
@@ -128,14 +129,14 @@ def _refuse_unconfirmed(channel: PublishingChannel, run: Run, queues: tuple[Queu
         )
 
 
-def _accepted(node: PublishingNode, channel: PublishingChannel, count: int, taken: int, waits: bool) -> None:
-    """Of the channel's next publishes so many were taken; they are confirmed when they are safe."""
+def _accepted(node: PublishingNode, channel: PublishingChannel, count: int, taken: int, waits: Lanes) -> None:
+    """Of the channel's next publishes `taken` were taken; they are confirmed when they are safe."""
     confirms = channel.confirms
     if confirms is not None:
-        if confirms.accept(taken, node.journal.index if waits else None):
+        if confirms.accept(taken, waits):
             node.durability.due[channel] = None
-        elif waits:
-            node.durability.waiting[channel] = None
+        elif waits and confirms.registered is None:
+            node.durability.wait(channel, confirms)
         if taken < count:
             confirms.refuse(count - taken)
             node.durability.due[channel] = None

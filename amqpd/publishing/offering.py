@@ -1,7 +1,7 @@
 """A run is offered to the queues that it reaches: as much of it as each has room for enters.
 
-What comes in: a run, its queues, who publishes it. What goes out: how many of its messages all of them took, whether
-their confirm must wait for the journal; what a queue did not take is turned away.
+What comes in: a run, its queues, who publishes it. What goes out: how many of its messages all of them took, and the
+lanes that their confirm must wait for; what a queue did not take is turned away.
 Rules: 1. This is the only way into a queue, for publishes, dead letters and what was delayed. 2. A fault of the queue
 takes that queue out of service, and nothing else. 3. What is turned away, dead letters of a full queue, is the
 publisher's work and not the queue's: or whoever goes on publishing has more of it done in each tick than there is
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amqpd.audit.publication import Publication
+from amqpd.journal.lane import NONE, Lanes, joined
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.publishing.ports import PublishingNode
@@ -33,11 +34,11 @@ def offer(
     publication: Publication | None,
     publisher: ConnectionBase | None = None,
     turns_away: bool = True,
-) -> tuple[int, bool]:
-    """How many of the run's messages all of the queues took, from the first on, or FAULT; whether the journal will
-    hold some of them. `publication`: the run's, if the audit log records. Without a publisher another queue is being
+) -> tuple[int, Lanes]:
+    """How many of the run's messages all of the queues took, from the first on, or FAULT; the lanes that will make
+    them safe. `publication`: the run's, if the audit log records. Without a publisher another queue is being
     dispatched. Without `turns_away` what is not taken is the caller's."""
-    waits, taken = False, run.count
+    waits, taken = NONE, run.count
     for queue in queues:
         try:
             if queue.refuses:
@@ -45,9 +46,9 @@ def offer(
                 if room < taken:
                     taken = room
                 if room and queue.publish(run if room == run.count else run.part(0, room), properties, publication):
-                    waits = True
+                    waits = joined(waits, queue.lane.alone)
             elif queue.publish(run, properties, publication):
-                waits = True
+                waits = joined(waits, queue.lane.alone)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)
             taken = FAULT

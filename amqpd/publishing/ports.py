@@ -17,6 +17,7 @@ from mypy_extensions import mypyc_attr
 
 from amqpd.audit.publication import Publication
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.lane import Lanes
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties, PropertiesReader
 from amqpd.publishing.disk_space import DiskSpace
@@ -87,8 +88,8 @@ class PublishingNode(SessionNode):
     @abstractmethod
     def delay(
         self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
-    ) -> bool | None:
-        """Publish the run after this time; True: its confirm must wait for the journal; None: it cannot be kept."""
+    ) -> Lanes | None:
+        """Publish the run after this time; the lanes that its confirm must wait for; None: it cannot be kept."""
 
     @abstractmethod
     def trace_publish(self, channel: ChannelBase, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from mypy_extensions import mypyc_attr
 
 from amqpd.audit.book import Book
+from amqpd.journal.lane import Lane
 from amqpd.journal.records import Row
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import Damage
@@ -30,8 +31,10 @@ from amqpd.vocabulary.records import QueueRecord
 class HomeQueue(QueuePort):
     """One queue of this node."""
 
-    def __init__(self, record: QueueRecord, settings: QueueSettings, audit_level: str | None, now_ms: int) -> None:
-        super().__init__(record, settings)
+    def __init__(
+        self, record: QueueRecord, settings: QueueSettings, lane: Lane, audit_level: str | None, now_ms: int
+    ) -> None:
+        super().__init__(record, settings, lane)
         self.settings = settings
         self.facts = Facts(now_ms)
         self.audit_level = audit_level

@@ -19,6 +19,7 @@ from mypy_extensions import mypyc_attr
 
 from amqpd.audit.book import Book
 from amqpd.audit.publication import Publication
+from amqpd.journal.lane import Lane
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
@@ -68,8 +69,10 @@ class Statistics(NamedTuple):
 class QueuePort:
     """One queue."""
 
-    def __init__(self, record: QueueRecord, settings: QueueSettings) -> None:
+    def __init__(self, record: QueueRecord, settings: QueueSettings, lane: Lane) -> None:
         self.record = record
+        self.lane = lane
+        """what makes its messages safe"""
         self.deleted = False
         self.stopped = False
         """deleted or out of service: it is not dispatched any more, and takes and gives back nothing"""
@@ -117,7 +120,7 @@ class QueuePort:
     @abstractmethod
     def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
         """Accept the run, which the audit log knows as this publication, if it records; True when its confirm must
-        wait for the journal."""
+        wait for the queue's lane."""
 
     # Settling
 

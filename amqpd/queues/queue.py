@@ -57,7 +57,8 @@ class Queue(HomeQueue):
 
     def __init__(self, record: QueueRecord, host: QueueHost[Queue], policy: Mapping[str, Any]) -> None:
         """`policy` is the definition of its effective policy."""
-        super().__init__(record, settings_of(record.arguments, policy), policy.get("audit"), host.now_ms)
+        settings, lane = settings_of(record.arguments, policy), host.journal.lane_of(record.id)
+        super().__init__(record, settings, lane, policy.get("audit"), host.now_ms)
         self.host = host
         self.messages: Messages | Levels
         """all that there is of them; what is asked for each message is the backlog's"""

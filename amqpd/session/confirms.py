@@ -1,12 +1,13 @@
-"""Publisher confirms of one channel: which publishes are safe, and which of those the client was told of.
+"""Publisher confirms of one channel: which publishes are safe, which were refused, and what the client was told.
 
-What comes in: accepted publishes, each with the journal's index to wait for, or none; the journal's number. What
-goes out: the delivery tag up to which everything is confirmed.
-Rules: 1. Tags count publishes from 1 on after confirm.select. 2. Confirms keep tag order: what is safe waits for
-what was published before it; so one `multiple` acknowledges all of a tick. 3. Each tag once; a multiple covers those
-refused only after their basic.nack. 4. A few are acknowledged one by one: some clients count the acknowledgements
-that come, and RabbitMQ, whose messages become safe one by one, hardly ever gathers so few.
-Not here: the frame (`channels.py`), when something is durable (`journal/buffer.py`).
+What comes in: accepted publishes, each with the lanes that it waits for, or none; what was refused, at once or later.
+What goes out: the delivery tag up to which everything is confirmed, and the tags to refuse.
+Rules: 1. Tags count publishes from 1 on after confirm.select. 2. Confirms keep tag order: what is safe waits for what
+was published before it; so one `multiple` acknowledges all of a tick. 3. Each tag once. A refusal is told at once, in
+front of those that wait; a `multiple` covers a refused tag only after its basic.nack, and is never itself one. 4. A
+few are acknowledged one by one: some clients count the acknowledgements that come, and RabbitMQ, whose messages
+become safe one by one, hardly ever gathers so few.
+Not here: the frame (`confirm_frames.py`), when a lane reports (`journal/lane.py`, `durability.py`).
 
 Source: https://www.rabbitmq.com/docs/confirms.
 """
@@ -17,46 +18,69 @@ from collections import deque
 from collections.abc import Iterator
 
 from amqpd.audit.publication import Confirming
+from amqpd.journal.lane import Lane, Lanes
 
-# So many are acknowledged one by one, with 21 bytes each; more with one `multiple`. Tests of clients publish two or
-# three; who publishes without waiting has far more on the way.
+# Up to this number are acknowledged one by one, with 21 bytes each; more with one `multiple`. Tests of clients
+# publish two or three; a client that publishes without waiting has far more on the way.
 SINGLE_ACKS_MAX = 8
+
+
+class Waiting:
+    """Publishes after those of the entry before, up to `last`: what they wait for beside that entry. All in one."""
+
+    __slots__ = ("last", "numbers")
+
+    def __init__(self, last: int, numbers: list[tuple[Lane, int]]) -> None:
+        self.last = last
+        """the last of them that was not refused; if all were, the last one before them"""
+        self.numbers = numbers
+        """each lane, and the number that it has to report"""
 
 
 class Confirms(Confirming):
     """The publishes of one channel in confirm mode: safe, refused, told."""
 
-    __slots__ = ("_acknowledged", "_forgotten", "_refused", "_waiting", "confirmed", "unsaid")
+    __slots__ = ("_acknowledged", "_awaited", "_refused", "_waiting", "confirmed", "registered", "unsaid")
 
     def __init__(self) -> None:
         super().__init__()
         self.confirmed = 0
         """the last publish that is safe; it was not refused"""
+        self.registered: Lane | None = None
+        """the lane at which the channel is to be looked at again (`durability.py`)"""
         self._acknowledged = 0
         self._refused: deque[tuple[int, int]] = deque()
-        """(first, last) of the last ones that were refused"""
-        self._forgotten = 0
-        """up to that number some were refused that are not in `_refused` any more"""
+        """(first, last), ascending and not touching, of those refused after `_acknowledged`"""
         self.unsaid: list[tuple[int, int]] = []
         """(first, last) publish numbers that were refused, and no basic.nack has told of it yet"""
-        self._waiting: deque[tuple[int, int]] = deque()
-        """(publish number, journal index): up to that number is confirmed when the index is durable"""
+        self._waiting: deque[Waiting] = deque()
+        self._awaited: dict[Lane, int] = {}
+        """the highest number of each lane that some entry of `_waiting` waits for, or has waited for"""
 
-    def accept(self, count: int, index: int | None) -> bool:
-        """`count` more publishes; they are safe when the journal's `index` is durable, at once with None. True when
-        something is confirmed already, False when it waits."""
+    def accept(self, count: int, lanes: Lanes) -> bool:
+        """`count` more publishes; they are safe when each of the lanes has reported what gathers in it now, at once
+        without any. True when something is confirmed already, False when it waits."""
         if not count:
             return False
         self.published += count
         waiting = self._waiting
-        if not waiting and index is None:
+        if not waiting and not lanes:
             self.confirmed = self.published
             return True
-        if index is not None and not (waiting and waiting[-1][1] == index):
-            waiting.append((self.published, index))
-            return False
-        # It rides along with what was published before it.
-        waiting[-1] = (self.published, waiting[-1][1])
+        fresh: list[tuple[Lane, int]] | None = None
+        for lane in lanes:
+            number = lane.gathering
+            if self._awaited.get(lane, 0) != number:
+                self._awaited[lane] = number
+                if fresh is None:
+                    fresh = [(lane, number)]
+                else:
+                    fresh.append((lane, number))
+        if fresh is not None:
+            waiting.append(Waiting(self.published, fresh))
+        else:
+            # It waits for nothing that those before it do not wait for.
+            waiting[-1].last = self.published
         return False
 
     def refuse(self, count: int) -> None:
@@ -68,8 +92,22 @@ class Confirms(Confirming):
         if refused and refused[-1][1] + 1 == first:
             first = refused.pop()[0]
         refused.append((first, last))
-        if len(refused) > SINGLE_ACKS_MAX:
-            self._forgotten = refused.popleft()[1]
+
+    def refuse_waiting(self, first: int, last: int) -> None:
+        """Publishes first..last, which wait, were not taken after all. The lane that refuses them reports its number
+        after that; those behind them go on waiting for it. Raises ValueError if some do not wait."""
+        if not (self.confirmed < first <= last <= self.published) or any(
+            low <= last and high >= first for low, high in self._refused
+        ):
+            raise ValueError(f"publishes {first} to {last} do not wait: {self.confirmed} is confirmed")
+        self.unsaid.append((first, last))
+        self._refused = _merged(self._refused, first, last)
+        taken = next(low for low, high in self._refused if low <= first <= high) - 1
+        for entry in self._waiting:
+            if entry.last > last:
+                break
+            # An entry of which nothing is left is kept: those behind it may rest on what it waits for.
+            entry.last = min(entry.last, taken)
 
     def refused(self) -> Iterator[int]:
         """The publishes to tell of with a basic.nack each, before anything else is confirmed; told once. One by one,
@@ -78,25 +116,57 @@ class Confirms(Confirming):
         for first, last in refused:
             yield from range(first, last + 1)
 
-    def durable(self, index: int) -> bool:
-        """Everything up to the journal's `index` is on disk; True when nothing waits any more."""
-        waiting = self._waiting
-        while waiting and waiting[0][1] <= index:
-            self.confirmed = waiting.popleft()[0]
-        return not waiting
+    def advance(self) -> bool:
+        """Some lane has reported: whether more is confirmed than before."""
+        waiting, before = self._waiting, self.confirmed
+        while waiting:
+            entry = waiting[0]
+            for lane, number in entry.numbers:
+                if lane.reported < number:
+                    return self.confirmed > before
+            waiting.popleft()
+            self.confirmed = entry.last
+        self._awaited.clear()  # of lanes that may be gone
+        return self.confirmed > before
+
+    def waits_for(self) -> Lane | None:
+        """A lane that has not reported what the first publish that waits needs of it; None: nothing waits."""
+        if self._waiting:
+            for lane, number in self._waiting[0].numbers:
+                if lane.reported < number:
+                    return lane
+        return None
 
     def due(self) -> int:
         """How many publishes, `confirmed` the last of them, the client was not told of yet; from now on it counts as
         told. No basic.ack is due for 0."""
-        count = self.confirmed - self._acknowledged
+        refused, told = self._refused, self._acknowledged
+        while refused and refused[0][1] <= told:
+            refused.popleft()
         self._acknowledged = self.confirmed
-        return count
+        return self.confirmed - told
 
     def singly(self, count: int) -> list[int]:
         """The tags to acknowledge one by one, when `due` was `count`: those of the last `count` that were not
         refused. Empty when one `multiple` is to say it."""
-        first = self.confirmed - count + 1
-        if count > SINGLE_ACKS_MAX or first <= self._forgotten:
+        if count > SINGLE_ACKS_MAX:
             return []
-        refused = self._refused
-        return [tag for tag in range(first, self.confirmed + 1) if not any(a <= tag <= b for a, b in refused)]
+        first, confirmed = self.confirmed - count + 1, self.confirmed
+        tags: list[int] = []
+        for low, high in self._refused:
+            if low > confirmed:
+                break
+            tags += range(first, low)
+            first = max(first, high + 1)
+        tags += range(first, confirmed + 1)
+        return tags
+
+
+def _merged(ranges: deque[tuple[int, int]], first: int, last: int) -> deque[tuple[int, int]]:
+    """With first..last, which none of them overlaps; those that touch become one."""
+    found: deque[tuple[int, int]] = deque()
+    for low, high in sorted([*ranges, (first, last)]):
+        if found and found[-1][1] + 1 == low:
+            low = found.pop()[0]
+        found.append((low, high))
+    return found

@@ -1,10 +1,11 @@
-"""What waits until the disk has it: confirms of channels, and calls.
+"""What waits until it is safe: confirms of channels, and calls.
 
-What comes in: channels whose confirms wait, calls to make later; the journal's durable number. What goes out:
-confirms, once for each tick; the calls.
-Rules: 1. Nothing is told before the journal's number covers it. 2. What is due is told at the end of a tick, or
-before a channel closes. 3. An error in one channel's confirms is that connection's, one in a call is that task's.
-Not here: which publishes are safe (`confirms.py`), transactions (`journal/buffer.py`).
+What comes in: channels whose confirms wait, calls to make later, each for some lanes; lanes that have reported. What
+goes out: confirms, once for each tick; the calls.
+Rules: 1. Nothing is told before all the lanes that it waits for have reported. 2. What is due is told at the end of a
+tick, or before a channel closes. 3. An error in one channel's confirms is that connection's, one in a call is that
+task's. 4. A lane's report costs nothing for what waits for other lanes.
+Not here: which publishes are safe (`confirms.py`), what a lane is (`journal/lane.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from amqpd.faults import TASK, Faults
-from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.lane import Lane, Lanes
 from amqpd.session.confirms import Confirms
 from amqpd.vocabulary.client import UnfinishedChannel
 
@@ -31,37 +32,79 @@ class ConfirmingChannel(UnfinishedChannel):
         """Tell what is due."""
 
 
-class Durability:
-    """The waiters for the disk, of one node."""
+class Call:
+    """To be made when all of its lanes have reported."""
 
-    def __init__(self, journal: JournalBuffer, faults: Faults) -> None:
-        self._journal = journal
+    def __init__(self, done: Callable[[], None], lanes: int) -> None:
+        self.done = done
+        self.lanes = lanes
+        """how many have not"""
+
+
+class Durability:
+    """The waiters for what makes messages safe, of one node."""
+
+    def __init__(self, local: Lane, faults: Faults) -> None:
+        """`local`: the lane of what is this node's alone."""
+        self._local = local
         self._faults = faults
         self.due: dict[ConfirmingChannel, None] = {}
         """channels that have something to tell, in order"""
-        self.waiting: dict[ConfirmingChannel, None] = {}
-        """channels with publishes that are not on the disk yet"""
-        self._calls: deque[tuple[int, Callable[[], None]]] = deque()
+        self.waiting: dict[Lane, dict[ConfirmingChannel, None]] = {}
+        """channels with publishes that are not safe yet, each once: at a lane that its first one waits for"""
+        self._calls: dict[Lane, deque[tuple[int, Call]]] = {}
 
-    def when_durable(self, done: Callable[[], None]) -> None:
-        """Call `done` when all that was handed to the journal until now is on disk."""
-        self._journal.force()
-        self._calls.append((self._journal.index, done))
+    def wait(self, channel: ConfirmingChannel, confirms: Confirms) -> None:
+        """Some of the channel's publishes wait."""
+        lane = confirms.registered = confirms.waits_for()
+        if lane is not None:
+            waiting = self.waiting.get(lane)
+            if waiting is None:
+                waiting = self.waiting[lane] = {}
+            waiting[channel] = None
 
-    def durable(self, index: int) -> None:
-        """The journal's transactions up to `index` are on disk."""
-        waiting, self.waiting = self.waiting, {}
-        for channel in waiting:
-            if channel.confirms is not None:
-                self.due[channel] = None
-                if not channel.confirms.durable(index):
-                    self.waiting[channel] = None
-        while self._calls and self._calls[0][0] <= index:
-            done = self._calls.popleft()[1]
-            try:
-                done()
-            except Exception as error:  # noqa: BLE001 - whoever waited; faults reports it, or raises it on
-                self._faults.contain(TASK, "durable", error)
+    def when_durable(self, done: Callable[[], None], lanes: Lanes = ()) -> None:
+        """Call `done` when all that was handed to these lanes until now is safe; without any, to the local one."""
+        lanes = lanes or self._local.alone
+        call = Call(done, len(lanes))
+        for lane in lanes:
+            lane.force()
+            calls = self._calls.get(lane)
+            if calls is None:
+                calls = self._calls[lane] = deque()
+            calls.append((lane.gathering, call))
+
+    def refuse(self, channel: ConfirmingChannel, first: int, last: int) -> None:
+        """Of the channel's publishes these, which wait, were not taken after all; see `Confirms.refuse_waiting`."""
+        if channel.confirms is not None:
+            channel.confirms.refuse_waiting(first, last)
+            self.due[channel] = None
+
+    def reported(self, lane: Lane) -> None:
+        """The lane's number has grown."""
+        waiting = self.waiting.pop(lane, None)
+        if waiting is not None:
+            for channel in waiting:
+                confirms = channel.confirms
+                if confirms is not None:
+                    if confirms.advance():
+                        self.due[channel] = None
+                    self.wait(channel, confirms)
+        calls = self._calls.get(lane)
+        if calls is not None:
+            self._call(lane, calls)
+
+    def _call(self, lane: Lane, calls: deque[tuple[int, Call]]) -> None:
+        while calls and calls[0][0] <= lane.reported:
+            call = calls.popleft()[1]
+            call.lanes -= 1
+            if not call.lanes:
+                try:
+                    call.done()
+                except Exception as error:  # noqa: BLE001 - the waiting task's; faults reports it, or raises it on
+                    self._faults.contain(TASK, "durable", error)
+        if not calls and self._calls.get(lane) is calls:
+            del self._calls[lane]
 
     def tell(self) -> None:
         """The end of a tick: what is due is told."""
@@ -79,5 +122,8 @@ class Durability:
 
     def forget(self, channel: ConfirmingChannel) -> None:
         """It is closed."""
-        self.waiting.pop(channel, None)
         self.due.pop(channel, None)
+        confirms = channel.confirms
+        if confirms is not None and confirms.registered is not None:
+            self.waiting.get(confirms.registered, {}).pop(channel, None)
+            confirms.registered = None

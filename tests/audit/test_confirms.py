@@ -57,6 +57,22 @@ def test_what_was_refused_is_not_confirmed_with_its_neighbours(harness: Recorded
     assert confirms(harness) == [("confirmed", 1, 1, 1), ("confirmed", 3, 1, 4)]
 
 
+def test_what_is_refused_later_is_not_confirmed_either(harness: RecordedHarness) -> None:
+    """In front of what was refused before."""
+    client = confirming(harness)
+    client.declare("full", durable=True, arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    client.declare("q", durable=True)
+    harness.automatic = False
+    for queue in ("q", "q", "q", "full", "q"):
+        client.publish(b"x", queue, delivery_mode=2)
+    (channel,) = client.connection.channels.values()
+    harness.node.durability.refuse(channel, 2, 2)
+    harness.tick()
+    assert confirms(harness) == [("refused", 4, 1, 4), ("refused", 2, 1, 2)]
+    harness.commit()
+    assert confirms(harness) == [("confirmed", 1, 1, 1), ("confirmed", 3, 1, 3), ("confirmed", 5, 1, 5)]
+
+
 def test_what_is_recorded_nowhere_is_not_confirmed_in_the_log() -> None:
     """Another virtual host's level does not concern it; a queue's own does."""
     harness = RecordedHarness(COUNTS, other=FULL)

@@ -201,7 +201,7 @@ class Harness:
             self.delivered.pop(queue_id, None)
         self.node.journal.stored(transaction.index)
         self.node.journal.committed(transaction.index)
-        self.node.durable(transaction.index)
+        self.node.reported(self.node.journal.lane)
         self.tick()
 
     def read(self) -> None:

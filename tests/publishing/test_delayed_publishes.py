@@ -10,6 +10,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.audit.publication import Publication
+from amqpd.journal.lane import NONE, Lanes
 from amqpd.kernel import Run
 from amqpd.message.delays import DELAY_MS_MAX, delay_ms_of, delayed_header
 from amqpd.message.properties import Properties
@@ -29,10 +30,10 @@ class WaitingNode(Node):
 
     def delay(
         self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
-    ) -> bool | None:
+    ) -> Lanes | None:
         if self.waiting is None:
             return super().delay(vhost, run, properties, delay_ms, publication)
-        return self.waiting.delay(vhost, run, properties, delay_ms)
+        return self.journal.lane.alone if self.waiting.delay(vhost, run, properties, delay_ms) else NONE
 
 
 class WaitingHarness(Harness):

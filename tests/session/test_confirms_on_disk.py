@@ -41,7 +41,7 @@ class Node:
         """It is on disk."""
         self.harness.node.journal.stored(transaction.index)
         self.harness.node.journal.committed(transaction.index)
-        self.harness.node.durable(transaction.index)
+        self.harness.node.reported(self.harness.node.journal.lane)
         self.harness.node.tick()
 
     def acks(self) -> list[int]:

@@ -1,0 +1,47 @@
+"""A lane: what a confirm can wait for, known by one growing number.
+
+What comes in: nothing. What goes out: a base class for whoever makes messages safe: a journal's source with its
+replicas (`buffer.py`), a link to another node.
+Rules: 1. Whatever is handed in while `gathering` has a value is decided when `reported` has reached that value. 2.
+Decided means safe, except what was refused, and that was told before the number passed it. 3. A lane says nothing
+about another lane: a slow one delays only what waits for it.
+Not here: what waits (`session/confirms.py`, `session/durability.py`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from mypy_extensions import mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Lane:
+    """One of them, on this node."""
+
+    def __init__(self, gathering: int, reported: int) -> None:
+        self.gathering = gathering
+        """what is handed in now has this number; it only grows"""
+        self.reported = reported
+        """everything up to this number is decided; smaller than `gathering`"""
+        self.alone: Lanes = (self,)
+        """the most frequent set of lanes, made once"""
+
+    @abstractmethod
+    def force(self) -> None:
+        """Something waits for `gathering`: the lane is to report it even when nothing else is handed in."""
+
+
+Lanes = tuple[Lane, ...]
+"""a set of lanes in the order in which they were added"""
+NONE: Lanes = ()
+
+
+def joined(lanes: Lanes, more: Lanes) -> Lanes:
+    """All of both, each once."""
+    if not lanes or lanes is more:
+        return more
+    for lane in more:
+        if lane not in lanes:
+            lanes = (*lanes, lane)
+    return lanes
