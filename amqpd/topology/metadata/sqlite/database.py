@@ -5,7 +5,9 @@ What comes in: the file's path. What goes out: a connection that is ready for th
 Rules: 1. A file that a newer amqpd wrote is refused before anything is opened for writing. 2. Migrations
 run under the file's write lock, so two processes may open a new file at the same moment. 3. Transactions
 are begun and ended by explicit statements (`transaction`), never by the driver. 4. The file is readable by
-its owner only: it holds password hashes.
+its owner only: it holds password hashes. 5. While a connection is open the file is opened by SQLite alone: a
+process that closes any other descriptor of it loses all its locks on it (fcntl(2)), and then another one that
+closes it last, as it believes, removes the log that this one writes to.
 Not here: what is done with the tables (`store.py`), the steps of the format (`migrations/`).
 """
 
@@ -146,8 +148,10 @@ class _Opening:
         self.promise = traces.promise
         if traces.unknown:
             log.warning("what was committed to the metadata is not known", reason=traces.unknown)
+        # It opens the file: before any connection does (rule 5).
+        for_reading_only = cannot_be_written(self.path)
         contents = self._contents(looking)
-        if cannot_be_written(self.path):
+        if for_reading_only:
             raise StoreDamaged(f"{self.path} is damaged: its header is (byte 18)")
         identity, revision = (contents.identity, contents.revision) if contents is not None else ("", -1)
         lost = promises.losses(self.path, identity, revision, traces)
