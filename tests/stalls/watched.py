@@ -73,6 +73,7 @@ class Rounds(trio.abc.Instrument):
         self._samples = samples
         self._since = thread_time()
         self._before = 0.0
+        self.journal: JournalBuffer | None = None
 
     def before_io_wait(self, timeout: float) -> None:
         self.end()
@@ -84,6 +85,9 @@ class Rounds(trio.abc.Instrument):
         self._since = thread_time()
 
     def end(self) -> None:
+        # Whoever looks: the pump does not look again when the last hold ends after its last look.
+        if self.journal is not None:
+            self._figures.held = self.journal.held
         spent = thread_time() - self._since
         cleared = not self._figures.hold_s
         if spent + self._before > self._figures.hold_s:
@@ -96,10 +100,8 @@ class Rounds(trio.abc.Instrument):
 class WatchedEpoll:
     """The pump's epoll, which it asks once a round."""
 
-    def __init__(self, epoll: Any, journal: JournalBuffer, figures: Figures, rounds: Rounds) -> None:
+    def __init__(self, epoll: Any, rounds: Rounds) -> None:
         self._epoll = epoll
-        self._journal = journal
-        self._figures = figures
         self._rounds = rounds
         self.fileno = epoll.fileno
         self.register = epoll.register
@@ -108,7 +110,6 @@ class WatchedEpoll:
         self.close = epoll.close
 
     def poll(self, timeout: float = -1) -> list[tuple[int, int]]:
-        self._figures.held = self._journal.held
         self._rounds.end()
         events: list[tuple[int, int]] = self._epoll.poll(timeout)
         self._rounds.begin()
@@ -123,7 +124,8 @@ if __name__ == "__main__":
 
     def watched(*arguments: Any, **named: Any) -> Any:
         pump = make(*arguments, **named)
-        pump._epoll = WatchedEpoll(pump._epoll, pump.node.journal, figures, rounds)  # type: ignore[assignment]
+        rounds.journal = pump.node.journal
+        pump._epoll = WatchedEpoll(pump._epoll, rounds)  # type: ignore[assignment]
         return pump
 
     amqpd.broker.__dict__["Pump"] = watched
