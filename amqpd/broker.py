@@ -331,7 +331,7 @@ class Broker:
         self.node.disk_space.told(free_bytes, self.node.journal.stored_index)
 
     def _disk_full(self, full: bool) -> None:
-        """A commit found no room; the watch of free space is the disk alarm's other source."""
+        """A commit found no space; the watch of free space is the disk alarm's other source."""
         self._board.put("disk", "journal", full, time.time())
 
     def _audit_full(self, full: bool) -> None:

@@ -365,10 +365,10 @@ class Channel(PublishingChannel):
     # Credit of its consumers
 
     def _shares_prefetch(self) -> bool:
-        """There is room in what its consumers share."""
+        """There is space in what its consumers share."""
         return not self.prefetch_shared or self.consumed < self.prefetch_shared
 
     def prefetch_changed(self) -> None:
-        """There may be more room than before."""
+        """There may be more space than before."""
         if self.shared_queue:
             self.node.waking.add(self.shared_queue)

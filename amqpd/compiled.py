@@ -69,7 +69,7 @@ EXCLUDED = {
         "message.claims message.delays message.propertylist message.rewriting",
         "node.wakes session.world",
         "publishing.dead_lettering publishing.replies publishing.transaction",
-        "queues.consumer queues.deadletters queues.host queues.moulds",
+        "queues.consumer queues.deadletters queues.host queues.templates",
     ),
 }
 _HERE = Path(__file__).parent
@@ -129,7 +129,7 @@ def unusable(folder: Path = _FOLDER) -> str:
     if not (folder / "kernel" / f"compiled{EXTENSION_SUFFIXES[0]}").exists():
         return f"what is compiled is for another Python: {_REMEDY} for this one"
     if manifest["sources"] != sources():
-        return f"what is compiled is older than its sources: {_REMEDY} anew"
+        return f"what is compiled is older than its sources: {_REMEDY} again"
     return ""
 
 

@@ -264,7 +264,7 @@ class Settings(BaseSettings):
     # From accept to connection.open, so that half-open clients do not hold descriptors. 10 s as RabbitMQ.
     handshake_timeout_s: Seconds = Field(default=10.0, gt=0, le=600)
     # A client that takes nothing of what is sent to it for so long is dropped, and what was delivered to it comes to
-    # others: its TCP may say for ever that it has no room now. 30 s as RabbitMQ, for a client that is only held up.
+    # others: its TCP may say for ever that it has no space now. 30 s as RabbitMQ, for a client that is only held up.
     send_timeout_s: Seconds = Field(default=30.0, gt=0, le=86_400)
     # A delivery that is not acknowledged for so long closes its channel, and comes to another consumer. 30 minutes as
     # RabbitMQ: a consumer that forgets to acknowledge keeps messages from all others, and on the disk. Queues
@@ -277,7 +277,7 @@ class Settings(BaseSettings):
     # Above it, publishers are blocked. A fraction of the memory that the machine (or its cgroup) has, or
     # bytes. 0.6 as RabbitMQ: what is left is for the page cache, which the journal lives from.
     memory_high_watermark: Watermark = 0.6
-    # Below it, publishers are blocked. 50 MB as RabbitMQ: it is the room in which acks are recorded while
+    # Below it, publishers are blocked. 50 MB as RabbitMQ: it is the space in which acks are recorded while
     # publishers wait, and it is more than the journal writes between two looks at the disk (alarms.py). 0
     # turns the alarm off.
     disk_free_bytes_min: Bytes = Field(default=50_000_000, ge=0)

@@ -101,7 +101,7 @@ class Connection(ConnectionBase):
         """framing is lost: nothing that comes in can be understood any more"""
         self._rest = bytearray()
         self._due = 0
-        """so many bytes must be in `_rest` before the frame at its beginning is whole"""
+        """this many bytes must be in `_rest` before the frame at its beginning is whole"""
         self._waits = 0
         self.stride = 0
         """bytes of the last publish that was large, or frame of one; 0: none, or the pump saw that they are over"""
@@ -115,7 +115,7 @@ class Connection(ConnectionBase):
         """through its socket, counted by the pump"""
         self.outbox_full = False
         self.outbox_queue = CreditQueue(self._outbox_takes)
-        """consumers that wait for room in it"""
+        """consumers that wait for space in it"""
         self.aborted = False
         """the client does not answer any more: nothing is to be sent, the socket is to be reset"""
         node.connections[connection_id] = self
@@ -163,7 +163,8 @@ class Connection(ConnectionBase):
 
     @property
     def missing(self) -> int:
-        """So many bytes complete the frame that has begun to come; 0: it is not known how many, or none has begun."""
+        """This many bytes complete the frame that has begun to come; 0: it is not known how many, or none has
+        begun."""
         return max(self._due - len(self._rest), 0)
 
     def on_timer(self, now: float, heartbeat_only: bool = False) -> None:
@@ -352,7 +353,7 @@ class Connection(ConnectionBase):
             self._outbox_filled()
 
     def write_all(self, pieces: Pieces, nbytes: int) -> None:
-        """As `write`, of pieces that have so many bytes together."""
+        """As `write`, of pieces that have this many bytes together."""
         if not self.outbox:
             self.node.touched[self] = None
         self.outbox += pieces
@@ -375,7 +376,7 @@ class Connection(ConnectionBase):
         self.write(method_frame(0, method))
 
     def sent(self, outbox_bytes: int) -> None:
-        """The pump has sent what it could; so much is left. Deliveries go on when half of the room is free, and so
+        """The pump has sent what it could; this much is left. Deliveries go on when half of the space is free, and so
         does what the client asked for beyond what it took."""
         self.outbox_bytes = outbox_bytes
         if self.state is not _CLOSED:

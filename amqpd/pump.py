@@ -2,7 +2,7 @@
 
 What comes in: ready sockets, of clients and listeners. What goes out: bytes into connection machines and from their
 outboxes to the sockets; work for the journal's writer and the reader.
-Rules: 1. A tick takes the sockets that are ready, as many as its budget has room for: read each once (bounded, for
+Rules: 1. A tick takes the sockets that are ready, as many as its budget allows: read each once (bounded, for
 fairness), feed its machine, let the node do what became necessary, then flush each connection that was touched once.
 2. No `await` from reading to the journal's buffer: a publish is atomic by construction. 3. What a socket does not
 take waits in its link, with the machine's knowledge (`Connection.sent`), so consumers slow down before memory grows.
@@ -201,7 +201,7 @@ class Pump:
         served = 0
         for fd, mask in events:
             if turns.tick_left <= 0:
-                # Those first in the next tick; they would be reported again, but behind whoever comes meanwhile.
+                # Those first in the next tick; they would be reported again, but behind those that come meanwhile.
                 self._unserved = dict(events[served:])
                 break
             served += 1
@@ -263,7 +263,7 @@ class Pump:
                     except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
                         self._cut(link, error)
             if ((node.dirty or node.waking) and node.work_left > 0) or node.durability.due:
-                # Room in an outbox let consumers go on, or what a choked client had sent.
+                # Space in an outbox let consumers go on, or what a choked client had sent.
                 self._want_reads(node.tick(False))
         if self._audit.urgent:
             self._record()
@@ -336,7 +336,7 @@ class Pump:
         return plain
 
     def _decrypt_more(self, link: Link, tls: TlsStream) -> None:
-        """Of what came before; in a later tick, where this one has no room for it."""
+        """Of what came before; in a later tick, where this one has no time for it."""
         if tls.behind and self.node.turns.tick_left <= 0:
             self.node.turns.end(link.connection)
             plain: bytes | None = b""
@@ -489,7 +489,7 @@ class Pump:
             self._close(link)
 
     def close(self) -> None:
-        """As `end`, when `run` is over."""
+        """As `end`, when `run` has ended."""
         self.end()
         self._handshakes.close()
         self._wakeup.close()

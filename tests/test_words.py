@@ -1,7 +1,6 @@
 """Plain technical English: words that a reader outside the project would have to decode are not in the code.
 
-What is verified: none of them in the sources of `amqpd/`, in names, comments, docstrings and texts, except in the
-packages that are listed until they are rewritten.
+What is verified: none of them in the sources of `amqpd/`, in names, comments, docstrings and texts.
 """
 
 from __future__ import annotations
@@ -25,24 +24,6 @@ INSTEAD = {
     r"whoever": "the client, the process, the caller that",
 }
 BANNED = re.compile(rf"\b(?:{'|'.join(f'({word})' for word in INSTEAD)})\b", re.IGNORECASE)
-# Packages and modules that still have some. The list only gets shorter.
-STILL = frozenset(
-    {
-        "broker.py",
-        "channels.py",
-        "compiled.py",
-        "config.py",
-        "connection.py",
-        "journal",
-        "management",
-        "methods",
-        "node",
-        "publishing",
-        "pump.py",
-        "queues",
-        "session",
-    }
-)
 
 
 def words_in(text: str) -> list[str]:
@@ -67,9 +48,7 @@ def by_part() -> dict[str, list[str]]:
 
 
 def test_the_words_are_those_of_the_field() -> None:
-    found = by_part()
-    assert {part: words for part, words in found.items() if part not in STILL} == {}
-    assert STILL - found.keys() == set(), "take these out of the list"
+    assert by_part() == {}
 
 
 @pytest.mark.parametrize(

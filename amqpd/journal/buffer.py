@@ -26,7 +26,7 @@ from amqpd.journal.records import Range, Row, SourceEntry, Transaction
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
 # is some 20 ms; larger transactions are not faster.
 PAGED_BYTES_MAX = 8 << 20
-# A row takes as long as so many bytes, and a range of settled messages that goes with it: with 4 kB for a row the
+# A row takes as long as this many bytes, and a range of settled messages that goes with it: with 4 kB for a row the
 # loop makes some ten thousand of them for one transaction, which takes it 15 ms. One that is gone counts as a range.
 ROW_BYTES, RANGE_BYTES = 4096, 512
 
@@ -76,7 +76,7 @@ class JournalBuffer:
         self._dropped: list[int] = []
         self._forced = False
         self.held = 0
-        """so many gather what must be in one transaction, and are not done"""
+        """this many gather what must be in one transaction, and are not done"""
 
     @property
     def pending(self) -> bool:
@@ -155,7 +155,7 @@ class JournalBuffer:
         self._delivered[queue_id] = below
 
     def count(self, queue_id: int, seq: int, count: int) -> None:
-        """The message, which is not settled, has come back so many times by now."""
+        """The message, which is not settled, has come back this many times by now."""
         counts = self._counts.get(queue_id)
         if counts is None:
             counts = self._counts[queue_id] = {}
@@ -252,17 +252,17 @@ class JournalBuffer:
 
     def _take_paged(self, transaction: Transaction) -> None:
         """As much as goes with one transaction."""
-        paged, room = self._paged, PAGED_BYTES_MAX
-        while paged and room > 0:
+        paged, space = self._paged, PAGED_BYTES_MAX
+        while paged and space > 0:
             queue_id, segment, nbytes = paged.popleft()
             self._paged_bytes -= nbytes
             if segment.left == 0 or queue_id in self._paged_dropped:
                 self._forget_counts(queue_id, segment)
-                room -= RANGE_BYTES
+                space -= RANGE_BYTES
                 continue
-            room -= nbytes
+            space -= nbytes
             segment.index = transaction.index
-            room -= ROW_BYTES + RANGE_BYTES * _store(transaction, queue_id, segment)
+            space -= ROW_BYTES + RANGE_BYTES * _store(transaction, queue_id, segment)
         if not paged:
             self._paged_dropped.clear()
 

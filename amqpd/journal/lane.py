@@ -1,6 +1,6 @@
 """A lane: what a confirm can wait for, known by one growing number.
 
-What comes in: nothing. What goes out: a base class for whoever makes messages safe: a journal's source with its
+What comes in: nothing. What goes out: a base class for what makes messages safe: a journal's source with its
 replicas (`buffer.py`), a link to another node.
 Rules: 1. Whatever is handed in while `gathering` has a value is decided when `reported` has reached that value. 2.
 Decided means safe, except what was refused, and that was told before the number passed it. 3. A lane says nothing

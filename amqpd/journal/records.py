@@ -36,7 +36,7 @@ class Row:
     since the epoch (0: not known). `deadlines` is empty unless messages expire one by one, which nearly none do:
     then it is little-endian int64 triples (deadline_ms, first_seq, last_seq).
 
-    What the queues hand in has `runs` in place of `data` and `body_bytes`: whoever writes it joins them, in a thread
+    What the queues hand in has `runs` in place of `data` and `body_bytes`: what writes it joins them, in a thread
     of its own. A segment may have ten thousand runs, and a transaction a hundred segments.
 
     `damage` is set by `Disk.read` only: why the messages cannot be given, in one sentence. `data` is then what bytes

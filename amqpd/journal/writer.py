@@ -3,7 +3,7 @@
 What comes in: the pure buffer, and a `Disk`. What goes out: durable numbers; rows.
 Rules: 1. Group commit: while a transaction is on its way to the disk the next one gathers; there is no timer. 2. A
 commit whose outcome is unknown is never tried again: the exception ends the node. 3. A disk that is full has written
-nothing: publishers wait (an alarm), and the same transaction is tried again until there is room.
+nothing: publishers wait (an alarm), and the same transaction is tried again until there is space.
 Not here: what a transaction is made of (`buffer.py`), SQL (`sqlite/disk.py`).
 """
 
@@ -131,11 +131,11 @@ class JournalWriter:
         """Publishers go on when the reserve is held again."""
         if await self._in_thread(self._disk.restore_reserve):
             self._full = self._reserve_released = False
-            _log.info("the disk has room again")
+            _log.info("the disk has space again")
             self._on_full(False)
 
     async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        # A thread cannot be stopped in the middle: whoever cancels waits for it.
+        # A thread cannot be stopped in the middle: the task that is cancelled waits for it.
         with trio.CancelScope(shield=True):
             return await trio.to_thread.run_sync(work, *arguments, limiter=self.threads)
 

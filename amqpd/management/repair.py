@@ -23,7 +23,7 @@ from amqpd.queues.segment import Segment
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.expiry import Bury
+    from amqpd.queues.expiry import Transfer
     from amqpd.queues.home import HomeQueue
     from amqpd.queues.messages import Messages
     from amqpd.queues.port import QueuePort
@@ -54,7 +54,7 @@ class Mover:
             # Asking for capacity may let the other queue's consumers take, with whatever follows from that anywhere:
             # so it comes before the look at what is ready.
             part = run if stop - start == run.count else run.part(start, stop)
-            self._capacity = self._target.room(part)
+            self._capacity = self._target.capacity_after_dispatch(part)
             count += withdraw(lane, seq, seq + stop - start - 1, bodies, self._take, MOVED)
             if self.full:
                 break
@@ -81,7 +81,7 @@ class Mover:
         return count, publication.first
 
 
-def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take: Bury | None, cause: int) -> int:
+def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take: Transfer | None, cause: int) -> int:
     """What is ready of first..last, inside one row of the journal or one segment, leaves the lane; by way of `take`,
     if there is one, with the bodies from `bodies`. The number of messages. What `take` did not take stays, and so
     does all behind it."""

@@ -124,7 +124,7 @@ def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
     tag = method.consumer_tag or ""
     consumer = channel.consumers.get(tag)
     if consumer is not None and consumer.queue in channel.node.dirty and consumer.credit() > 0:
-        # What came before the cancel has its effect: the acknowledgements right before it made room.
+        # What came before the cancel has its effect: the acknowledgements right before it made space.
         channel.node.dispatch(consumer.queue)
         consumer = channel.consumers.get(tag)
     if consumer is not None:

@@ -14,8 +14,8 @@ from amqpd.session.ports import ConnectionBase
 from amqpd.session.steps import closing
 from amqpd.wire.frames import read_method
 
-# As many channels as may be open may wait for their close-ok, and so many in any case: a client that fails one, opens
-# another and answers late is let; one that never answers would keep up to 65,535 of them in memory.
+# As many channels as may be open may wait for their close-ok, and this many in any case: a client that fails one,
+# opens another and answers late is let; one that never answers would keep up to 65,535 of them in memory.
 CHANNELS_CLOSING_MIN = 64
 
 _OPEN_ID = b"\x00\x14\x00\x0a"

@@ -3,7 +3,7 @@
 What comes in: the node's `dirty` queues; consumers that may have credit again (`session/credit.py`). What goes out:
 deliveries and deaths, by each queue's own `dispatch`; wishes to read; queues that leave memory, or slow their
 publishers down.
-Rules: 1. A tick does as much as its budget has room for (`QueueHost.work_left`); what is left stays in order, and the
+Rules: 1. A tick does as much as its budget allows (`QueueHost.work_left`); what is left stays in order, and the
 pump serves connections before the next tick goes on with it. 2. A queue that becomes dirty while it waits is looked
 at twice: a look costs little when there is nothing to do. 3. A bug that a queue meets takes that queue out of
 service (`quarantine.py`), and the next one is looked at.
@@ -32,7 +32,7 @@ QUEUES_SHARE_MIN = 1_000
 # A look at a queue that has nothing to do; a priority queue has a backlog for each level.
 LOOK_WORK: Final = 1
 LEVELS_LOOK_WORK: Final = 8
-# To tell somebody that a queue is gone, or an alarm over; so many at once, and so many in each tick from then on.
+# To tell somebody that a queue is gone, or an alarm has ended: this many at once, then this many in each tick.
 STEP_WORK, STEPS_AT_ONCE, STEPS_IN_A_TICK = 10, 50, 250
 # Of what has begun, so much of one queue's, then comes another's.
 LETTERS_WORK: Final = 1_000
@@ -45,7 +45,7 @@ class Dispatching(DispatchingBase):
         super().__init__()
         self._node = node
         self._left: Iterator[QueuePort] | None = None
-        """at what was dirty and the last tick had no room for"""
+        """at what was dirty and the last tick had no time for"""
         self._steps: deque[Iterator[None]] = deque()
         """of what ended or changed for many at once"""
         self._unfinished: OrderedDict[HomeQueue | None, deque[Iterator[None]]] = OrderedDict()
@@ -56,7 +56,7 @@ class Dispatching(DispatchingBase):
 
     @property
     def behind(self) -> bool:
-        """There is more to do than the last tick had room for."""
+        """There is more to do than the last tick had time for."""
         return self._left is not None or len(self._steps) > 0 or len(self._unfinished) > 0
 
     def later(self, steps: Iterator[None]) -> None:
@@ -78,7 +78,7 @@ class Dispatching(DispatchingBase):
             self._steps.popleft()
 
     def carry_out(self, steps: Iterator[None], queue: HomeQueue | None) -> None:
-        """What the queue has begun and may take longer than the tick has room for: the rest goes on in the next
+        """What the queue has begun and may take longer than the tick has time for: the rest goes on in the next
         ticks, in turn with what other queues have begun. Until then this queue is not dispatched, so each has begun
         no more than one dispatch of it can; others do not wait for it. The journal commits nothing meanwhile, so one
         transaction has all of it: up to a bound (`session/holds.py`). What a publisher has begun it does in its own

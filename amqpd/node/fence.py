@@ -1,7 +1,7 @@
 """Queues that stop at a damaged message: what clients and operators are told of them.
 
-What comes in: queues with damage (`queues/fences.py`). What goes out: the error for whoever wants a message of one;
-rows for the command line.
+What comes in: queues with damage (`queues/fences.py`). What goes out: the error for a client that wants a message of
+one; rows for the command line.
 Rules: 1. Only what wants the next message is refused, with 406: a passive declare, a publish, an acknowledgement, a
 purge and a deletion go on. 2. A client that tries again and again causes no read of the disk, and one line of the
 log a minute.

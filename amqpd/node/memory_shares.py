@@ -16,7 +16,7 @@ from amqpd.vocabulary.limits import Limits
 if TYPE_CHECKING:
     from amqpd.queues.queue import Queue
 
-# What a large queue may have is worked out anew with each tick while there are so few queues, else with each
+# What a large queue may have is worked out again with each tick while there are so few queues, else with each
 # measurement (`congestion.MEASURE_S`): it looks at all of them, 10 ms for 100,000.
 QUEUES_EACH_TICK_MAX = 200
 
@@ -30,7 +30,7 @@ class MemoryShares:
         """of a large queue; worked out again when a tick or a measurement sets it to None"""
 
     def of(self, held: int) -> int:
-        """Of a queue that holds so many bytes; in bytes."""
+        """Of a queue that holds this many bytes; in bytes."""
         limits = self._limits
         if (
             held <= limits.small_queue_bytes

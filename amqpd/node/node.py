@@ -68,7 +68,7 @@ from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put, Qu
 
 # While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
 JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
-# Of the queues that fall due at one instant, so many are looked at in one tick.
+# Of the queues that fall due at one instant, at most this number are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
 
 Handlers = Mapping[type, Callable[[Any, Any], None]]
@@ -319,7 +319,7 @@ class Node(HomeNode):
 
     @property
     def behind(self) -> bool:
-        """There is more to do than the budget had room for."""
+        """There is more to do than the budget allowed."""
         return self.dispatching.behind or len(self.dirty) > 0 or bool(self.waking)
 
     def dispatch(self, queue: QueuePort) -> None:
@@ -335,7 +335,7 @@ class Node(HomeNode):
     def delay(
         self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
     ) -> Lanes | None:
-        """Publish the run when so much time is over; the lanes that its confirm must wait for; None: it cannot be
+        """Publish the run when this time has passed; the lanes that its confirm must wait for; None: it cannot be
         kept: what keeps delayed messages is out of service or parked, or the virtual host has gone meanwhile."""
         return self.registry.delay(vhost, run, delay_ms, publication)
 
@@ -368,9 +368,9 @@ class Node(HomeNode):
         """See `QueueHost.wake`."""
         self.wakes.ask(queue, at_ms)
 
-    def bury(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        """See `QueueHost.bury`."""
-        return dead_lettering.bury(self, queue, run, low, high, reason)
+    def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+        """See `QueueHost.dead_letter`."""
+        return dead_lettering.dead_letter(self, queue, run, low, high, reason)
 
     # Memory and alarms
 

@@ -103,7 +103,7 @@ class Orphans:
             self._by_id[orphan.id] = orphan
 
     def forget(self, orphan: Orphan) -> None:
-        """It is over, or somebody else has its messages now."""
+        """It has ended, or somebody else has its messages now."""
         del self._by_id[orphan.id]
         self._node.books.gone(orphan)
 

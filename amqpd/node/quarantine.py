@@ -1,12 +1,12 @@
 """A queue out of service: a bug was met in its own work, and what it has in memory may not be true any more.
 
 What comes in: a queue, and the exception that its dispatch, a deadline, a dead letter, a policy, a publish or a
-settling raised. What goes out: its consumers' cancellation; a line of the log; the error for whoever asks for it by
-name.
+settling raised. What goes out: its consumers' cancellation; a line of the log; the error for a client that asks for
+it by name.
 Rules: 1. It is not dispatched and takes no message; a publish that is routed to it is refused (basic.nack), and so is
-a letter, which does not take the source out of service. 2. Whoever names it gets RabbitMQ's 404 of a crashed queue.
-3. What is on disk stays there and is served again after a restart; acknowledgements that come meanwhile are not
-taken, so those messages are delivered again. 4. Deleting it works.
+a letter, which does not take the source out of service. 2. A client that names it gets RabbitMQ's 404 of a crashed
+queue. 3. What is on disk stays there and is served again after a restart; acknowledgements that come meanwhile are
+not taken, so those messages are delivered again. 4. Deleting it works.
 Not here: how it is found out (`faults.py`), what a queue does (`queues/queue.py`).
 
 There is no way back into service without a restart: what is in memory cannot be trusted, and a new machine for it can
@@ -51,7 +51,7 @@ def quarantine(node: HomeNode, queue: QueuePort, error: Exception) -> None:
 
 
 def crashed(record: QueueRecord) -> AMQPNotFound:
-    """For whoever names the queue."""
+    """For a client that names the queue."""
     return AMQPNotFound(f"queue '{record.name}' in vhost '{record.vhost}' has crashed and failed to restart")
 
 

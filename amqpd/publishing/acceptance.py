@@ -30,7 +30,7 @@ from amqpd.publishing.routing import count_unroutable
 from amqpd.publishing.unroutable import NACK, Outcome
 from amqpd.queues.port import QueuePort
 
-# A run goes into so many queues in one step, about a millisecond.
+# A run goes into at most this number of queues in one step, about a millisecond.
 COPIES_AT_ONCE = 500
 
 

@@ -24,10 +24,10 @@ from amqpd.publishing.offering import FAULT, capacity, offer
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
 from amqpd.publishing.routing import find, in_steps, queue_steps, route_again
-from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter
+from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter_of
 from amqpd.queues.home import HomeQueue
-from amqpd.queues.moulds import State, mould_of
 from amqpd.queues.port import QueuePort
+from amqpd.queues.templates import State, template_of
 
 # What a letter takes, in the unit of `limiting/turns.py`, beside what its size and its copies take; and one that is
 # made from the last one's template.
@@ -38,25 +38,27 @@ HEADER_BYTES_A_WORK = 16
 KEYS_AT_ONCE = 16
 
 
-def bury(node: PublishingNode, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+def dead_letter(
+    node: PublishingNode, queue: HomeQueue, run: Run, low: int, high: int, reason: str
+) -> tuple[int, int]:
     """Take care of messages low..high-1 of the run. How many of them may leave their queue, from the first on, and
     the letters' publication in the audit log, which their end names; 0: none."""
     settings = queue.settings
     count = high - low
     if settings.dead_letter_exchange is None:
         return count, 0
-    moulds = queue.letter_templates
+    templates = queue.letter_templates
     state = State(node.now_ms // 1000, node.topology.version, settings)
-    mould = moulds.get(reason) if count == 1 else None
-    if mould is not None:
-        copied = mould.copy(run, low, state)
+    template = templates.get(reason) if count == 1 else None
+    if template is not None:
+        copied = template.copy(run, low, state)
         if copied is not None:
             node.work_left -= COPIED_LETTER_WORK
-            return _post(node, queue, copied, mould.properties, True, mould.targets)
+            return _post(node, queue, copied, template.properties, True, template.targets)
     part = run if count == run.count else run.part(low, high)
     properties = node.properties.read(part.properties, True)
     published_deaths = node.limits.published_deaths
-    letter = dead_letter(part, properties, queue.record.name, reason, settings, node.now_ms, published_deaths)
+    letter = dead_letter_of(part, properties, queue.record.name, reason, settings, node.now_ms, published_deaths)
     node.work_left -= LETTER_WORK + part.header_size // HEADER_BYTES_A_WORK
     if letter is None:
         if queue.letter_lost_told_s != state.second:
@@ -76,7 +78,7 @@ def bury(node: PublishingNode, queue: HomeQueue, run: Run, low: int, high: int, 
     found = route_again(node, queue.record.vhost, letter.run, letter.routing_keys, new_properties)
     cycle = cycle_of(letter.deaths)
     targets = [target for target in found if target.record.name not in cycle]
-    wanted = mould is None or mould.used or not mould.good_for(state)
+    wanted = template is None or template.used or not template.good_for(state)
     # With a route there is a virtual host too: a queue outlives its own for a moment, while that is being deleted.
     if wanted and count == 1 and properties.expiration is not None and found:
         route = find(node, queue.record.vhost, *run_names(letter.run))
@@ -85,12 +87,12 @@ def bury(node: PublishingNode, queue: HomeQueue, run: Run, low: int, high: int, 
             def letter_of(like: Run) -> Run:
                 read = node.properties.read(like.properties, True)
                 name = queue.record.name
-                made = dead_letter(like, read, name, reason, settings, node.now_ms, published_deaths)
+                made = dead_letter_of(like, read, name, reason, settings, node.now_ms, published_deaths)
                 return like if made is None else made.run
 
-            new_mould = mould_of(state, part, new_properties, targets, letter_of)
-            if new_mould is not None:
-                moulds[reason] = new_mould
+            new_template = template_of(state, part, new_properties, targets, letter_of)
+            if new_template is not None:
+                templates[reason] = new_template
     return _post(node, queue, letter.run, new_properties, bool(found), targets)
 
 

@@ -46,7 +46,7 @@ class DiskSpace:
             self._taken.popleft()
 
     def take(self, nbytes: int, index: int) -> bool:
-        """Whether so many bytes fit; then they count, as part of the journal's transaction `index`."""
+        """Whether this many bytes fit; then they count, as part of the journal's transaction `index`."""
         if self._free_bytes is None:
             return True
         if (nbytes + sum(each for _, each in self._taken)) * PLACES > self._free_bytes:

@@ -1,4 +1,5 @@
-"""The firehose: copies of what clients publish and get in a virtual host, for whoever binds to `amq.rabbitmq.trace`.
+"""The firehose: copies of what clients publish and get in a virtual host, for a client that binds to
+`amq.rabbitmq.trace`.
 
 What comes in: an operator's word that a virtual host is traced; its publishes and deliveries. What goes out: messages
 to that exchange, `publish.<exchange>` and `deliver.<queue>`, with the same body and headers that say whose it is.
@@ -37,12 +38,12 @@ EXCHANGE = "amq.rabbitmq.trace"
 PENDING_BYTES_MAX = 16 * 1024 * 1024
 # What one of them takes beside its messages.
 PENDING_EXTRA_BYTES = 1024
-# To write a message's headers anew, and to copy its body, in the unit of `limiting/turns.py`.
+# To write a message's headers again, and to copy its body, in the unit of `limiting/turns.py`.
 TRACE_WORK, BYTES_A_WORK = 20, 1000
 # A routing key is a short string; the names in it may be as long as that alone.
 KEY_BYTES_MAX = 255
 
-# All headers have to fit into one frame, of 128 KiB mostly: names of queues, and routing keys, beyond so many bytes
+# All headers have to fit into one frame, of 128 KiB mostly: names of queues, and routing keys, beyond this many bytes
 # are left out, and so are the message's own headers that are larger.
 NAMES_BYTES_MAX = 16 * 1024
 OWN_HEADERS_BYTES_MAX = 48 * 1024

@@ -98,7 +98,7 @@ class Histories:
         return 0 if history is None else history.count
 
     def applied(self, changes: Iterable[Change]) -> None:
-        """The topology has changed so: what is bound anew gets what was kept."""
+        """The topology has changed so: what is bound since gets what was kept."""
         for change in changes:
             if isinstance(change, Put):
                 if isinstance(change.record, BindingRecord):

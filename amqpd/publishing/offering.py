@@ -1,12 +1,12 @@
-"""A run is offered to the queues that it reaches: as much of it as each has room for enters.
+"""A run is offered to the queues that it reaches: as much of it as each has space for enters.
 
 What comes in: a run, its queues, who publishes it. What goes out: how many of its messages all of them took, and the
 lanes that their confirm must wait for; what a queue did not take is turned away.
 Rules: 1. This is the only way into a queue, for publishes, dead letters and what was delayed. 2. A fault of the queue
 takes that queue out of service, and nothing else. 3. What is turned away, dead letters of a full queue, is the
-publisher's work and not the queue's: or whoever goes on publishing has more of it done in each tick than there is
-room for.
-Not here: which queues (`routing.py`), what follows for the publisher (`acceptance.py`), what a queue has room for
+publisher's work and not the queue's: or a client that goes on publishing has more of it done in each tick than there
+is time for.
+Not here: which queues (`routing.py`), what follows for the publisher (`acceptance.py`), what a queue has space for
 (`queues/mortality.py`).
 """
 
@@ -23,7 +23,7 @@ from amqpd.queues.port import QueuePort
 from amqpd.session.ports import ConnectionBase
 
 FAULT = -1
-"""so many were taken: one of the queues is out of service now"""
+"""this many were taken: one of the queues is out of service now"""
 
 
 def offer(
@@ -42,10 +42,12 @@ def offer(
     for queue in queues:
         try:
             if queue.refuses:
-                room = _admitted(node, queue, run, publisher, turns_away)
-                if room < taken:
-                    taken = room
-                if room and queue.publish(run if room == run.count else run.part(0, room), properties, publication):
+                space = _admitted(node, queue, run, publisher, turns_away)
+                if space < taken:
+                    taken = space
+                if space and queue.publish(
+                    run if space == run.count else run.part(0, space), properties, publication
+                ):
                     waits = joined(waits, queue.lane.alone)
             elif queue.publish(run, properties, publication):
                 waits = joined(waits, queue.lane.alone)
@@ -71,7 +73,7 @@ def _admitted(
     node: PublishingNode, queue: QueuePort, run: Run, publisher: ConnectionBase | None, turns_away: bool
 ) -> int:
     """How many may come in; the others are turned away."""
-    count = min(run.count, queue.capacity(run) if publisher is None else queue.room(run))
+    count = min(run.count, queue.capacity(run) if publisher is None else queue.capacity_after_dispatch(run))
     if count < run.count and turns_away:
         rest = run.part(count, run.count)
         if publisher is None:

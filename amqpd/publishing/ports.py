@@ -46,7 +46,7 @@ class DispatchingBase(ABC):
     @property
     @abstractmethod
     def behind(self) -> bool:
-        """There is more to do than the last tick had room for."""
+        """There is more to do than the last tick had time for."""
 
     @abstractmethod
     def run(self, reads: list[Read]) -> None:
@@ -54,7 +54,7 @@ class DispatchingBase(ABC):
 
     @abstractmethod
     def carry_out(self, steps: Iterator[None], queue: HomeQueue | None) -> None:
-        """What the queue has begun and may take longer than the tick has room for."""
+        """What the queue has begun and may take longer than the tick has time for."""
 
     @abstractmethod
     def later(self, steps: Iterator[None]) -> None:
@@ -110,8 +110,8 @@ class PublishingNode(SessionNode):
         """See `QueueHost.wake`."""
 
     @abstractmethod
-    def bury(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        """See `QueueHost.bury`."""
+    def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+        """See `QueueHost.dead_letter`."""
 
 
 class PublishingChannel(ChannelBase):

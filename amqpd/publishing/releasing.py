@@ -1,4 +1,4 @@
-"""Messages whose delay is over: published now, by the node itself.
+"""Messages whose delay has passed: published now, by the node itself.
 
 What comes in: a run from the store of a virtual host's delayed messages. What goes out: the run, to the queues that
 it reaches now.

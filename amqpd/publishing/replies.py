@@ -4,8 +4,8 @@ What comes in: consumers of the pseudo-queue; runs that are published to the nam
 deliveries into the requester's outbox.
 Rules: 1. A name is given out once, cannot be guessed, and is known only to this node and in one virtual host; it ends
 with its consumer. 2. Nothing is kept: a reply is delivered at once, or dropped and counted while the requester's
-connection does not take what it has. RabbitMQ knows no such bound; whoever replies could fill its memory. 3. A name
-that is not known is a queue that is not there.
+connection does not take what it has. RabbitMQ knows no such bound; a client that replies could fill its memory. 3. A
+name that is not known is a queue that is not there.
 Not here: the checks of basic.consume (`methods/basic.py`), writing the name into a request (`publish.py`).
 
 Source: https://www.rabbitmq.com/docs/direct-reply-to; rabbit_volatile_queue.erl.
@@ -39,7 +39,7 @@ class ReplyConsumer:
         self.name = name
 
     def deliver(self, run: Run) -> bool:
-        """Send all messages of the run; False when the connection has no room for them."""
+        """Send all messages of the run; False when the connection has no space for them."""
         channel, connection = self.channel, self.channel.connection
         if connection.outbox_full:
             return False

@@ -27,7 +27,7 @@ from amqpd.topology.state import VhostTopology
 
 # Of what the node itself publishes, in one step: routing keys, messages that are routed one by one, and copies.
 KEYS_AT_ONCE, PARTS_AT_ONCE, COPIES_A_STEP = 16, 50, 500
-# Queues that are looked up in one step, and so many of them are one unit of work.
+# Queues that are looked up in one step; this number of them is one unit of work.
 NAMES_AT_ONCE, NAMES_A_WORK = 2_000, 8
 # Exchanges that keep what passes them, in one step, and what one takes.
 KEEPS_AT_ONCE, KEEP_WORK = 50, 4
@@ -148,7 +148,7 @@ def resolve_alone(node: PublishingNode, vhost: str, route: Route) -> int:
 
 
 def _kept(node: PublishingNode, contents: VhostTopology, kept_by: dict[str, int], run: Run) -> Iterator[int]:
-    """The exchanges keep the run, so many of its messages each: all of them one copy, which does not hold on to the
+    """The exchanges keep the run, this many of its messages each: all of them one copy, which does not hold on to the
     buffer that it came in. Yields what it took (`limiting/turns.py`)."""
     vhost, copy = contents.name, run.part(0, run.count)
     for number, (exchange, length) in enumerate(list(kept_by.items()), 1):

@@ -3,7 +3,7 @@
 What comes in: segments with deadlines; segments that leave memory, that are read back, that are finished. What goes
 out: the segment, or the timetable, whose time comes first.
 Rules: 1. A segment has one time at most, its earliest; the timetable stands among the segments. 2. What is looked up
-is taken out by whoever acts on it, and put back with its next time.
+is taken out by what acts on it, and put back with its next time.
 Not here: deadlines of one segment (`deadlines.py`), bodies in the order of deadlines (`timetable.py`), what is done
 when the time has come (`expiry.py`).
 """

@@ -47,9 +47,9 @@ class Backlog:
         """of bodies; see `segment.py` rule 4"""
         self.instants: list[tuple[int, int]] = []
         """(first, last) published with the deadline INSTANT since the last dispatch"""
-        self.doomed = Stretches()
-        """at or behind the cursor: expired, counted as unacked, and not dead-lettered yet"""
-        self.buries = False
+        self.leaving = Stretches()
+        """at or behind the cursor: expired, counted as unacked, and not transferred yet"""
+        self.transfers = False
         """what expires goes somewhere, so its body is needed"""
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before anything can go on"""
@@ -108,8 +108,8 @@ class Backlog:
         return self.ready == sum([run.count for run in self.fresh])
 
     def taken_in(self, runs: int) -> int:
-        """What is fresh gets its place, while nothing else is ready, and so many of its runs, from the first on, are
-        taken with that: they went to a consumer who is to acknowledge them. How many messages that are."""
+        """What is fresh gets its place, while nothing else is ready, and this many of its runs, from the first on,
+        are taken with that: they went to a consumer who is to acknowledge them. How many messages that are."""
         store = self.store
         count = nbytes = 0
         for run in self.fresh[:runs]:
@@ -127,8 +127,8 @@ class Backlog:
         return count
 
     def passed_on(self, runs: int) -> int:
-        """So many of the fresh runs, from the first on, went to a consumer who acknowledges nothing, while there was
-        nothing else here: they are settled, and were never anywhere. How many messages that are."""
+        """This many of the fresh runs, from the first on, went to a consumer who acknowledges nothing, while there
+        was nothing else here: they are settled, and were never anywhere. How many messages that are."""
         store = self.store
         fresh = self.fresh
         if runs == len(fresh):
@@ -153,8 +153,8 @@ class Backlog:
 
     def take(self, limit: int, nbytes: int = 0) -> Piece | None:
         """The next piece of ready messages, at most `limit` of them and from one run; with `nbytes`, no more than
-        make up so many bytes of bodies. None when nothing is ready, when it must be read first (`wanted`), or when it
-        cannot be read."""
+        make up this many bytes of bodies. None when nothing is ready, when it must be read first (`wanted`), or when
+        it cannot be read."""
         store = self.store
         if self.fresh:
             self.take_in()
@@ -177,14 +177,14 @@ class Backlog:
                 store.cursor = segments[store.at].first
                 continue
             seq = segment.first + low
-            if self.doomed:
-                doomed_from, doomed_to = self.doomed.first
-                if doomed_from <= seq:
+            if self.leaving:
+                leaving_from, leaving_to = self.leaving.first
+                if leaving_from <= seq:
                     # The cursor has come to it, or has passed it.
-                    self.doomed.cut(doomed_from, doomed_to)
-                    store.cursor = max(seq, doomed_to + 1)
+                    self.leaving.cut(leaving_from, leaving_to)
+                    store.cursor = max(seq, leaving_to + 1)
                     continue
-                high = min(high, doomed_from - segment.first)
+                high = min(high, leaving_from - segment.first)
             if segment.runs is None:
                 if not segment.damage:
                     self.wanted = (segment.first, segment.last)
@@ -254,8 +254,8 @@ class Backlog:
 
     def settle(self, first: int, last: int, cause: int = ACKED, instead: int = 0) -> int:
         """The taken messages first..last are done. The number of those that were not before."""
-        if self.doomed:
-            self.settle_doomed(first, last)
+        if self.leaving:
+            self.settle_leaving(first, last)
         count, nbytes = self.store.discard(first, last, True, cause, instead)
         self.unacked -= count
         self.unacked_bytes -= nbytes
@@ -310,7 +310,7 @@ class Backlog:
             self.count_again()
         return count
 
-    def doom(self, segment: Segment, first: int, last: int) -> None:
+    def begin_leaving(self, segment: Segment, first: int, last: int) -> None:
         """Ready messages count as unacked. What stands at the cursor is passed; what stands behind it will be."""
         store = self.store
         if first < store.cursor:
@@ -320,7 +320,7 @@ class Backlog:
         ):
             store.cursor = last + 1
         else:
-            self.doomed.add(first, last)
+            self.leaving.add(first, last)
         count, nbytes = last - first + 1, segment.bytes_in(first, last)
         self.ready -= count
         self.unacked += count
@@ -329,15 +329,15 @@ class Backlog:
         if segment.estimated:
             segment.taken_bytes += nbytes
 
-    def settle_doomed(self, first: int, last: int) -> None:
-        """Doomed messages first..last are buried."""
-        for part in self.doomed.within(first, last):
-            self.doomed.cut(*part)
+    def settle_leaving(self, first: int, last: int) -> None:
+        """Of first..last, what was leaving has left."""
+        for part in self.leaving.within(first, last):
+            self.leaving.cut(*part)
 
-    def not_doomed(self, first: int, last: int) -> list[tuple[int, int]]:
+    def not_leaving(self, first: int, last: int) -> list[tuple[int, int]]:
         """Parts of first..last, at or behind the cursor."""
         found: list[tuple[int, int]] = []
-        for low, high in self.doomed.within(first, last):
+        for low, high in self.leaving.within(first, last):
             if first < low:
                 found.append((first, low - 1))
             first = high + 1
@@ -373,10 +373,10 @@ class Backlog:
             for first, last, _ in self.standing():
                 book.ended(first, last, QUEUE_DELETED)
         self.store.drop()
-        self.fresh, self.wanted, self.doomed = [], None, Stretches()
+        self.fresh, self.wanted, self.leaving = [], None, Stretches()
         self.returned.clear()
 
 
 def _ceil(nbytes: int, body_size: int) -> int:
-    """How many bodies make up so many bytes; at least one."""
+    """How many bodies make up this many bytes; at least one."""
     return max(1, -(-nbytes // body_size)) if body_size else 1

@@ -62,7 +62,7 @@ def ready(queue: HomeQueue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretc
                 break
             segment = lane.store.segments[index]
             # All that is left of it is ready: it can be passed over as a whole.
-            all_ready = seq <= segment.first and segment.last <= end and not lane.backlog.doomed
+            all_ready = seq <= segment.first and segment.last <= end and not lane.backlog.leaving
             unwanted = position + segment.left <= start or not _cut(segment.first, segment.last, wanted)
             if all_ready and unwanted:
                 position += segment.left
@@ -95,8 +95,8 @@ def unacked(queue: HomeQueue, ids: Ids = EVERY) -> Iterator[Stretch]:
                 for first, last in _without(*part, lane.backlog.returned.within(*part)):
                     yield Stretch(lane, first, last, UNACKED, None)
             seq = found[1] + 1
-        for doomed in list(lane.backlog.doomed):
-            for first, last in _cut(*doomed, wanted):
+        for leaving in list(lane.backlog.leaving):
+            for first, last in _cut(*leaving, wanted):
                 yield Stretch(lane, first, last, UNACKED, None)
 
 
@@ -117,7 +117,7 @@ def still(stretch: Stretch, first: int, last: int) -> list[tuple[int, int]]:
 def available(lane: Messages, first: int, last: int) -> list[tuple[int, int]]:
     """Which of the unsettled messages first..last of one segment somebody could get, in order."""
     parts = lane.backlog.ready_in(first, last)
-    return [each for part in parts for each in lane.backlog.not_doomed(*part)] if lane.backlog.doomed else parts
+    return [each for part in parts for each in lane.backlog.not_leaving(*part)] if lane.backlog.leaving else parts
 
 
 def id_of(queue: HomeQueue, lane: Messages, seq: int) -> int:

@@ -200,5 +200,5 @@ def _printable(value: Any) -> Any:
 
 
 def _redelivered_below(lane: Messages) -> int:
-    """Whoever gets a message with a smaller number gets it again."""
+    """A consumer that gets a message with a smaller number gets it again."""
     return max(lane.store.cursor, lane.backlog.redelivered_below)

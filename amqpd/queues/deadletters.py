@@ -36,7 +36,7 @@ DEATHS_BYTES_MAX = 64 * 1024
 KEYS_BYTES_MAX = 4 * 1024
 # What an entry takes beside its texts, and a routing key beside its letters.
 DEATH_BYTES, KEY_BYTES = 96, 5
-# A count that a client wrote and that has no next one in 64 bits begins anew.
+# A count that a client wrote and that has no next one in 64 bits begins again.
 COUNT_MAX = (1 << 63) - 1
 # What a broker writes into an entry.
 _FIELDS: dict[str, type] = {
@@ -56,7 +56,7 @@ class DeadLetter(NamedTuple):
     deaths: list[tuple[str, str]]
 
 
-def dead_letter(
+def dead_letter_of(
     run: Run,
     properties: Properties,
     queue: str,
@@ -66,7 +66,7 @@ def dead_letter(
     published_deaths: bool = False,
 ) -> DeadLetter | None:
     """All messages of the run, dead in `queue`, whose settings name a dead letter exchange. None when what is to be
-    said of their deaths has no room any more: they have died in hundreds of queues. `published_deaths`: those that
+    said of their deaths has no space any more: they have died in hundreds of queues. `published_deaths`: those that
     a client published count."""
     headers = properties.headers or {}
     exchange, routing_key = run_names(run)
@@ -107,7 +107,7 @@ def dead_letter(
 
 def _published(known: list[Any]) -> list[dict[str, Any]]:
     """The entries of an x-death that a client wrote, who may have written anything: the first one of each queue and
-    reason, and of it what a broker writes. Others may be added: they take no more than half of what there is room
+    reason, and of it what a broker writes. Others may be added: they take no more than half of what there is space
     for. Early versions of RabbitMQ wrote an entry for each death and no count: then their number is the count."""
     deaths: dict[tuple[str, str], dict[str, Any]] = {}
     uncounted: set[tuple[str, str]] = set()
@@ -146,7 +146,7 @@ def _as_many_as_fit(keys: list[str]) -> list[str]:
 
 
 def _shortened(deaths: list[dict[str, Any]]) -> bool:
-    """Whether the deaths have room: if not, those before the last one keep only the first of their routing keys."""
+    """Whether the deaths fit: if not, those before the last one keep only the first of their routing keys."""
     nbytes = sum(map(_size, deaths))
     if nbytes <= DEATHS_BYTES_MAX:
         return True

@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from operator import gt, itemgetter
 
-# Beyond so many that are done with, the arrays are cut.
+# Beyond this many that are done with, the arrays are cut.
 WALKED_MAX = 1024
 
 _first, _last = itemgetter(0), itemgetter(1)
@@ -24,7 +24,7 @@ _first, _last = itemgetter(0), itemgetter(1)
 class Deadlines:
     """Times in milliseconds since the epoch, sequence numbers of the backlog."""
 
-    __slots__ = ("_at", "_first", "_last", "_sorted", "_walked", "back", "doomed", "overdue")
+    __slots__ = ("_at", "_first", "_last", "_sorted", "_walked", "back", "leaving", "overdue")
 
     def __init__(self) -> None:
         self._at = array("q")
@@ -34,11 +34,11 @@ class Deadlines:
         """entries before it were told as due"""
         self._sorted = True
         self.overdue: list[tuple[int, int]] = []
-        """(first, last), ascending, whose time is over, and that could not go"""
+        """(first, last), ascending, that have expired, and that could not go"""
         self.back: list[tuple[int, int]] = []
         """of these, what can go now"""
-        self.doomed: list[tuple[int, int]] = []
-        """(first, last) whose time is over, for the journal: they may stay some time on their way"""
+        self.leaving: list[tuple[int, int]] = []
+        """(first, last) that have expired, for the journal: they may stay some time on their way"""
 
     def __len__(self) -> int:
         return len(self._at) - self._walked
@@ -132,10 +132,10 @@ class Deadlines:
         return found
 
     def pack(self) -> bytes:
-        """Little-endian int64 triples (deadline, first, last), in no order. What is overdue or doomed has a deadline
+        """Little-endian int64 triples (deadline, first, last), in no order. What is overdue or leaving has a deadline
         in the past, whichever."""
         packed = array("q")
-        for first, last in self.overdue + self.back + self.doomed:
+        for first, last in self.overdue + self.back + self.leaving:
             packed.extend((0, first, last))
         walked, count = self._walked, len(self)
         triples = array("q", bytes(3 * 8 * count))

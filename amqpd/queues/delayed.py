@@ -35,7 +35,7 @@ class DelayedMessages(Queue):
         """`number`: under which the journal has them (`vocabulary/journal_numbers.py`)."""
         super().__init__(QueueRecord(vhost, "delayed messages", number), host, {})
         self._release = release
-        self.messages.buries(True)
+        self.messages.transfers(True)
         self._falling: deque[tuple[int, int]] = deque()
         """(first, last) whose time has come, and that must be read first"""
 
@@ -43,7 +43,7 @@ class DelayedMessages(Queue):
         """Have these messages, which are a store's, in place of none. Its books are to be looked at then."""
         assert not self.backlog.ready
         self.messages, self.backlog = level, level.backlog
-        level.buries(True)
+        level.transfers(True)
         self._find_plain()
         self.facts.begin(level.backlog.ready)
 
@@ -80,7 +80,7 @@ class DelayedMessages(Queue):
                 break  # something must be read first
         while falling:
             first, last = falling[0]
-            count, _, stopped = messages.bury(first, last, self._fall_due, RELEASED)
+            count, _, stopped = messages.transfer(first, last, self._fall_due, RELEASED)
             self.facts.expired += count
             if stopped <= last:
                 falling[0] = stopped, last

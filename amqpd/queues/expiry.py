@@ -1,12 +1,12 @@
 """What expires in a backlog, and leaves then.
 
-What comes in: the time; somebody who buries what expires, if it goes somewhere. What goes out: the ready messages
-whose time is over; wishes to read.
-Rules: 1. Only what is ready expires. A message that is unacked when its time is over expires when it comes back. 2.
-Without somebody to bury them, messages expire without their bodies: nothing is read. 3. What has to be buried and
-cannot be at once is *doomed*: it is not ready any more, and nobody gets it.
+What comes in: the time; a function that takes what expires, if it goes somewhere. What goes out: the ready
+messages that have expired; wishes to read.
+Rules: 1. Only what is ready expires. A message that is unacked at its deadline expires when it comes back. 2.
+Messages that go nowhere expire without their bodies: nothing is read. 3. What has to be transferred, to a dead letter
+exchange mostly, and cannot be at once is *leaving*: it is not ready any more, and nobody gets it.
 Not here: when to look at which segment (`agenda.py`), bodies in the order of deadlines (`timetable.py`), what a
-message's deadline is, and when the doomed are buried (`mortality.py`).
+message's deadline is, and when what is leaving is transferred (`mortality.py`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from amqpd.queues.timetable import Timetable
 
 # To look at a segment or at the timetable, and at a stretch that is due, in the unit of `limiting/turns.py`.
 LOOK_WORK, STRETCH_WORK = 2, 3
-# What could not be buried is tried again so much later.
+# What could not be transferred is tried again after this time.
 RETRY_MS = 1000
 
-Bury = Callable[[Run, int, int], tuple[int, int]]
+Transfer = Callable[[Run, int, int], tuple[int, int]]
 """takes care of messages low..high-1 of the run, which then leave the queue; how many of them, from the first on: the
 others have to stay; and the publication of what was published instead of them, 0 if that is not recorded"""
-Doomed = Callable[[int, int], object]
-"""is told of messages first..last that are over and must be buried"""
+Leaving = Callable[[int, int], object]
+"""is told of messages first..last that have expired and must be transferred"""
 
 
 class Expiry:
@@ -46,7 +46,7 @@ class Expiry:
         return self._agenda.next_ms
 
     def end_instants(self, now_ms: int) -> None:
-        """A dispatch is over: the time of what was published with INSTANT is now."""
+        """A dispatch has ended: the deadline of what was published with INSTANT is now."""
         instants, self._backlog.instants = self._backlog.instants, []
         for first, last in instants:
             index = self._store.index_of(first)
@@ -57,10 +57,12 @@ class Expiry:
                 segment.deadlines.add(now_ms, max(first, segment.first), last)
                 self._agenda.add(segment, now_ms)
 
-    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int) -> tuple[int, int]:
-        """What is ready and whose deadline is `now_ms` or earlier is not ready any more. Without `bury` it is gone.
-        With it, what has its body at hand goes that way; the rest counts as unacked from now on, and `doomed` is told
-        of it: it may have to be read, or to wait for somebody who takes it, and until then nobody else gets it.
+    def expire(
+        self, now_ms: int, transfer: Transfer | None, leaving: Leaving, cause: int, work_max: int
+    ) -> tuple[int, int]:
+        """What is ready and whose deadline is `now_ms` or earlier is not ready any more. Without `transfer` it is
+        gone. With it, what has its body at hand goes that way; the rest counts as unacked from now on, and `leaving`
+        is told of it: it may have to be read, or to wait until it is taken, and until then nobody else gets it.
         The number of messages that are gone, and what it took, in the unit of `limiting/turns.py`; from `work_max` on
         it breaks off, and what is left is still due. `cause` says what became of the messages."""
         count = work = 0
@@ -69,7 +71,7 @@ class Expiry:
             work += LOOK_WORK
             if isinstance(segment, Timetable):
                 self._agenda.remove(segment)
-                gone, took = self._expire_copies(now_ms, bury, doomed, cause, work_max - work)
+                gone, took = self._expire_copies(now_ms, transfer, leaving, cause, work_max - work)
                 count += gone
                 work += took
                 self._agenda.timetable_changed()
@@ -77,22 +79,22 @@ class Expiry:
                 if due_ms is not None and due_ms <= now_ms:
                     break
                 continue
-            if bury is not None and segment.damage:
-                # It cannot be buried, and stays where it is (`fences.py`).
+            if transfer is not None and segment.damage:
+                # It cannot be transferred, and stays where it is (`fences.py`).
                 self._agenda.remove(segment)
                 continue
-            if bury is not None and segment.runs is None and segment.scattered:
+            if transfer is not None and segment.runs is None and segment.scattered:
                 # Read now, before its time, so that its messages are in the timetable when it leaves memory again.
                 if self._backlog.wanted is None:
                     self._backlog.wanted = (segment.first, segment.last)
                 break
             self._agenda.remove(segment)
-            gone, took = self._expire_in(segment, now_ms, None if bury is None else doomed)
+            gone, took = self._expire_in(segment, now_ms, None if transfer is None else leaving)
             count += gone
             work += took
         return count, work
 
-    def _expire_in(self, segment: Segment, now_ms: int, doomed: Doomed | None) -> tuple[int, int]:
+    def _expire_in(self, segment: Segment, now_ms: int, leaving: Leaving | None) -> tuple[int, int]:
         count = 0
         deadlines = segment.deadlines
         assert deadlines is not None
@@ -101,13 +103,13 @@ class Expiry:
         for first, last in due:
             for low, high in segment.live_in(first, last) if segment.left else ():
                 for part in self._ready_or(waiting, low, high):
-                    if doomed is None:
+                    if leaving is None:
                         count += self._backlog.leave(part[0], part[1], EXPIRED)
                     else:
-                        self._backlog.doom(segment, *part)
-                        doomed(*part)
+                        self._backlog.begin_leaving(segment, *part)
+                        leaving(*part)
                         if not segment.stored:
-                            deadlines.doomed.append(part)
+                            deadlines.leaving.append(part)
         if segment.left:
             # What is unacked now expires when it comes back.
             for part in waiting:
@@ -116,7 +118,7 @@ class Expiry:
         return count, STRETCH_WORK * len(due)
 
     def _expire_copies(
-        self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int
+        self, now_ms: int, transfer: Transfer | None, leaving: Leaving, cause: int, work_max: int
     ) -> tuple[int, int]:
         """What is due in the timetable; its segment need not be in memory."""
         count = work = 0
@@ -133,12 +135,14 @@ class Expiry:
             for live in segment.live_in(first, last):
                 for begin, end in self._ready_or(waiting, *live):
                     at = low + begin - first
-                    buried, instead = (end - begin + 1, 0) if bury is None else bury(run, at, at + end - begin + 1)
-                    if buried:
-                        count += self._backlog.leave(begin, begin + buried - 1, cause, instead)
-                    if begin + buried <= end:
-                        self._backlog.doom(segment, begin + buried, end)
-                        doomed(begin + buried, end)
+                    moved, instead = (
+                        (end - begin + 1, 0) if transfer is None else transfer(run, at, at + end - begin + 1)
+                    )
+                    if moved:
+                        count += self._backlog.leave(begin, begin + moved - 1, cause, instead)
+                    if begin + moved <= end:
+                        self._backlog.begin_leaving(segment, begin + moved, end)
+                        leaving(begin + moved, end)
                         stopped = True
             if waiting:
                 if segment.deadlines is None:
@@ -146,12 +150,12 @@ class Expiry:
                 for part in waiting:
                     segment.deadlines.keep(*part)
             if stopped or work >= work_max:
-                # The others keep their copies until there is room: what is doomed may have to be read again.
+                # The others keep their copies until there is space: what is leaving may have to be read again.
                 break
         return count, work
 
     def _ready_or(self, waiting: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
-        """The ready ones among the unsettled messages first..last; the others go to `waiting`, but for those behind
+        """The ready ones among the unsettled messages first..last; the others go to `waiting`, except those behind
         the cursor that die of something else already."""
         found = self._backlog.ready_in(first, last)
         at = first
@@ -161,22 +165,22 @@ class Expiry:
             at = high + 1
         if at <= last:
             waiting.append((at, last))
-        if self._backlog.doomed:
-            return [part for low, high in found for part in self._backlog.not_doomed(low, high)]
+        if self._backlog.leaving:
+            return [part for low, high in found for part in self._backlog.not_leaving(low, high)]
         return found
 
     def expire_damaged(self) -> None:
-        """What is damaged and could not be buried need not be any more: it may expire."""
+        """What is damaged and could not be transferred need not be any more: it may expire."""
         for segment in self._store.damaged.values():
             if segment.deadlines is not None and segment.deadlines.back:
                 self._agenda.add(segment, 0)
             else:
                 self._agenda.put(segment)
 
-    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int, int]:
-        """The taken messages first..last are done when `bury` has taken care of them. Returns how many that were, how
-        many are back in line because they are damaged, and the number of the first one that was not reached because
-        its body must be read (`wanted`) or it has to stay; last + 1 when none is left."""
+    def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
+        """The taken messages first..last are done when `transfer` has taken care of them. Returns how many that were,
+        how many are back in line because they are damaged, and the number of the first one that was not reached
+        because its body must be read (`wanted`) or it has to stay; last + 1 when none is left."""
         count = back = 0
         while first <= last:
             segment = self._store.segments[self._store.index_of(first)]
@@ -190,11 +194,11 @@ class Expiry:
                 self._backlog.wanted = (segment.first, segment.last)
                 break
             run, start, stop = segment.piece(low, min(last, segment.last) - segment.first + 1)
-            buried, instead = bury(run, start, stop)
-            if buried:
-                count += self._backlog.settle(first, first + buried - 1, cause, instead)
-                first += buried
-            if buried < stop - start:
+            moved, instead = transfer(run, start, stop)
+            if moved:
+                count += self._backlog.settle(first, first + moved - 1, cause, instead)
+                first += moved
+            if moved < stop - start:
                 break
         return count, back, first
 
@@ -204,7 +208,7 @@ def _put_back(backlog: Backlog, segment: Segment, first: int, last: int, expired
     line again, each at its place (`fences.py`, rule 3). How many they are. `expired`: should a dead letter
     exchange no longer ask for their bodies, they expire."""
     store = backlog.store
-    backlog.settle_doomed(first, last)
+    backlog.settle_leaving(first, last)
     count = 0
     if expired and segment.deadlines is None:
         segment.deadlines = Deadlines()

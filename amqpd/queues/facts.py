@@ -76,12 +76,12 @@ class Facts:
         self.sample_due_ms = now_ms + SAMPLE_MS
 
     def begin(self, recovered: int) -> None:
-        """So many messages were there at the start."""
+        """This many messages were there at the start."""
         self.accepted = self.recovered = recovered
         self._before = self._sample = (self._sample[0], self._counts())
 
     def waited(self, count: int, redelivered: bool, waited_ms: int) -> None:
-        """So many messages were handed out after so long a time. (For less than 2 ms, the queue counts itself.)"""
+        """This many messages were handed out after this time. (For less than 2 ms, the queue counts itself.)"""
         if redelivered:
             self.redelivered += count
         self.time_in_queue[bisect_left(TIME_IN_QUEUE_MS, waited_ms)] += count

@@ -101,7 +101,7 @@ def next_damaged(backlog: Backlog) -> tuple[int, int] | None:
     while (index := store.index_of(seq)) < len(store.segments):
         segment = store.segments[index]
         for low, high in segment.live_in(max(seq, segment.first), segment.last):
-            for part in backlog.not_doomed(low, high):
+            for part in backlog.not_leaving(low, high):
                 return part if segment.damage else None
         seq = segment.last + 1
     return None

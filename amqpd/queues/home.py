@@ -21,9 +21,9 @@ from amqpd.journal.records import Row
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import Damage
 from amqpd.queues.messages import Messages, RowsWanted
-from amqpd.queues.moulds import Mould
 from amqpd.queues.port import QueuePort
 from amqpd.queues.settings import QueueSettings
+from amqpd.queues.templates import Template
 from amqpd.vocabulary.records import QueueRecord
 
 
@@ -41,7 +41,7 @@ class HomeQueue(QueuePort):
         """its own, by a policy"""
         self.letters = 0
         """dead letters of it that are on their way: it is not dispatched, or it would send ever more"""
-        self.letter_templates: dict[str, Mould[QueuePort]] = {}
+        self.letter_templates: dict[str, Template[QueuePort]] = {}
         """the last dead letter for each reason"""
         self.letter_lost_told_s = 0
         """second in which the log last said that one was lost"""

@@ -27,7 +27,7 @@ class Host(Protocol):
     charges it here, and stops once it is 0 or less, to be looked at `again` in the next tick"""
 
     def later(self, steps: Iterator[None]) -> None:
-        """Carry out these steps, in order: the first of them now, the others as ticks have room for them."""
+        """Carry out these steps, in order: the first of them now, the others as ticks have time for them."""
         ...
 
     def log(self, event: str, **fields: Any) -> None: ...
@@ -36,13 +36,13 @@ class Host(Protocol):
 class QueueHost(Host, Protocol[QueueOf]):
     """The node, as one of its queues sees it."""
 
-    def bury(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def dead_letter(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on, and
         the dead letters' publication in the audit log, 0 if that does not record or nothing was published."""
         ...
 
     def again(self, queue: QueueOf) -> None:
-        """Dispatch the queue in the next tick: it has more to do than there was room for."""
+        """Dispatch the queue in the next tick: it has more to do than there was time for."""
         ...
 
     def wake(self, queue: QueueOf, at_ms: int) -> None:

@@ -22,7 +22,7 @@ from amqpd.audit.publication import Publication
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.queues.expiry import Bury, Doomed
+from amqpd.queues.expiry import Leaving, Transfer
 from amqpd.queues.messages import Messages, RowsWanted
 from amqpd.queues.port import Piece
 from amqpd.queues.store import SEQ_BITS
@@ -42,7 +42,7 @@ class Levels:
         self._order: list[tuple[int, Messages]] = []
         """highest priority first"""
         self.arrived_ms = 0
-        self._buries = False
+        self._transfers = False
         self._open_book: Callable[[Messages], Book] | None = None
 
     def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
@@ -54,11 +54,11 @@ class Levels:
     def level_of(self, seq: int) -> Messages:
         return self._levels[seq >> LEVEL_BITS]
 
-    def buries(self, buries: bool) -> None:
-        """See `Backlog.buries`."""
-        self._buries = buries
+    def transfers(self, transfers: bool) -> None:
+        """See `Backlog.transfers`."""
+        self._transfers = transfers
         for level in self.levels():
-            level.buries(buries)
+            level.transfers(transfers)
 
     def recover(self, priority: int, found: RecoveredQueue) -> None:
         """Take over what the journal has of one level."""
@@ -71,7 +71,7 @@ class Levels:
         level = self._levels.get(priority)
         if level is None:
             level = self._levels[priority] = Messages(self.queue_id + priority, self._journal, self._durable)
-            level.buries(self._buries)
+            level.transfers(self._transfers)
             if self._open_book is not None:
                 level.store.book = self._open_book(level)
             self._order = sorted(self._levels.items(), reverse=True)
@@ -104,8 +104,10 @@ class Levels:
     def settle(self, first: int, last: int, cause: int = ACKED, instead: int = 0) -> int:
         return self._levels[first >> LEVEL_BITS].backlog.settle(first & _MASK, last & _MASK, cause, instead)
 
-    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int, int]:
-        count, back, stopped = self._levels[first >> LEVEL_BITS].bury(first & _MASK, last & _MASK, bury, cause)
+    def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
+        count, back, stopped = self._levels[first >> LEVEL_BITS].transfer(
+            first & _MASK, last & _MASK, transfer, cause
+        )
         return count, back, (first & ~_MASK) + stopped
 
     def requeue(self, first: int, last: int) -> None:
@@ -116,11 +118,15 @@ class Levels:
         for level in list(self.levels()):
             yield from level.purging()
 
-    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int) -> tuple[int, int]:
+    def expire(
+        self, now_ms: int, transfer: Transfer | None, leaving: Leaving, cause: int, work_max: int
+    ) -> tuple[int, int]:
         """See `Expiry`."""
         count = work = 0
         for priority, level in list(self._levels.items()):
-            gone, took = level.expire(now_ms, bury, partial(_doomed_in, doomed, priority), cause, work_max - work)
+            gone, took = level.expire(
+                now_ms, transfer, partial(_leaving_in, leaving, priority), cause, work_max - work
+            )
             count += gone
             work += took
         return count, work
@@ -223,5 +229,5 @@ class Levels:
         return sum(level.released_bytes for level in self.levels())
 
 
-def _doomed_in(doomed: Doomed, priority: int, first: int, last: int) -> None:
-    doomed(priority << LEVEL_BITS | first, priority << LEVEL_BITS | last)
+def _leaving_in(leaving: Leaving, priority: int, first: int, last: int) -> None:
+    leaving(priority << LEVEL_BITS | first, priority << LEVEL_BITS | last)

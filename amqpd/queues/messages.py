@@ -17,7 +17,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadlines import Deadlines
-from amqpd.queues.expiry import Bury, Doomed, Expiry
+from amqpd.queues.expiry import Expiry, Leaving, Transfer
 from amqpd.queues.paging import Paging
 from amqpd.queues.segment import Segment
 
@@ -83,9 +83,9 @@ class Messages:
     def levels(self) -> tuple[Messages, ...]:
         return (self,)
 
-    def buries(self, buries: bool) -> None:
-        """See `Backlog.buries`."""
-        self.backlog.buries = buries
+    def transfers(self, transfers: bool) -> None:
+        """See `Backlog.transfers`."""
+        self.backlog.transfers = transfers
 
     def drop(self) -> None:
         """See `Backlog.drop`."""
@@ -103,13 +103,15 @@ class Messages:
         """See `Expiry`."""
         self.expiry.end_instants(now_ms)
 
-    def expire(self, now_ms: int, bury: Bury | None, doomed: Doomed, cause: int, work_max: int) -> tuple[int, int]:
+    def expire(
+        self, now_ms: int, transfer: Transfer | None, leaving: Leaving, cause: int, work_max: int
+    ) -> tuple[int, int]:
         """See `Expiry`."""
-        return self.expiry.expire(now_ms, bury, doomed, cause, work_max)
+        return self.expiry.expire(now_ms, transfer, leaving, cause, work_max)
 
-    def bury(self, first: int, last: int, bury: Bury, cause: int) -> tuple[int, int, int]:
+    def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
         """See `Expiry`."""
-        return self.expiry.bury(first, last, bury, cause)
+        return self.expiry.transfer(first, last, transfer, cause)
 
     def purging(self) -> Iterator[tuple[int, int]]:
         """Settle all that is ready now, in steps (queue.purge): each says how many those were, and what it took, in
@@ -123,8 +125,8 @@ class Messages:
         while store.cursor < below and store.segments and store.segments[-1].last >= store.cursor:
             end = min(store.at + PURGED_AT_ONCE_MAX, len(store.segments) - 1)
             last, work = min(below - 1, store.segments[end].last), PURGE_WORK * (end - store.at + 1)
-            gone = sum([backlog.leave(*part, PURGED) for part in backlog.not_doomed(store.cursor, last)])
-            backlog.settle_doomed(store.cursor, last)
+            gone = sum([backlog.leave(*part, PURGED) for part in backlog.not_leaving(store.cursor, last)])
+            backlog.settle_leaving(store.cursor, last)
             store.cursor = max(store.cursor, last + 1)
             # The last segment may still grow, so the cursor stays in it.
             store.at = max(0, min(store.index_of(store.cursor), len(store.segments) - 1))
@@ -189,7 +191,7 @@ class Messages:
         return None
 
     def next_read(self, ahead: int) -> RowsWanted | None:
-        """What has to be read of its own rows now; of what is not wanted yet, so many segments ahead."""
+        """What has to be read of its own rows now; of what is not wanted yet, this many segments ahead."""
         if (ahead or self.paging.wants) and (found := self.paging.next_read(ahead)) is not None:
             return RowsWanted(self, False, *found)
         return None

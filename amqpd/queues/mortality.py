@@ -1,6 +1,6 @@
 """How messages leave a queue without having been delivered and acknowledged, and how a queue itself ends.
 
-What comes in: deadlines, limits and rejections of one queue. What goes out: messages to bury; wake-up times.
+What comes in: deadlines, limits and rejections of one queue. What goes out: messages to dead-letter; wake-up times.
 Rules: 1. A message expires when its time is up, wherever in the queue it stands, and never before. With a TTL of 0 it
 goes to a consumer that waits, or nowhere. 2. The length limit counts what is ready, after consumers took theirs.
 3. What is to be dead-lettered needs its body in memory; until it is read, it counts as unacked, and nobody gets it.
@@ -24,7 +24,7 @@ from amqpd.message.properties import Properties
 from amqpd.queues.backlog import INSTANT, Backlog
 from amqpd.queues.counted import take_counted, without
 from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
-from amqpd.queues.expiry import RETRY_MS, Bury
+from amqpd.queues.expiry import RETRY_MS, Transfer
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import drop_over_limits
 from amqpd.queues.host import Host
@@ -40,7 +40,7 @@ TTL_MS_MAX = 315_360_000_000
 PIECE_WORK = 5
 # That something expires in a queue, beside what leaves: very many queues may have the same TTL.
 EXPIRE_WORK = 30
-# Of one stretch that dies so many messages are taken at a time: their bodies may be in as many places.
+# Of one stretch that dies at most this number of messages is taken at a time: their bodies may be in as many places.
 MESSAGES_MAX = 200
 # What the audit log calls it, without a dead letter exchange and with one.
 _ALONE = {EXPIRED: kinds.EXPIRED, REJECTED: kinds.REJECTED, DELIVERY_LIMIT: kinds.OVER_DELIVERY_LIMIT}
@@ -48,7 +48,7 @@ _DEAD = {EXPIRED: kinds.DEAD_EXPIRED, REJECTED: kinds.DEAD_REJECTED, DELIVERY_LI
 
 
 Send = Callable[[Run, int, int, str], tuple[int, int]]
-"""dead-letters messages low..high-1 of the run for a reason: see `QueueHost.bury`"""
+"""dead-letters messages low..high-1 of the run for a reason: see `QueueHost.dead_letter`"""
 
 
 class Mortality:
@@ -73,13 +73,13 @@ class Mortality:
         """the queue is to be dispatched in the next tick too"""
         self.wake_ms: int | None = None
         """it is to be dispatched then"""
-        self.dying: deque[tuple[int, int, str]] | None = None
+        self.pending: deque[tuple[int, int, str]] | None = None
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them; None for none yet"""
-        self._dying_count = 0
-        self._burying = False
+        self._pending_count = 0
+        self._sending = False
         """letters are on their way: one that comes back here must not find the queue half done"""
         self.expiring = False
-        """more is over than the tick had room for: until that is gone, nothing is delivered, lest it be some of it"""
+        """more has expired than the tick had time for: nothing is delivered until that is gone"""
         self._refused = False
         """the last letter was not taken"""
         self.counts: dict[int, int] = {}
@@ -99,9 +99,9 @@ class Mortality:
         self._drops = limited and drops
         self.refuses = limited and not drops
         self._expires = settings.expires_ms is not None
-        buries = settings.dead_letter_exchange is not None
-        self._messages.buries(buries)
-        if not buries:
+        transfers = settings.dead_letter_exchange is not None
+        self._messages.transfers(transfers)
+        if not transfers:
             for level in self._messages.levels():
                 level.expiry.expire_damaged()
         self.always = self._drops or self._expires
@@ -115,7 +115,7 @@ class Mortality:
         limit, level = self.settings.delivery_limit, self._messages
         for seq, count in found.counts.items():
             if limit is not None and count > limit and isinstance(level, Messages) and level.store.holds(seq):
-                level.backlog.doom(level.store.segments[level.store.index_of(seq)], seq, seq)
+                level.backlog.begin_leaving(level.store.segments[level.store.index_of(seq)], seq, seq)
                 self._die(seq, seq, DELIVERY_LIMIT)
             else:
                 self.counts[seq] = count
@@ -139,8 +139,8 @@ class Mortality:
         """What must go before consumers are served. They are not to be while this is `expiring`."""
         now_ms = self._host.now_ms
         self._expire(send, now_ms)
-        if self.dying:
-            self._bury_dying(send, now_ms)
+        if self.pending:
+            self._send_pending(send, now_ms)
 
     def after(self, send: Send, idle: bool, blocked: bool) -> bool:
         """What consumers have left. `idle`: nobody consumes, nor waits for a message; `blocked`: by damage. True when
@@ -151,7 +151,7 @@ class Mortality:
         if self._backlog.instants:
             self._messages.end_instants(now_ms)
             self._expire(send, now_ms)
-            self._bury_dying(send, now_ms)
+            self._send_pending(send, now_ms)
         if blocked:
             self.used_ms = now_ms  # or it would go because of its damage
         if self._expires and idle and now_ms >= self.used_ms + (self.settings.expires_ms or 0):
@@ -161,36 +161,38 @@ class Mortality:
 
     def _expire(self, send: Send, now_ms: int) -> None:
         messages, host = self._messages, self._host
-        if self._burying:
+        if self._sending:
             return
         self.expiring = False
         due_ms = messages.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
-            lost = self.settings.dead_letter_exchange is None
-            bury, cause = (None, kinds.EXPIRED) if lost else (partial(self._bury_expired, send), kinds.DEAD_EXPIRED)
-            self._burying = True
+            sends = self.settings.dead_letter_exchange is not None
+            transfer = partial(self._send_expired, send) if sends else None
+            cause = kinds.DEAD_EXPIRED if sends else kinds.EXPIRED
+            self._sending = True
             try:
-                gone, work = messages.expire(
-                    now_ms, bury, lambda first, last: self._die(first, last, EXPIRED), cause, max(1, host.work_left)
-                )
+                gone, work = messages.expire(now_ms, transfer, self._die_expired, cause, max(1, host.work_left))
             finally:
-                self._burying = False
+                self._sending = False
             self._facts.expired += gone
             host.work_left -= EXPIRE_WORK + work
             self.prune()
             due_ms = messages.next_due_ms
             self.expiring = host.work_left <= 0 and due_ms is not None and due_ms <= now_ms
 
+    def _die_expired(self, first: int, last: int) -> None:
+        self._die(first, last, EXPIRED)
+
     def _die(self, first: int, last: int, reason: str) -> None:
-        if self.dying is None:
-            self.dying = deque()
-        dying = self.dying
-        if dying and dying[-1][1] + 1 == first and dying[-1][2] == reason:
+        if self.pending is None:
+            self.pending = deque()
+        pending = self.pending
+        if pending and pending[-1][1] + 1 == first and pending[-1][2] == reason:
             # One by one and in order mostly.
-            dying[-1] = (dying[-1][0], last, reason)
+            pending[-1] = (pending[-1][0], last, reason)
         else:
-            dying.append((first, last, reason))
-        self._dying_count += last - first + 1
+            pending.append((first, last, reason))
+        self._pending_count += last - first + 1
 
     def _schedule(self, idle: bool) -> None:
         # Asking twice for one time costs nothing; a time that has passed without a look must be asked for again.
@@ -204,7 +206,7 @@ class Mortality:
 
     # The length limit
 
-    def room(self, run: Run) -> int:
+    def capacity_after_dispatch(self, run: Run) -> int:
         """How many of the run's messages may come in now: what the limits leave, and what waiting consumers would
         take at once."""
         if not self.refuses:
@@ -216,17 +218,15 @@ class Mortality:
 
     def helps(self, run: Run) -> bool:
         """Not all of the run may come in, and a dispatch may change that."""
-        return not self._burying and self.refuses and bool(self._consumers) and self._left(run.body_size) < run.count
+        return not self._sending and self.refuses and bool(self._consumers) and self._left(run.body_size) < run.count
 
     def capacity(self, run: Run) -> int:
-        """As `room`, but the queue is not dispatched: a dead letter or a delayed message comes while another queue
-        is, and a chain of queues that dispatch each other has no bound (RecursionError). What consumers could take
-        counts as taken."""
-        settings, count = self.settings, run.count
-        if not self.refuses:
-            return count
-        left = self._left(run.body_size)
-        if left < count and settings.max_length != 0 and self._consumers:
+        """As `capacity_after_dispatch` without one: a dead letter or a delayed message comes while another queue is
+        dispatched, and a chain of these has no bound (RecursionError). What consumers could take counts as taken."""
+        left = count = run.count
+        if self.refuses:
+            left = self._left(run.body_size)
+        if left < count and self.settings.max_length != 0 and self._consumers:
             ready = self._backlog.ready
             credit = self._consumers.credit(count + ready)
             left = self._left(run.body_size, min(credit, ready)) + max(0, credit - ready)
@@ -240,7 +240,7 @@ class Mortality:
             left = settings.max_length - backlog.ready + going
             if settings.at_least_once:
                 # As in RabbitMQ: dead letters that nobody takes must not pile up without a bound.
-                left -= self._dying_count
+                left -= self._pending_count
         if settings.max_length_bytes is not None and body_size:
             # Of what goes, the sizes are not known: it counts when all goes.
             ready_bytes = 0 if going and going == backlog.ready else backlog.ready_bytes
@@ -274,8 +274,8 @@ class Mortality:
             run, low, high, seq, _ = piece
             cause, instead = kinds.DROPPED, 0
             if settings.dead_letter_exchange is not None:
-                (buried, instead), cause = send(run, low, high, MAXLEN), kinds.DEAD_DROPPED
-                self._facts.dead_lettered += buried
+                (dead_lettered, instead), cause = send(run, low, high, MAXLEN), kinds.DEAD_DROPPED
+                self._facts.dead_lettered += dead_lettered
             self.forget(seq, seq + high - low - 1)
             self._facts.dropped += backlog.settle(seq, seq + high - low - 1, cause, instead)
         self.again = True
@@ -331,43 +331,43 @@ class Mortality:
         if self.counts and isinstance(level, Messages):
             self.counts = {seq: count for seq, count in self.counts.items() if level.store.holds(seq)}
 
-    def _bury_dying(self, send: Send, now_ms: int) -> None:
-        if self._burying:
+    def _send_pending(self, send: Send, now_ms: int) -> None:
+        if self._sending:
             return
-        self._burying = True
+        self._sending = True
         try:
-            self._bury_some(send, now_ms)
+            self._send_some(send, now_ms)
         finally:
-            self._burying = False
+            self._sending = False
 
-    def _bury_some(self, send: Send, now_ms: int) -> None:
+    def _send_some(self, send: Send, now_ms: int) -> None:
         host = self._host
-        while self.dying and host.work_left > 0:
+        while self.pending and host.work_left > 0:
             host.work_left -= PIECE_WORK
             self._refused = False
-            if not self._bury_next(send):
+            if not self._send_next(send):
                 # Who was refused waits also when the try used up the budget: it would be tried in each tick.
                 tried = self._refused or host.work_left > 0
                 if tried and all(level.backlog.wanted is None for level in self._messages.levels()):
                     self._wake(now_ms + RETRY_MS)
                     return
                 break
-        if self.dying and host.work_left <= 0:
+        if self.pending and host.work_left <= 0:
             self.again = True
 
-    def _bury_next(self, send: Send) -> int:
-        """Of the first that are dying, at most MESSAGES_MAX. How many it were; 0 when they have to wait."""
-        dying = self.dying
-        assert dying is not None
-        first, last, reason = dying.popleft()
+    def _send_next(self, send: Send) -> int:
+        """Of the first that are pending, at most MESSAGES_MAX. How many it were; 0 when they have to wait."""
+        pending = self.pending
+        assert pending
+        first, last, reason = pending.popleft()
         end = min(last, first + MESSAGES_MAX - 1)
-        bury = self._bury(send, reason)
-        if bury is None:
+        transfer = self._transfer(send, reason)
+        if transfer is None:
             count, stopped = self._backlog.settle(first, end, _ALONE[reason]), end + 1
-            self._dying_count -= count
+            self._pending_count -= count
         else:
-            count, back, stopped = self._messages.bury(first, end, bury, _DEAD[reason])
-            self._dying_count -= back
+            count, back, stopped = self._messages.transfer(first, end, transfer, _DEAD[reason])
+            self._pending_count -= back
         self.forget(first, stopped - 1)
         if reason == REJECTED:
             self._facts.rejected += count
@@ -376,25 +376,25 @@ class Mortality:
         else:
             self._facts.delivery_limit += count
         if stopped <= last:
-            dying.appendleft((stopped, last, reason))
+            pending.appendleft((stopped, last, reason))
         return end - first + 1 if stopped > end else 0
 
-    def _bury(self, send: Send, reason: str) -> Bury | None:
-        return None if self.settings.dead_letter_exchange is None else partial(self._bury_as, send, reason)
+    def _transfer(self, send: Send, reason: str) -> Transfer | None:
+        return None if self.settings.dead_letter_exchange is None else partial(self._send_as, send, reason)
 
-    def _bury_expired(self, send: Send, run: Run, low: int, high: int) -> tuple[int, int]:
-        """At once, without its having been among the dying."""
+    def _send_expired(self, send: Send, run: Run, low: int, high: int) -> tuple[int, int]:
+        """At once: it was not pending."""
         if self._host.work_left <= 0:
             return 0, 0
-        buried, instead = send(run, low, high, EXPIRED)
-        self._facts.dead_lettered += buried
-        return buried, instead
+        dead_lettered, instead = send(run, low, high, EXPIRED)
+        self._facts.dead_lettered += dead_lettered
+        return dead_lettered, instead
 
-    def _bury_as(self, send: Send, reason: str, run: Run, low: int, high: int) -> tuple[int, int]:
+    def _send_as(self, send: Send, reason: str, run: Run, low: int, high: int) -> tuple[int, int]:
         if self._host.work_left <= 0:
             return 0, 0
-        buried, instead = send(run, low, high, reason)
-        self._refused = buried < high - low
-        self._facts.dead_lettered += buried
-        self._dying_count -= buried
-        return buried, instead
+        dead_lettered, instead = send(run, low, high, reason)
+        self._refused = dead_lettered < high - low
+        self._facts.dead_lettered += dead_lettered
+        self._pending_count -= dead_lettered
+        return dead_lettered, instead

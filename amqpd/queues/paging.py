@@ -17,10 +17,10 @@ from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
 
-# So many segments are looked at in one call, and so many in a microsecond.
+# Segments that are looked at in one call, and in a microsecond.
 VISITS_MAX, VISITS_A_WORK = 2_000, 2
-# After so many messages that were touched one by one, some milliseconds, the rest leaves with the next tick; a little
-# later when there is this many times as much as there should be.
+# After this many messages that were touched one by one, some milliseconds, the rest leaves with the next tick; a
+# little later when there is this many times as much as there should be.
 EFFORT_MAX, URGENT_EFFORT_MAX, EFFORT_SHARE = 1000, 3000, 3
 
 # Why a segment is damaged.
@@ -107,7 +107,7 @@ class Paging:
 
     def _copy(self, segment: Segment) -> int:
         """Its bodies are about to leave memory. How many messages had to be touched one by one."""
-        if self._backlog.buries and segment.scattered:
+        if self._backlog.transfers and segment.scattered:
             self._agenda.copy(segment)
             return segment.left
         return 0
@@ -138,14 +138,14 @@ class Paging:
         return True
 
     def _write_behind(self) -> int:
-        """What those that left have still to be written of them, as far as a step has room for; see `_copy`."""
+        """What those that left have still to be written of them, as far as a step has time for; see `_copy`."""
         effort = 0
         while effort < EFFORT_MAX and (written := self._agenda.timetable.write_row()):
             effort += written
         return effort
 
     def _absorb(self, index: int, absorbed: int) -> int:
-        """The segment and the one behind it may become one, if nothing of them was delivered. `absorbed`: so many
+        """The segment and the one behind it may become one, if nothing of them was delivered. `absorbed`: this many
         segments that follow behind that one are to become one with it; how many those are now, this one included."""
         segments = self._store.segments
         followed = index < len(segments) - 1 and segments[index].first >= self._store.cursor
@@ -155,7 +155,7 @@ class Paging:
         return 0
 
     def _join(self, index: int, absorbed: int) -> None:
-        """The segment takes in so many that follow it: from the front on, so that each is copied once."""
+        """The segment takes in this many that follow it: from the front on, so that each is copied once."""
         store = self._store
         if absorbed:
             segment, behind = store.segments[index], slice(index + 1, index + 1 + absorbed)
@@ -301,17 +301,18 @@ class Paging:
     def _ready_bytes_in(self, segment: Segment) -> int:
         """Of the bodies of its messages that are ready, while they are in memory."""
         backlog = self._backlog
-        if segment.whole and segment.first >= backlog.store.cursor and not backlog.doomed:
+        if segment.whole and segment.first >= backlog.store.cursor and not backlog.leaving:
             return segment.body_bytes
         nbytes = 0
         for low, high in segment.live_ranges():
             for part in backlog.ready_in(segment.first + low, segment.first + high - 1):
-                for first, last in backlog.not_doomed(*part) if backlog.doomed else (part,):
+                for first, last in backlog.not_leaving(*part) if backlog.leaving else (part,):
                     nbytes += segment.bytes_in(first, last)
         return nbytes
 
     def _recount(self, segment: Segment, body_bytes: int, rest: Segment | None) -> None:
-        """The segment came back, its bodies made up so many bytes until now; in the sum with `rest` it was right."""
+        """The segment came back, its bodies made up this many bytes until now; in the sum with `rest` it was
+        right."""
         backlog = self._backlog
         ready_bytes, taken_bytes = self._ready_bytes_in(segment), segment.taken_bytes
         backlog.ready_bytes += ready_bytes - (body_bytes - taken_bytes)

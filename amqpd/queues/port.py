@@ -46,7 +46,7 @@ class Fence(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Sizes in bytes, of bodies but for `memory_bytes`; times in ms since the epoch; counts and rates by the names in
+    """Sizes in bytes, of bodies except `memory_bytes`; times in ms since the epoch; counts and rates by the names in
     `facts.py`."""
 
     settings: QueueSettings
@@ -79,7 +79,7 @@ class QueuePort:
         self.quarantined: str | None = None
         """why it is out of service (`amqpd/node/quarantine.py`)"""
         self.refuses = False
-        """it may not have `room` for all of a run"""
+        """it may not have the capacity for all of a run"""
         self.recorded_share = 0
         """of its messages, that the audit log has"""
         self.refusal_told_ms = -1 << 62
@@ -105,17 +105,18 @@ class QueuePort:
     # Messages in
 
     @abstractmethod
-    def room(self, run: Run) -> int:
+    def capacity_after_dispatch(self, run: Run) -> int:
         """How many of the run's messages may come in now, after the queue was dispatched if that helps. For
         publishers: not while another queue is being dispatched."""
 
     @abstractmethod
     def capacity(self, run: Run) -> int:
-        """As `room`, without a dispatch: how many may come in if waiting consumers take what they can."""
+        """As `capacity_after_dispatch`, without a dispatch: how many may come in if waiting consumers take what they
+        can."""
 
     @abstractmethod
     def turn_away(self, run: Run) -> None:
-        """The run was not taken: there was no `room`."""
+        """The run was not taken: there was no capacity."""
 
     @abstractmethod
     def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:

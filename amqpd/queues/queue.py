@@ -47,7 +47,7 @@ EXACT_TURNS_MESSAGES = 64
 PIECE_WORK, MESSAGES_A_WORK = 4, 4
 # A consumer that is found without credit.
 PARK_WORK = 2
-# With so many messages that are settled together, their segments may be many too: each takes about a microsecond.
+# With this many messages that are settled together, their segments may be many too: each takes about a microsecond.
 SETTLED_MANY = 64
 
 
@@ -85,7 +85,7 @@ class Queue(HomeQueue):
         self.damage = False
         """some of it is damaged, and was told (`fences.py`)"""
         self.damage_told = 0
-        """in so many lines of the log, since there was none"""
+        """in this many lines of the log, since there was none"""
         self._settings_applied()
 
     # Being
@@ -163,12 +163,12 @@ class Queue(HomeQueue):
 
     # Messages in
 
-    def room(self, run: Run) -> int:
+    def capacity_after_dispatch(self, run: Run) -> int:
         if self.stopped:
             return 0
         if self.mortality.helps(run):
             self.dispatch()
-        return self.mortality.room(run)
+        return self.mortality.capacity_after_dispatch(run)
 
     def capacity(self, run: Run) -> int:
         return 0 if self.stopped else self.mortality.capacity(run)
@@ -177,7 +177,7 @@ class Queue(HomeQueue):
         if self.stopped:
             self.facts.refused += run.count
         else:
-            self.mortality.turn_away(run, partial(self.host.bury, self))
+            self.mortality.turn_away(run, partial(self.host.dead_letter, self))
 
     def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
         count, plain = run.count, self._plain
@@ -313,7 +313,7 @@ class Queue(HomeQueue):
 
     def get(self, no_ack: bool, answer: Getter) -> None:
         self.used()
-        if self.mortality.always or self.mortality.dying or self.backlog.due or self.backlog.instants:
+        if self.mortality.always or self.mortality.pending or self.backlog.due or self.backlog.instants:
             self.dispatch()
         if self.getters is None:
             self.getters = deque()
@@ -333,9 +333,9 @@ class Queue(HomeQueue):
             return
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms
-        mortal = bool(mortality.always or mortality.dying or backlog.due or backlog.instants)
+        mortal = bool(mortality.always or mortality.pending or backlog.due or backlog.instants)
         if mortal:
-            mortality.before(partial(self.host.bury, self))
+            mortality.before(partial(self.host.dead_letter, self))
             self._ask_host()
             if mortality.expiring:
                 self.host.again(self)
@@ -349,7 +349,9 @@ class Queue(HomeQueue):
             waiting = self._serve()
         if mortal:
             blocked = self.damage and self.blocked
-            expired = mortality.after(partial(self.host.bury, self), not self.consumers and not self.getters, blocked)
+            expired = mortality.after(
+                partial(self.host.dead_letter, self), not self.consumers and not self.getters, blocked
+            )
             self._ask_host()
             if expired:
                 self.host.log("queue_expired", queue=self.record.name, vhost=self.record.vhost)
@@ -375,14 +377,14 @@ class Queue(HomeQueue):
         nothing else is to be done: True when that was the whole dispatch. Who acknowledges nothing gets it straight,
         and it never had a place in the backlog. What does not go this way gets its place now."""
         mortality, consumer = self.mortality, self.consumers.sole
-        special = self.getters or mortality.always or mortality.dying or mortality.counts
+        special = self.getters or mortality.always or mortality.pending or mortality.counts
         if consumer is None or special or backlog.due or backlog.instants:
             backlog.take_in()
             return False
         facts, store, now_ms = self.facts, backlog.store, self.host.now_ms
         waited_ms, count, first = now_ms - backlog.fresh_ms, 0, store.next_seq
         if not consumer.no_ack:
-            if not backlog.doomed and backlog.only_fresh and consumer.credit() >= backlog.ready:
+            if not backlog.leaving and backlog.only_fresh and consumer.credit() >= backlog.ready:
                 count = backlog.taken_in(consumer.pass_on(backlog.fresh, first))
         elif not store.segments:
             count = backlog.passed_on(consumer.pass_on(backlog.fresh, first))
@@ -469,15 +471,15 @@ class Queue(HomeQueue):
 
     # Between memory and disk
 
-    def next_read(self, room: bool) -> RowsWanted | None:
-        """What has to be read now, if anything and if no read is under way. Without `room` in memory nothing is read
+    def next_read(self, space: bool) -> RowsWanted | None:
+        """What has to be read now, if anything and if no read is under way. Without `space` in memory nothing is read
         ahead: it would have to leave again at once."""
         if self.reading or self.deleted:
             return None
         messages = self.messages
         if isinstance(messages, Messages) and not messages.store.segments:
             return None
-        ahead = READ_AHEAD_SEGMENTS if room and (self.consumers or self.getters) else 0
+        ahead = READ_AHEAD_SEGMENTS if space and (self.consumers or self.getters) else 0
         return messages.next_copies() or messages.next_read(ahead)
 
     def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:

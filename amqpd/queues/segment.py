@@ -21,7 +21,7 @@ from amqpd.queues.arrivals import Arrivals
 from amqpd.queues.deadlines import Deadlines
 
 # Survivors are copied out of a segment when fewer than one in this many of the messages that it holds in memory is
-# left: what an old message pins is then at most so many times its own size. Less eagerly while messages are settled
+# left: what an old message pins is then at most this many times its own size. Less eagerly while messages are settled
 # in order: then the survivors will soon be settled too, and the copy was for nothing.
 COMPACT_SHARE, COMPACT_SHARE_IN_ORDER = 2, 4
 # Below this it is not worth the copy.

@@ -20,7 +20,7 @@ from amqpd.kernel import Run
 from amqpd.queues.agenda import Agenda
 from amqpd.queues.segment import RUN_BYTES, Segment
 
-# Messages of a backlog have numbers of so many bits; what is above them outside says which backlog (`levels.py`).
+# Messages of a backlog have numbers of this many bits; what is above them outside says which backlog (`levels.py`).
 SEQ_BITS = 55
 # A segment is closed at this size, so that evicting, loading and deleting work in pieces of it.
 SEGMENT_BYTES_MAX = 256 * 1024
@@ -60,7 +60,7 @@ class Store:
         self.damaged: dict[int, Segment] = {}
         """segments with `damage` by their first number, in the order in which they were found"""
         self.untold = 0
-        """so many of them, the last ones, nobody was told of"""
+        """of how many of them, the last ones, nobody was told"""
 
     def append(self, run: Run, persistent: bool, now_ms: int) -> Segment:
         """The segment that holds the run now; the run's messages are its last ones."""

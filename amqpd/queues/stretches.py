@@ -1,4 +1,4 @@
-"""Stretches of messages of a queue: those that were delivered and came back, or those over and not buried yet.
+"""Stretches of messages of a queue: those that were delivered and came back, or those over and not dead-lettered yet.
 
 What comes in: stretches of sequence numbers. What goes out: the next one to serve; which of some messages are among
 them.

@@ -8,9 +8,9 @@ out of a thousand. So their frames are written once more: some megabytes are gat
 written as rows of their own, a batch. 2. Of each batch only the row that falls due next is in memory, read some
 seconds before its time: a thirtieth of what is on disk, which the queue's limit does not count. 3. A copy is
 transient whatever the message is: deadlines and bodies are recovered from the message's own row, and copied again.
-4. What is in here may be settled, delivered or expired by now: whoever takes it asks the backlog. 5. A batch goes
-when all its rows are over, or all segments it was made of. 6. A batch with a damaged row is given up (`lost`), and
-the messages' own rows are read instead.
+4. What is in here may be settled, delivered or expired by now: what takes it asks the backlog. 5. A batch goes
+when all its rows have expired, or all segments it was made of. 6. A batch with a damaged row is given up (`lost`),
+and the messages' own rows are read instead.
 Not here: which messages are ready (`backlog.py`), messages that fall due in order, whose own rows are as good.
 """
 
@@ -37,7 +37,7 @@ AHEAD_MS = 3000
 Entry = tuple[int, int, Run, int, int]
 """deadline, sequence number of the first message, the run, where in it, how many messages"""
 Due = tuple[int, int, Run, int]
-"""the messages first..last are the run's, from so many on"""
+"""the messages first..last are the run's, from this number on"""
 
 
 class Batch:
@@ -116,7 +116,7 @@ class Timetable:
         return Batch(self._number)
 
     def take_over(self, segment: Segment) -> None:
-        """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, but for what
+        """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, except what
         is overdue."""
         assert segment.deadlines is not None
         self._release()

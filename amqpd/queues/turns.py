@@ -133,7 +133,7 @@ class Turns:
 
     def clear(self) -> Iterator[Subscriber]:
         """All of them, who are not here any more, highest priority first. They are not gathered at once: it is a step
-        of whoever asks to look at each."""
+        of the caller, which would look at each."""
         keys, groups = self._keys, self._groups
         self._groups, self._keys, self._rotating, self._acting = {}, SortedKeys(), SortedKeys(), None
         self.count, self.active, self.sole = 0, None, None

@@ -154,7 +154,7 @@ class Consumer(Subscription):
     def _pass_on(self, runs: list[Run], seq: int) -> int:
         channel = self.channel
         connection, channel_id, consumer_tag = channel.connection, channel.id, self.tag_bytes
-        frame_max, room = connection.frame_max, connection.shared.outboxes.limit - connection.outbox_bytes
+        frame_max, space = connection.frame_max, connection.shared.outboxes.limit - connection.outbox_bytes
         first = tag = channel.next_tag
         nbytes = taken = 0
         frames: Pieces = []
@@ -170,7 +170,7 @@ class Consumer(Subscription):
                 connection.outbox_large = True
             tag += run.count
             taken += 1
-            if nbytes > room:
+            if nbytes > space:
                 break  # the outbox is full now
         channel.next_tag = tag
         if channel.traced:

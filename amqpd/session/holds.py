@@ -4,7 +4,7 @@ What comes in: a commit of a transaction, as steps; what queues do with letters.
 and `release`, always in pairs; the connection whose commit holds the journal, for `Turns`, which serves it first.
 Rules: 1. While the journal is held nobody's durable message is confirmed. So what commits do under it between two
 transactions of the journal has a bound, and what letters do has one of its own: HOLD_WORK_MAX each. 2. One commit
-holds at a time. The next ones are parked, in order, without a turn of their own, until there is room for them in the
+holds at a time. The next ones are parked, in order, without a turn of their own, until there is space for them in the
 transaction that gathers, or the journal has taken that one. 3. A commit that is larger than the bound does not hold,
 so its parts may be in several transactions; commit-ok follows the last of them. 4. Letters cannot wait, what died has
 left its queue: those that would go beyond the bound go on without a hold. 5. A hold ends with its steps, whatever
@@ -67,8 +67,8 @@ class Holds:
             self.look()
 
     def look(self) -> None:
-        """A hold is over, or the journal may have taken a transaction: the next one goes on if it can, with a turn in
-        the next tick."""
+        """A hold has ended, or the journal may have taken a transaction: the next one goes on if it can, with a turn
+        in the next tick."""
         if self.waiting and self._turns.holder is None and self._fits(self.waiting[0][1]):
             connection = self.waiting.popleft()[0]
             self._turns.holder = connection

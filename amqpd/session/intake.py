@@ -4,9 +4,9 @@ What comes in: what the connection published to, what its channels hold. What go
 and unblocked.
 Rules: 1. An alarm blocks a connection at its next publish, and tells it once for all alarms; consumers go on. Nothing
 of that publish is taken, nor the rest of one that was half received: it waits where it is, with what came behind it.
-2. What slows without an alarm is not told: it is over soon. 3. Whoever is paused is looked at again after each tick.
-4. Whoever goes on begins with what was left in the middle, then come frames that its channels hold, then what came.
-Not here: when a queue slows its publishers (`limiting/congestion.py`), when memory or disk are short
+2. What slows without an alarm is not told: it ends soon. 3. A connection that is paused is looked at again after each
+tick. 4. One that goes on begins with what was left in the middle, then come frames that its channels hold, then what
+came. Not here: when a queue slows its publishers (`limiting/congestion.py`), when memory or disk are short
 (`process/alarms.py`), how fast somebody may publish (`limiting/quotas.py`), how long a turn is (`limiting/turns.py`).
 
 Source: https://www.rabbitmq.com/docs/connection-blocked, https://www.rabbitmq.com/docs/flow-control.
@@ -92,7 +92,7 @@ class Intake(IntakeBase):
             connection.shared.turns.end(connection)
 
     def begin(self, steps: Iterator[None]) -> None:
-        """Carry out the steps: as many as this turn has room for now, the others in later turns, before anything else
+        """Carry out the steps: as many as this turn has time for now, the others in later turns, before anything else
         of this connection."""
         if self.unfinished is None:
             self.unfinished = deque()

@@ -184,7 +184,7 @@ class ConnectionBase(LoginClient):
     outbox_large: bool
     """there are large pieces in it: to be sent as they are, not to be joined"""
     outbox_queue: CreditQueue
-    """consumers that wait for room in it"""
+    """consumers that wait for space in it"""
     transaction_bytes: int
     """of the transactions of its channels together"""
     connected_at: float
@@ -207,7 +207,7 @@ class ConnectionBase(LoginClient):
 
     @abstractmethod
     def write_all(self, pieces: Pieces, nbytes: int) -> None:
-        """As `write`, of pieces that have so many bytes together."""
+        """As `write`, of pieces that have this many bytes together."""
 
     @abstractmethod
     def write_pieces(self, pieces: Pieces) -> None:

@@ -1,7 +1,7 @@
 """What a client can make too much for one turn, in steps: to close a channel or a connection, to settle deliveries.
 
 What comes in: the channel or connection, what is to be done. What goes out: iterators for `Intake.begin`, which
-carries out as many steps as the turn has room for, the others in later turns.
+carries out as many steps as the turn has time for, the others in later turns.
 Rules: 1. Each step charges what it visited, and is short: a thousand microseconds at most. 2. Between two steps
 everybody else is served: whatever is being given back gets nothing more (`Channel.released`). 3. The connection's
 later frames wait until the last step was done, so what a client sees happens in the order sent.

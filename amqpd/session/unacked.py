@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Entries of one block: finding it takes longer than moving half of it.
 BLOCK_ENTRIES_MAX = 512
-# So many that are settled, and more than the others of their block, leave it together.
+# This many that are settled, and more than the others of their block, leave it together.
 SETTLED_MAX = 256
 
 
@@ -60,7 +60,7 @@ class Unacked:
 
     def __init__(self) -> None:
         self._blocks: list[list[Delivered]] = [[]]
-        """none is empty, but for an only one"""
+        """none is empty, except an only one"""
         self._start = 0
         """entries of the first block before it are settled, and leave it together"""
         self.count = 0

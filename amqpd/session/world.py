@@ -1,4 +1,4 @@
-"""What the pure rooms ask of the world: the metadata store, log-ins, chance, the log, reads.
+"""What the pure packages ask of the world: the metadata store, log-ins, chance, the log, reads.
 
 What comes in: nothing. What goes out: `Services`, `Read`.
 Rules: none of it blocks; time is not asked for, it is told (`Node.now_ms`).
@@ -28,7 +28,8 @@ class Read(NamedTuple):
 
 
 class Services(Protocol):
-    """What the shell does for the pure rooms. None of it blocks; only log-ins may be answered before it returns."""
+    """What the shell does for the pure packages. None of it blocks; only log-ins may be answered before it
+    returns."""
 
     def submit(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""

@@ -78,8 +78,8 @@ def check_connection(connection: Connection) -> None:
 
 def check_queue(queue: Queue, unacked: int) -> None:
     backlog, mortality = queue.backlog, queue.mortality
-    dying = sum(last - first + 1 for first, last, _ in mortality.dying or ())
-    assert mortality._dying_count == dying, f"{mortality._dying_count} are said to be dying, {dying} are"
+    dying = sum(last - first + 1 for first, last, _ in mortality.pending or ())
+    assert mortality._pending_count == dying, f"{mortality._pending_count} are said to be dying, {dying} are"
     assert backlog.unacked == unacked + dying, f"{backlog.unacked} unacked, {unacked} in channels, {dying} dying"
     for lane in queue.messages.levels():
         check_lane(lane)

@@ -114,11 +114,11 @@ class Model:
             queue.end_instants(self.now_ms, instants)
             queue.expire(self.now_ms)
 
-    def buried(
-        self, name: str, numbers: list[int], deaths: int, reason: str, refused: bool, bury: Callable[[], int]
+    def dead_lettered(
+        self, name: str, numbers: list[int], deaths: int, reason: str, refused: bool, dead_letter: Callable[[], int]
     ) -> int:
-        """The node buries these messages of the queue, which have died so often before; `refused`: they never were in
-        it."""
+        """The node dead-letters these messages of the queue, which have died so often before; `refused`: they
+        never were in it."""
         queue = self.queues[name]
         outer, self.incoming = self.incoming, {}
         dying = [self._dying(queue, number, deaths, reason, refused, outer) for number in numbers]
@@ -127,9 +127,9 @@ class Model:
         letters = [letter(message, name, reason, exchange, key) for message in dying]
         for each in letters:
             self.expect(each, (q for q in self.route(exchange, each.key) if not goes_round(each, q)))
-        self.events[f"buried {reason}"] += 1
+        self.events[f"dead-lettered {reason}"] += 1
         before = {target: len(left) for target, left in self.incoming.items()}
-        taken = bury()
+        taken = dead_letter()
         if queue.asked.at_least_once:
             self._check_at_least_once(queue, letters, before, taken)
         else:
@@ -138,7 +138,7 @@ class Model:
         self.incoming = outer
         if not refused:
             for message in dying[:taken]:
-                queue.bury(message, reason)
+                queue.dead_letter(message, reason)
         return taken
 
     def _dying(
@@ -147,14 +147,14 @@ class Model:
         """A dead letter may stand beside the message of its number that came before it, and die first."""
         if refused:
             return next(each for each in outer[queue.name] if each.number == number)
-        dies = any((each.number, why) == (number, reason) for each, why in queue.dying)
+        dies = any((each.number, why) == (number, reason) for each, why in queue.pending)
         if reason == EXPIRED and not dies:
             # In the middle of a dispatch, when consumers have been served.
             queue.end_instants(self.now_ms)
             queue.expire(self.now_ms)
         if reason == MAXLEN and queue.bytes_guessed and not any(each.number == number for each in queue.ready):
             queue.not_expired_yet(number)
-        held = queue.ready if reason == MAXLEN else [message for message, why in queue.dying if why == reason]
+        held = queue.ready if reason == MAXLEN else [message for message, why in queue.pending if why == reason]
         found = [each for each in held if (each.number, len(each.deaths)) == (number, deaths)]
         assert found, f"{number} dies in {queue.name} ({reason}), and may not"
         return found[0]
@@ -175,8 +175,8 @@ class Model:
                 or self.queues[name].expired_now
                 or self.queues[name].bytes_guessed
             ]
-            assert not targets or full, f"{each} could have been buried in {targets}"
-            self.events["not buried"] += 1
+            assert not targets or full, f"{each} could have been dead-lettered in {targets}"
+            self.events["not dead-lettered"] += 1
         self.incoming = {}
 
     def released(self, number: int) -> None:
@@ -219,7 +219,7 @@ class Model:
                     message.delivered = None
                 limit = new.delivery_limit
                 if new.asked.quorum and limit is not None and message.returns > limit:
-                    new.dying.append((message, DELIVERY_LIMIT))
+                    new.pending.append((message, DELIVERY_LIMIT))
                 else:
                     new.ready.append(message)
             new.ready.sort(key=lambda each: each.turn)

@@ -399,7 +399,7 @@ class Machine:
             return
         self.policies = set()
         self.count("policy cleared")
-        if any(queue.dying for queue in self.model.queues.values()):
+        if any(queue.pending for queue in self.model.queues.values()):
             self.count("policy cleared while messages die")
         self.apply_policy([Delete(("policy", "/", "p"))])
 
@@ -431,7 +431,7 @@ class Machine:
         if sum(before.values()):
             self.count("restart with messages")
         for queue in self.model.queues.values():
-            if queue.dying:
+            if queue.pending:
                 self.count("restart while messages die")
             for what in ("deadline_ms", "returns"):
                 if any(getattr(message, what) for message in queue.held):
@@ -490,7 +490,7 @@ class Machine:
             assert not queue.getters
         if not queue.asked.at_least_once:
             assert not queue.overdue(self.model.now_ms), f"{queue.overdue(self.model.now_ms)} did not expire"
-            assert not queue.dying, f"{queue.dying} are not buried"
+            assert not queue.pending, f"{queue.pending} are not dead-lettered"
         if queue.asked.drops and not queue.bytes_guessed:
             assert not queue.over_limit, f"{queue.name} is too long"
 

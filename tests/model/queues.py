@@ -2,8 +2,8 @@
 
 What comes in: what happens to the queue, in the order in which it happens. What goes out: its contents, its counts;
 an AssertionError when something happens that may not.
-Rules: a message is ready, unacked (delivered; or dying: rejected and not yet buried), or has left in one of the ways
-that `LEFT` names.
+Rules: a message is ready, unacked (delivered; or dying: rejected and not yet dead-lettered), or has left in one of
+the ways that `LEFT` names.
 Not here: where dead letters go, disks (`broker.py`); what a client sees of it (`machine.py`).
 """
 
@@ -91,7 +91,7 @@ class ModelQueue:
         self.ready: list[Message] = []
         self.unacked: dict[tuple[ClientChannel, int], tuple[Message, Consumer | None]] = {}
         """by channel and delivery tag"""
-        self.dying: list[tuple[Message, str]] = []
+        self.pending: list[tuple[Message, str]] = []
         self.facts: Counter[str] = Counter()
         self.consumers: list[Consumer] = []
         self.active: Consumer | None = None
@@ -126,7 +126,7 @@ class ModelQueue:
     def full_for(self, size: int) -> bool:
         length, nbytes = self.asked.number("max-length"), self.asked.number("max-length-bytes")
         # Dead letters that nobody takes count, or they would pile up.
-        held = len(self.ready) + (len(self.dying) if self.asked.at_least_once else 0)
+        held = len(self.ready) + (len(self.pending) if self.asked.at_least_once else 0)
         return (length is not None and held + 1 > length) or (nbytes is not None and self.ready_bytes + size > nbytes)
 
     # Out, to clients
@@ -231,7 +231,7 @@ class ModelQueue:
         if self.asked.dead_letter_exchange is None:
             self.facts[reason] += 1
         else:
-            self.dying.append((message, reason))
+            self.pending.append((message, reason))
 
     # Without clients
 
@@ -245,21 +245,22 @@ class ModelQueue:
             message.instant, message.deadline_ms = False, now_ms
 
     def expire(self, now_ms: int) -> None:
-        """What is over is not ready any more. It waits to be buried; where nobody wants what dies, it is gone."""
+        """What has expired is not ready any more. It waits to be dead-lettered; where nobody wants that, it is
+        gone."""
         for message in self.overdue(now_ms):
             self.ready.remove(message)
             self.expired_now += 1
-            self.dying.append((message, EXPIRED))
+            self.pending.append((message, EXPIRED))
         if self.asked.dead_letter_exchange is None:
-            for _, reason in self.dying:
+            for _, reason in self.pending:
                 self.facts[reason] += 1
-            self.dying = []
+            self.pending = []
 
     def not_expired_yet(self, number: int) -> None:
-        """What is on disk only has to be read before it is buried; the length limit may find it first."""
-        found = [each for each in self.dying if (each[0].number, each[1]) == (number, EXPIRED)]
+        """What is on disk only has to be read before it is dead-lettered; the length limit may find it first."""
+        found = [each for each in self.pending if (each[0].number, each[1]) == (number, EXPIRED)]
         for entry in found:
-            self.dying.remove(entry)
+            self.pending.remove(entry)
             self.expired_now -= 1
             self.ready.insert(0, entry[0])
 
@@ -276,24 +277,24 @@ class ModelQueue:
         self.facts["dropped"] += 1
         return self.ready.pop(0)
 
-    def bury(self, message: Message, reason: str) -> None:
+    def dead_letter(self, message: Message, reason: str) -> None:
         """The message leaves as a dead letter, for this reason."""
         self.facts["dead_lettered"] += 1
         if reason == MAXLEN:
             dropped = self.drop()
             assert dropped is message, f"{message} is dropped, but {dropped} is first"
         else:
-            self.dying.remove(self._dies(message, reason))
+            self.pending.remove(self._dies(message, reason))
             self.facts[reason] += 1
 
     def _dies(self, message: Message, reason: str) -> tuple[Message, str]:
-        at = next((at for at, each in enumerate(self.dying) if each[0] is message and each[1] == reason), None)
-        assert at is not None, f"{message} is buried ({reason}), and is not among {self.dying}"
+        at = next((at for at, each in enumerate(self.pending) if each[0] is message and each[1] == reason), None)
+        assert at is not None, f"{message} is dead-lettered ({reason}), and is not among {self.pending}"
         if reason != EXPIRED:
             # What expires, expires in the order of deadlines; between equal ones the queue may choose.
-            before = self.dying[:at]
-            assert all(other == EXPIRED for _, other in before), f"{message} is buried before {before}"
-        return self.dying[at]
+            before = self.pending[:at]
+            assert all(other == EXPIRED for _, other in before), f"{message} is dead-lettered before {before}"
+        return self.pending[at]
 
     def purge(self) -> int:
         count = len(self.ready)
@@ -305,11 +306,11 @@ class ModelQueue:
 
     @property
     def held(self) -> list[Message]:
-        return [*self.ready, *(each for each, _ in self.unacked.values()), *(each for each, _ in self.dying)]
+        return [*self.ready, *(each for each, _ in self.unacked.values()), *(each for each, _ in self.pending)]
 
     @property
     def unacked_count(self) -> int:
-        return len(self.unacked) + len(self.dying)
+        return len(self.unacked) + len(self.pending)
 
     @property
     def ready_bytes(self) -> int:

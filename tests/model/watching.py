@@ -1,7 +1,7 @@
 """A harness whose node tells a model everything that happens in its queues, in the order in which it happens.
 
-What comes in: calls at the borders of a queue: what enters, what is delivered, what is buried, each dispatch. What
-goes out: the same, to the model.
+What comes in: calls at the borders of a queue: what enters, what is delivered, what is dead-lettered, each dispatch.
+What goes out: the same, to the model.
 Rules: nothing is changed or hidden; what is told is what passes, not what the queue thinks of it.
 Not here: whether it is right (`broker.py`).
 """
@@ -44,18 +44,18 @@ class WatchedNode(Node):
     def make_queue(self, record: QueueRecord) -> Queue:
         return WatchedQueue(record, self, self.registry.policy_of(record))
 
-    def bury(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
-        bury, name = super().bury, queue.record.name
+        dead_letter, name = super().dead_letter, queue.record.name
         deaths = len((self.properties.read(run.properties).headers or {}).get("x-death", ()))
         instead = 0
 
         def send() -> int:
             nonlocal instead
-            taken, instead = bury(queue, run, low, high, reason)
+            taken, instead = dead_letter(queue, run, low, high, reason)
             return taken
 
-        return self.harness.model.buried(name, numbers, deaths, reason, refused, send), instead
+        return self.harness.model.dead_lettered(name, numbers, deaths, reason, refused, send), instead
 
     def release(self, vhost: str, run: Run) -> int:
         model = self.harness.model
@@ -126,7 +126,7 @@ class WatchedQueue(Queue):
         guessed = any(each.estimated and (not each.whole or each.taken_bytes) for each in held)
         self.model.dispatch_begins(name, guessed)
         super().dispatch()
-        if self.mortality.dying and any(lane.backlog.wanted is not None for lane in self.messages.levels()):
+        if self.mortality.pending and any(lane.backlog.wanted is not None for lane in self.messages.levels()):
             self.model.events["dead letter waits for its body"] += 1
         if any(lane.store.agenda.timetable.queue_id for lane in self.messages.levels()):
             self.model.events["copies written"] += 1

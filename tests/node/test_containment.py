@@ -60,9 +60,9 @@ class BreakingQueue(Queue):
         self._break("publish")
         return super().publish(run, properties, publication)
 
-    def room(self, run: Run) -> int:
-        self._break("room")
-        return super().room(run)
+    def capacity_after_dispatch(self, run: Run) -> int:
+        self._break("capacity_after_dispatch")
+        return super().capacity_after_dispatch(run)
 
     def capacity(self, run: Run) -> int:
         self._break("capacity")
@@ -564,26 +564,26 @@ def test_the_queues_of_another_virtual_host_do_not_notice_its_deletion_with_a_br
     tenant.go_on()
 
 
-class BuryingNode(Node):
-    bury_fails = False
+class DeadLetteringNode(Node):
+    dead_lettering_fails = False
 
-    def bury(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        if self.bury_fails:
-            raise Bug("bury")
-        return super().bury(queue, run, low, high, reason)
+    def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+        if self.dead_lettering_fails:
+            raise Bug("dead_letter")
+        return super().dead_letter(queue, run, low, high, reason)
 
 
-class BuryingHarness(Harness):
-    node_class = BuryingNode
+class DeadLetteringHarness(Harness):
+    node_class = DeadLetteringNode
 
 
 @pytest.mark.parametrize("reason", ["expired", "rejected"])
 def test_a_bug_in_the_middle_of_dead_letters_leaves_no_guard_behind(
     monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    """While it buries a queue keeps itself from that; when it fails, this must not last for ever."""
-    monkeypatch.setattr(BuryingNode, "bury_fails", True)
-    harness = BuryingHarness()
+    """While it dead-letters a queue keeps itself from that; when it fails, this must not last for ever."""
+    monkeypatch.setattr(DeadLetteringNode, "dead_lettering_fails", True)
+    harness = DeadLetteringHarness()
     client = harness.client()
     client.declare("dead")
     client.declare("q", arguments=DEAD)
@@ -597,4 +597,4 @@ def test_a_bug_in_the_middle_of_dead_letters_leaves_no_guard_behind(
         [message] = client.messages()
         client.send(Basic.Reject(message.tag, requeue=False))
     assert [each["name"] for each in overview(harness.node)["queues_out_of_service"]] == ["q"]
-    assert not queue.mortality._burying
+    assert not queue.mortality._sending

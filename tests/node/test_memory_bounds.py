@@ -271,7 +271,7 @@ def test_what_an_exchange_keeps_is_bounded_in_memory_too() -> None:
     assert resident[0] < 2 * EXCHANGE_BYTES_MAX
 
 
-def test_a_mould_of_dead_letters_keeps_no_body() -> None:
+def test_a_template_of_dead_letters_keeps_no_body() -> None:
     harness = Harness(ROOMY)
     client = harness.client()
     client.declare("dead", arguments={"x-max-length": 0})

@@ -16,7 +16,7 @@ from amqpd.node.node import DUE_QUEUES_MAX
 from amqpd.publishing import dead_lettering
 from amqpd.publishing.dead_lettering import LETTER_WORK
 from amqpd.queues.backlog import Backlog
-from amqpd.queues.deadletters import dead_letter
+from amqpd.queues.deadletters import dead_letter_of
 from amqpd.queues.mortality import PIECE_WORK
 from tests.harness.harness import Client, Harness, publish_bytes
 
@@ -398,8 +398,8 @@ def test_where_no_dead_letter_is_like_another_none_is_made_twice(
     harness: Harness, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    original = dead_letter
-    monkeypatch.setattr(dead_lettering, "dead_letter", lambda *args: made.append("") or original(*args))
+    original = dead_letter_of
+    monkeypatch.setattr(dead_lettering, "dead_letter_of", lambda *args: made.append("") or original(*args))
     declare(client, "dead")
     declare(client, dead_letter_exchange="", dead_letter_routing_key="dead")
     for n in range(20):

@@ -1,4 +1,4 @@
-"""Messages that leave memory with deadlines in any order: each is buried once, in time, whatever became of others."""
+"""Messages that leave memory with deadlines in any order: each is dead-lettered once and in time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SPAN_MS = 100_000
 
 
 class World:
-    """A backlog with deadlines in any order, a journal whose rows are a dictionary, and a list of who was buried."""
+    """A backlog with deadlines in any order, a journal whose rows are a dictionary, and a list of what was
+    dead-lettered."""
 
     def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timetable, "BATCH_BYTES", 8000)
@@ -33,13 +34,13 @@ class World:
         self.chance = random.Random(seed)
         self.journal = JournalBuffer()
         self.messages = Messages(7, self.journal, True)
-        self.messages.buries(True)
+        self.messages.transfers(True)
         self.backlog = self.messages.backlog
         self.timetable = self.backlog.store.agenda.timetable
         self.rows: dict[tuple[int, int], Row] = {}
-        self.buried: list[tuple[int, int]] = []
+        self.dead_lettered: list[tuple[int, int]] = []
         """message, time"""
-        self.dying: list[tuple[int, int]] = []
+        self.pending: list[tuple[int, int]] = []
         self.now_ms = 0
         self.damaged_copies: Callable[[list[Row]], list[Row]] = lambda rows: rows
         """what the journal makes of rows with copies"""
@@ -68,17 +69,17 @@ class World:
 
     def expire(self) -> None:
         self.messages.expire(
-            self.now_ms, self.bury, lambda first, last: self.dying.append((first, last)), EXPIRED, 1 << 30
+            self.now_ms, self.dead_letter, lambda first, last: self.pending.append((first, last)), EXPIRED, 1 << 30
         )
-        while self.dying:
-            first, last = self.dying.pop(0)
-            _, _, stopped = self.messages.bury(first, last, self.bury, DEAD_EXPIRED)
+        while self.pending:
+            first, last = self.pending.pop(0)
+            _, _, stopped = self.messages.transfer(first, last, self.dead_letter, DEAD_EXPIRED)
             if stopped <= last:
-                self.dying.insert(0, (stopped, last))
+                self.pending.insert(0, (stopped, last))
                 return
 
-    def bury(self, run: Run, low: int, high: int) -> tuple[int, int]:
-        self.buried += [(int(run.body(i)), self.now_ms) for i in range(low, high)]
+    def dead_letter(self, run: Run, low: int, high: int) -> tuple[int, int]:
+        self.dead_lettered += [(int(run.body(i)), self.now_ms) for i in range(low, high)]
         return high - low, 0
 
     def read(self) -> None:
@@ -107,13 +108,13 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wo
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_each_is_buried_once_and_in_time(world: World, persistent: bool) -> None:
+def test_each_is_dead_lettered_once_and_in_time(world: World, persistent: bool) -> None:
     world.fill(persistent)
     assert world.backlog.store.memory_bytes < 6000
     assert world.rows
     world.until(SPAN_MS)
-    assert sorted(number for number, _ in world.buried) == list(range(MESSAGES))
-    assert all(0 <= at - world.deadlines[number] <= 500 for number, at in world.buried)
+    assert sorted(number for number, _ in world.dead_lettered) == list(range(MESSAGES))
+    assert all(0 <= at - world.deadlines[number] <= 500 for number, at in world.dead_lettered)
     assert world.backlog.ready == 0
     world.commit()
     world.commit()
@@ -129,7 +130,7 @@ def test_only_what_falls_due_soon_is_in_memory(world: World) -> None:
         assert all(copies.first_ms > now_ms + AHEAD_MS - 500 for copies in rows)
 
 
-def test_what_was_consumed_is_not_buried(world: World) -> None:
+def test_what_was_consumed_is_not_dead_lettered(world: World) -> None:
     world.fill(False)
     taken: list[int] = []
     while len(taken) < MESSAGES // 2:
@@ -141,7 +142,7 @@ def test_what_was_consumed_is_not_buried(world: World) -> None:
         taken += [int(run.body(i)) for i in range(low, high)]
         world.backlog.settle(seq, seq + high - low - 1)
     world.until(SPAN_MS)
-    assert sorted(taken + [number for number, _ in world.buried]) == list(range(MESSAGES))
+    assert sorted(taken + [number for number, _ in world.dead_lettered]) == list(range(MESSAGES))
 
 
 def test_what_is_delivered_meanwhile_expires_when_it_comes_back(world: World) -> None:
@@ -154,11 +155,11 @@ def test_what_is_delivered_meanwhile_expires_when_it_comes_back(world: World) ->
         else:
             held.append((piece[3], piece[3]))
     world.until(SPAN_MS)
-    assert len(world.buried) == MESSAGES - 20
+    assert len(world.dead_lettered) == MESSAGES - 20
     for first, last in held:
         world.backlog.requeue(first, last)
     world.until(SPAN_MS + 1000)
-    assert sorted(number for number, _ in world.buried) == list(range(MESSAGES))
+    assert sorted(number for number, _ in world.dead_lettered) == list(range(MESSAGES))
 
 
 def test_a_purge_and_a_deletion_leave_nothing_behind(world: World) -> None:
@@ -179,7 +180,7 @@ def test_messages_that_expire_in_their_order_are_not_copied(world: World) -> Non
     world.fill(False)
     assert {queue_id for queue_id, _ in world.rows} == {7}
     world.until(SPAN_MS)
-    assert [number for number, _ in world.buried] == list(range(MESSAGES))
+    assert [number for number, _ in world.dead_lettered] == list(range(MESSAGES))
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "unlike"])
@@ -201,8 +202,8 @@ def test_what_copies_cannot_say_the_messages_own_rows_do(world: World, damage: s
     world.damaged_copies = damaged
     world.until(SPAN_MS)
     assert hit > 3
-    assert sorted(number for number, _ in world.buried) == list(range(MESSAGES))
-    assert all(0 <= at - world.deadlines[number] <= 1000 for number, at in world.buried)
+    assert sorted(number for number, _ in world.dead_lettered) == list(range(MESSAGES))
+    assert all(0 <= at - world.deadlines[number] <= 1000 for number, at in world.dead_lettered)
     world.commit()
     world.commit()
     assert not world.rows

@@ -404,7 +404,7 @@ def everybody_leaves(scene: Scene) -> None:
         assert not queue.consumers
         assert not queue.letters
         if not queue.quarantined:
-            assert queue.backlog.unacked == 0 or queue.mortality.dying
+            assert queue.backlog.unacked == 0 or queue.mortality.pending
 
 
 def test_a_channel_that_fails_again_on_its_way_out_is_closed_once() -> None:

@@ -165,7 +165,7 @@ def test_a_letter_that_has_not_begun_when_its_virtual_host_goes_is_no_fault() ->
     for queue in node.queues.values():
         run = queue.backlog.take(1)[0] if queue.record.name == "dying" else None  # type: ignore[index]
         if run is not None:
-            dead_lettering.bury(node, queue, run, 0, 1, "maxlen")
+            dead_lettering.dead_letter(node, queue, run, 0, 1, "maxlen")
     delayed = publish_bytes(b"later", "k", "amq.fanout")
     delayed_run = scan_publishes(delayed, 0, len(delayed), len(delayed))
     assert delayed_run is not None

@@ -334,7 +334,7 @@ trio.run(main)
 
 
 async def test_a_process_that_closes_the_file_leaves_the_log_to_the_others(path: Path) -> None:
-    # Its last one takes the log over and removes it. This one was not counted: opening the file had given up its locks.
+    # Its last one takes the log over and removes it. This one was not counted: opening had given up its locks.
     neighbour = spawn(NEIGHBOUR, path)
     assert neighbour.stdout is not None
     assert neighbour.stdout.readline() == "open\n"

@@ -9,6 +9,6 @@ at once becomes a discard, and leaves in pieces (`discards.py`). `checkpoints.py
 all that it promised, and `recovery.py` reads the index back (`queries.py` is the SQL that reads, `checksums.py` what
 each record is held against). `reading.py` reads bodies for the queues, `scrubbing.py` all of them, slowly.
 `reserve.py` holds space back for the day when the disk is full.
-May import: `amqpd.journal`, `amqpd.storage`. Shell, but for the arithmetic of a commit.
+May import: `amqpd.journal`, `amqpd.storage`. Shell, except the arithmetic of a commit.
 Not here: when a transaction is cut (`journal/buffer.py`).
 """

@@ -34,7 +34,7 @@ class Checkpoints:
     """The log and the free pages of one journal."""
 
     def __init__(self, writer: sqlite3.Connection, path: Path, reading: AbstractContextManager[Any]) -> None:
-        """`reading`: held by whoever reads."""
+        """`reading`: held by a reader."""
         self._writer = writer
         self._path = path
         self._reading = reading
@@ -43,7 +43,7 @@ class Checkpoints:
         self._at = CHECKPOINT_BYTES
 
     def wrote(self, pages: int, nbytes: int) -> None:
-        """A transaction changed so many pages, beside rows of so many bytes."""
+        """A transaction changed this many pages, beside rows of this many bytes."""
         self._wal_bytes += pages * PAGE_BYTES + nbytes
 
     def is_due(self) -> bool:

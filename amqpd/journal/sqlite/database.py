@@ -168,7 +168,7 @@ def migrate(connection: sqlite3.Connection) -> None:
             command.upgrade(config, REVISIONS[-1])
             wrapped.commit()
     except DBAPIError as error:
-        # A copy of every row may not find room: that is said as for a commit.
+        # A copy of every row may not find space: that is said as for a commit.
         if isinstance(error.orig, sqlite3.Error):
             raise error.orig from error
         raise
@@ -228,7 +228,7 @@ def put_names(connection: sqlite3.Connection, names: dict[str, str]) -> None:
 
 
 def is_damage(error: sqlite3.Error, path: Path) -> bool:
-    """Of a deletion. SQLite says "full" too for a damaged length of a row; a disk that has room is not full."""
+    """Of a deletion. SQLite says "full" too for a damaged length of a row; a disk that has space is not full."""
     said = meaning(error, path)
     if isinstance(said, DiskFull):
         file_system = os.statvfs(path.parent)

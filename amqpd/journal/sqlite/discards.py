@@ -117,8 +117,8 @@ class Discards:
         begun: int,
         counted: AbstractSet[int],
     ) -> Piece:
-        """What can go next, with a commit that writes so many rows and bytes and begins so many discards; `counted`
-        are the queues that may have counts of returned messages. Reads the index only."""
+        """What can go next, with a commit that writes this many rows and bytes and begins this many discards;
+        `counted` are the queues that may have counts of returned messages. Reads the index only."""
         piece = Piece()
         rows_left = PIECE_ROWS_MAX + OUTFLOW * rows
         bytes_max = PIECE_BYTES_MAX + OUTFLOW * nbytes

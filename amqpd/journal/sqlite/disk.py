@@ -210,7 +210,7 @@ class SqliteDisk:
         try:
             self._writer.execute(statements.PUT_HEAD, new.parameters(self.names["identity"]))
         except sqlite3.Error as error:
-            # On a full disk the first transaction that finds room writes it, before anything is said to be stored.
+            # On a full disk the first transaction that finds space writes it, before anything is said to be stored.
             if not local.epoch or not isinstance(meaning(error, self.path), DiskFull):
                 raise self._failed(error) from error
         self._sources.put([new])

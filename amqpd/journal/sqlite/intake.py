@@ -124,7 +124,7 @@ def checksum_of_deadlines(queue_id: int, first_seq: int, last_seq: int, deadline
 
 
 def split(ranges: list[Range], rows: int) -> tuple[list[Range], list[Range]]:
-    """(what a commit of so many rows deletes itself, what becomes a discard: joined where ranges touch)."""
+    """(what a commit of this many rows deletes itself, what becomes a discard: joined where ranges touch)."""
     ranges_max = max(INLINE_RANGES_MAX, INLINE_RANGES_PER_ROW * rows)
     messages = 0
     for at, item in enumerate(ranges):

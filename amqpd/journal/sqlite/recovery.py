@@ -203,7 +203,7 @@ def _rows(
     deadlines: _Deadlines,
     sides: _Sides,
 ) -> None:
-    """Fill in the rows of each queue, the transient ones too; there must be so many."""
+    """Fill in the rows of each queue, the transient ones too; there must be this many."""
     heads = sides.heads
     count = 0
     for item in connection.execute(queries.ROWS):

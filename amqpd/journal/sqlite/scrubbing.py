@@ -242,7 +242,7 @@ class Scan:
         return bool(found == crc & checksums.BODY_MASK)
 
     def _judged(self, connection: sqlite3.Connection, entry: Entry, row: Entry | None) -> list[Found]:
-        """What does not fit: for a consumer, and for whoever goes by the index."""
+        """What does not fit: for a consumer, and for what goes by the index."""
         found = []
         named = {(each[0], each[2], each[1]) for each in (entry, row) if each is not None and _head_fits(each)}
         for queue_id, first, last in sorted(named):

@@ -106,7 +106,7 @@ class Sources:
 
     def releasable(self, more: Iterable[Held], ranges_max: int) -> list[Held]:
         """What may leave the disk with the next transaction, of what is held and of `more`, oldest first; at least
-        one, if there is any, and not above so many ranges."""
+        one, if there is any, and not above this many ranges."""
         found: list[Held] = []
         ranges = 0
         for each in (*self.held, *more):

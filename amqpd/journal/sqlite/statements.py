@@ -65,7 +65,7 @@ def text(statement: ClauseElement) -> str:
 
 
 def _each(name: str, count: int, origin: bool = False) -> tuple[Any, list[Any], list[Any]]:
-    """The elements of the list `name` of the transaction, each a JSON array of so many numbers: (from clause, its
+    """The elements of the list `name` of the transaction, each a JSON array of this many numbers: (from clause, its
     numbers, the transaction that it is of). With `origin` that stands behind the numbers."""
     elements = func.json_each(literal_column(f"NEW.{name}")).table_valued("value", name=f"{name}_each")
     items = [

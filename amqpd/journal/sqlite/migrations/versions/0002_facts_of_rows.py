@@ -84,7 +84,7 @@ def _copy() -> None:
     )
     for batch_id, queue_id, first, last, nbytes, persistent, source, epoch, idx, crc, data in rows:
         body_bytes = 0
-        # A damaged row is copied as it is, with the checksum that does not fit: whoever reads it is told.
+        # A damaged row is copied as it is, with the checksum that does not fit: its reader is told.
         if crc32(data, crc32(_old.pack(queue_id, first, last, persistent))) == crc:
             body_bytes = _body_bytes(data)
         if body_bytes:

@@ -2,11 +2,11 @@
 
 What comes in: a message and the letter that was made of it; further messages. What goes out: their letters, if they
 are alike.
-Rules: 1. Alike is byte for byte: method frame, properties but for the digits of the expiration, which have the same
-number. So the letter is the first one's, but for these digits and the body. 2. A mould is good for the second that
-stands in the letter, for one settings, and for one state of the topology. 3. Where the digits cannot be found in the
-letter beyond doubt, there is no mould. 4. Making one costs a second letter: where nothing is alike, one a second is
-made.
+Rules: 1. Alike is byte for byte: method frame, properties except the digits of the expiration, which have the same
+number. So the letter is the first one's with other digits and another body. 2. A template is good for the second
+that stands in the letter, for one settings, and for one state of the topology. 3. Where the digits cannot be found in
+the letter beyond doubt, there is no template. 4. Making one costs a second letter: where nothing is alike, one a
+second is made.
 Not here: what a letter says (`deadletters.py`), where it goes (`amqpd/publishing/dead_lettering.py`).
 """
 
@@ -29,14 +29,14 @@ _BLANK = b"\x7f"
 
 
 class State(NamedTuple):
-    """What a mould is good for."""
+    """What a template is good for."""
 
     second: int
     topology_version: int
     settings: QueueSettings
 
 
-class Mould(Generic[Target]):
+class Template(Generic[Target]):
     __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "properties", "targets", "used")
 
     def __init__(
@@ -91,10 +91,10 @@ class Mould(Generic[Target]):
         return Run(joined, 0, len(joined), 1, method_size, header_size, size, run.body_frames)
 
 
-def mould_of(
+def template_of(
     state: State, run: Run, properties: Properties, targets: Sequence[Target], letter_of: Callable[[Run], Run]
-) -> Mould[Target] | None:
-    """The mould for messages like the run's. `properties` are the letter's, `letter_of` makes a run's letter."""
+) -> Template[Target] | None:
+    """The template for messages like the run's. `properties` are the letter's, `letter_of` makes a run's letter."""
     raw = run.properties
     fields = PropertyList(raw).fields
     if EXPIRATION not in fields:
@@ -107,7 +107,7 @@ def mould_of(
     if frames.count(blanks) != 1:
         return None
     head, _, tail = frames.partition(blanks)
-    return Mould(
+    return Template(
         state,
         run,
         (raw[:at], raw[at + size :]),

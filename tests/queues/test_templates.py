@@ -1,4 +1,4 @@
-"""A dead letter that was copied from a mould is, byte for byte, the one that would have been made."""
+"""A dead letter that was copied from a template is, byte for byte, the one that would have been made."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pamqp import commands
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.message.properties import PropertiesReader
-from amqpd.queues.deadletters import dead_letter
-from amqpd.queues.moulds import Mould, State, mould_of
+from amqpd.queues.deadletters import dead_letter_of
 from amqpd.queues.settings import QueueSettings
+from amqpd.queues.templates import State, Template, template_of
 from tests.clients.wire import publish_bytes
 from tests.harness.kernels import SHAPE
 
@@ -42,12 +42,12 @@ def run_of(body: bytes, expiration: str, properties: dict[str, Any], key: str = 
 
 
 def letter_of(run: Run) -> Run:
-    return dead_letter(run, READ(run.properties), "q", "expired", SETTINGS, 1000).run
+    return dead_letter_of(run, READ(run.properties), "q", "expired", SETTINGS, 1000).run
 
 
-def mould(run: Run) -> Mould | None:
+def template(run: Run) -> Template | None:
     letter = letter_of(run)
-    return mould_of(STATE, run, READ(letter.properties), (), letter_of)
+    return template_of(STATE, run, READ(letter.properties), (), letter_of)
 
 
 @given(
@@ -59,7 +59,7 @@ def test_a_copy_is_what_would_have_been_made(
     properties: dict[str, Any], numbers: tuple[int, int], bodies: tuple[bytes, bytes]
 ) -> None:
     first, second = (run_of(body, str(number), properties) for body, number in zip(bodies, numbers, strict=True))
-    made = mould(first)
+    made = template(first)
     if made is None:
         assert len(str(numbers[0])) < 4 or "\\x7f" in str(properties)
         return
@@ -72,7 +72,7 @@ def test_a_copy_is_what_would_have_been_made(
 
 
 def test_only_what_is_alike_is_copied() -> None:
-    made = mould(run_of(b"a", "12345", {"priority": 1}))
+    made = template(run_of(b"a", "12345", {"priority": 1}))
     assert made is not None
     assert made.copy(run_of(b"b", "54321", {"priority": 1}), 0, STATE) is not None
     others = [
@@ -87,6 +87,6 @@ def test_only_what_is_alike_is_copied() -> None:
     assert [made.copy(run, 0, state) for run, state in others] == [None] * len(others)
 
 
-def test_there_is_no_mould_without_an_expiration() -> None:
+def test_there_is_no_template_without_an_expiration() -> None:
     (run,) = parse_row(publish_bytes(1, "", "q", b"x", commands.Basic.Properties(priority=1)))
-    assert mould(run) is None
+    assert template(run) is None
