@@ -25,12 +25,12 @@ class Epochs:
         """The lives before this one."""
         return self._eras.get(queue_id, [])
 
-    def recovered(self, lanes: Iterable[tuple[int, int, int | None]]) -> dict[int, Eras]:
-        """What the next start has to know. `lanes`: (queue_id, next number, the lowest number that stands there or
+    def recovered(self, levels: Iterable[tuple[int, int, int | None]]) -> dict[int, Eras]:
+        """What the next start has to know. `levels`: (queue_id, next number, the lowest number that stands there or
         None), of all there are at this start."""
         next_eras: dict[int, Eras] = {}
         eras: dict[int, Eras] = {}
-        for queue_id, next_seq, lowest in lanes:
+        for queue_id, next_seq, lowest in levels:
             # Of a life that began beyond the end nothing is left, and its numbers are given out again.
             known = [era for era in self._eras.get(queue_id, ()) if era[1] < next_seq]
             if not known:

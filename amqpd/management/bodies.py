@@ -53,62 +53,62 @@ class Bodies:
         """The stretch in parts of at most `messages_max` messages."""
         seq = stretch.first
         while seq <= stretch.last:
-            bodies = _at_hand(stretch.lane, seq) or self._known(stretch.lane, seq)
+            bodies = _at_hand(stretch.level, seq) or self._known(stretch.level, seq)
             if bodies is None:
-                await self._read(stretch.lane, seq, stretch.last)
-                if _at_hand(stretch.lane, seq) is not None:
+                await self._read(stretch.level, seq, stretch.last)
+                if _at_hand(stretch.level, seq) is not None:
                     continue
                 if not self._rows:
                     return
                 # Rows whose messages were all settled meanwhile are not there any more.
                 seq = max(seq, self._rows[0].first_seq)
-                bodies = self._known(stretch.lane, seq)
+                bodies = self._known(stretch.level, seq)
                 assert bodies is not None
             last = min(stretch.last, bodies.last, seq + messages_max - 1)
             yield Part(stretch, bodies, seq, last)
             seq = last + 1
             await trio.lowlevel.checkpoint()
 
-    async def piece(self, lane: Messages, seq: int, last: int) -> tuple[int, int] | None:
+    async def piece(self, level: Messages, seq: int, last: int) -> tuple[int, int] | None:
         """The next of the messages seq..last that are in one segment, and may be settled together: not only some of a
         segment on disk that is many rows, for the journal is told of what is settled row by row. None when nothing is
         left there."""
         while True:
-            index = lane.store.index_of(seq)
-            if index == len(lane.store.segments) or lane.store.segments[index].first > last:
+            index = level.store.index_of(seq)
+            if index == len(level.store.segments) or level.store.segments[index].first > last:
                 return None
-            segment = lane.store.segments[index]
+            segment = level.store.segments[index]
             low, high = max(seq, segment.first), min(last, segment.last)
-            if not segment.divisible or (low, high) == (segment.first, segment.last) or self._is_row(lane, segment):
+            if not segment.divisible or (low, high) == (segment.first, segment.last) or self._is_row(level, segment):
                 return low, high
             probe = low if low > segment.first else high
-            await self._read(lane, probe, probe)
-            row = self._row_of(lane, probe)
+            await self._read(level, probe, probe)
+            row = self._row_of(level, probe)
             if row is not None:
-                lane.store.cut_at(row.first_seq, row.last_seq)
+                level.store.cut_at(row.first_seq, row.last_seq)
 
-    def _is_row(self, lane: Messages, segment: Segment) -> bool:
-        row = self._row_of(lane, segment.first)
+    def _is_row(self, level: Messages, segment: Segment) -> bool:
+        row = self._row_of(level, segment.first)
         return row is not None and (row.first_seq, row.last_seq) == (segment.first, segment.last)
 
-    def _row_of(self, lane: Messages, seq: int) -> Row | None:
-        if lane is self._lane:
+    def _row_of(self, level: Messages, seq: int) -> Row | None:
+        if level is self._lane:
             for row in self._rows:
                 if row.first_seq <= seq <= row.last_seq:
                     return row
         return None
 
-    def _known(self, lane: Messages, seq: int) -> Segment | None:
-        row = self._row_of(lane, seq)
+    def _known(self, level: Messages, seq: int) -> Segment | None:
+        row = self._row_of(level, seq)
         if row is None:
             return None
         if self._parsed is None or self._parsed.first != row.first_seq:
             self._parsed = body_segment(row)
             if self._parsed.damage:
-                lane.paging.fence(row.first_seq, row.last_seq, self._parsed.damage)
+                level.paging.fence(row.first_seq, row.last_seq, self._parsed.damage)
         return self._parsed
 
-    async def _read(self, lane: Messages, first: int, last: int) -> None:
+    async def _read(self, level: Messages, first: int, last: int) -> None:
         answered = trio.Event()
         found: list[Row] = []
 
@@ -117,18 +117,18 @@ class Bodies:
             answered.set()
 
         self._lane, self._rows, self._parsed = None, [], None
-        self._reader.read(lane.queue_id, first, last, answer)
+        self._reader.read(level.queue_id, first, last, answer)
         await answered.wait()
-        self._lane, self._rows = lane, found
-        if self._row_of(lane, first) is None and lane.store.on_disk_only(first):
-            lane.paging.fence(first, found[0].first_seq - 1 if found else last, MISSING)
+        self._lane, self._rows = level, found
+        if self._row_of(level, first) is None and level.store.on_disk_only(first):
+            level.paging.fence(first, found[0].first_seq - 1 if found else last, MISSING)
 
 
-def _at_hand(lane: Messages, seq: int) -> Segment | None:
+def _at_hand(level: Messages, seq: int) -> Segment | None:
     """The queue's own segment, if nothing has to be read of it, or can be."""
-    index = lane.store.index_of(seq)
-    if index < len(lane.store.segments):
-        segment = lane.store.segments[index]
+    index = level.store.index_of(seq)
+    if index < len(level.store.segments):
+        segment = level.store.segments[index]
         if (segment.runs is not None or segment.damage) and segment.first <= seq:
             return segment
     return None

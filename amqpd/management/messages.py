@@ -109,7 +109,7 @@ class Messages:
                 async for part in parts:
                     if queue.deleted:
                         raise Conflict(f"the queue '{wish.queue}' was deleted meanwhile")
-                    if stretch.lane.store.damaged:
+                    if stretch.level.store.damaged:
                         queue.look_for_damage()
                     yield part
 
@@ -179,11 +179,11 @@ class _Act:
                         raise Unavailable(f"the {short[0]} alarm is on: nothing is moved until it is off")
                     if target.deleted:
                         raise Conflict(f"the queue '{self._wish.to_queue}' was deleted meanwhile")
-                    lane = part.stretch.lane
+                    level = part.stretch.level
                     if part.bodies.damage:
                         self._stopped_at(part)
                         break
-                    lane.store.cut_at(part.bodies.first, part.bodies.last)
+                    level.store.cut_at(part.bodies.first, part.bodies.last)
                     for first, last in meant(part, self._wish):
                         last = min(last, first + self._left - 1)
                         if first <= last and not mover.full:
@@ -191,7 +191,7 @@ class _Act:
                                 run.stride * (stop - start)
                                 for run, start, stop, _ in runs_in(part.bodies, first, last)
                             )
-                            self._done(part.stretch, first, last, mover.move(lane, part.bodies, first, last))
+                            self._done(part.stretch, first, last, mover.move(level, part.bodies, first, last))
                     self._messages._settle()
                     if not self._left or mover.full:
                         break
@@ -209,12 +209,12 @@ class _Act:
         """Those of which the condition holds."""
         async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
             async for part in parts:
-                lane = part.stretch.lane
-                lane.store.cut_at(part.bodies.first, part.bodies.last)
+                level = part.stretch.level
+                level.store.cut_at(part.bodies.first, part.bodies.last)
                 for first, last in meant(part, self._wish):
                     last = min(last, first + self._left - 1)
                     if first <= last:
-                        self._done(part.stretch, first, last, delete(self._node, self.queue, lane, first, last))
+                        self._done(part.stretch, first, last, delete(self._node, self.queue, level, first, last))
                 yield
 
     async def _delete_stretches(self) -> AsyncGenerator[None, None]:
@@ -223,12 +223,12 @@ class _Act:
         for stretch in stretches(self.queue, self._wish):
             seq, last = stretch.first, min(stretch.last, stretch.first + self._left - 1)
             while seq <= last and not self.queue.deleted:
-                found = await bodies.piece(stretch.lane, seq, last)
-                if stretch.lane.store.damaged:
+                found = await bodies.piece(stretch.level, seq, last)
+                if stretch.level.store.damaged:
                     self.queue.look_for_damage()
                 if found is None:
                     break
-                self._done(stretch, *found, delete(self._node, self.queue, stretch.lane, *found))
+                self._done(stretch, *found, delete(self._node, self.queue, stretch.level, *found))
                 seq = found[1] + 1
                 yield
                 await trio.lowlevel.checkpoint()
@@ -240,7 +240,7 @@ class _Act:
             last = first + count - 1
             self._count += count
             self._left -= count
-            low, high = (id_of(self.queue, stretch.lane, seq) for seq in (first, last))
+            low, high = (id_of(self.queue, stretch.level, seq) for seq in (first, last))
             self._ids = (low, high) if self._ids is None else (min(low, self._ids[0]), max(high, self._ids[1]))
 
     def _account(self, full: bool) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class _Act:
 
     def _stopped_at(self, part: Part) -> None:
         for damage in self.queue.damaged():
-            if damage.level is part.stretch.lane and damage.segment.first <= part.first <= damage.segment.last:
+            if damage.level is part.stretch.level and damage.segment.first <= part.first <= damage.segment.last:
                 self._damaged = damage.left
 
     def _progress(self) -> Iterator[Rows]:

@@ -48,13 +48,13 @@ class Adoption:
         nbytes, told_at = 0, trio.current_time()
         lanes = joined(self._orphan.lane.alone, self._target.lane.alone)
         async with aclosing(rows) as found:
-            async for lane, row in found:
+            async for level, row in found:
                 bodies = bodies_of(row)
                 self._stopped = self._reason(row)
                 if self._stopped is not None:
                     break
-                lane.store.cut_at(row.first_seq, row.last_seq)
-                self._count += self._mover.move(lane, bodies, row.first_seq, row.last_seq)
+                level.store.cut_at(row.first_seq, row.last_seq)
+                self._count += self._mover.move(level, bodies, row.first_seq, row.last_seq)
                 settle()
                 if self._mover.full:
                     name = self._target.record.name

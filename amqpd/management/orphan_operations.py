@@ -118,14 +118,14 @@ class OrphanOperations:
         count = damaged = missing = 0
         with self._busy(orphan, "exported"):
             async with aclosing(self.rows(orphan)) as found:
-                async for lane, row in found:
-                    for text in lines(orphan, lane, row):
+                async for level, row in found:
+                    for text in lines(orphan, level, row):
                         count += not row.damage
                         pieces = range(0, len(text), PIECE_CHARACTERS)
                         yield [{"text": text[at : at + PIECE_CHARACTERS]} for at in pieces]
                     if row.damage:
                         damaged += 1
-                        missing += sum(last - first + 1 for first, last in live(lane, row))
+                        missing += sum(last - first + 1 for first, last in live(level, row))
         done = {"count": count, "damaged": damaged, "missing": missing}
         self._record("exported", orphan, None, done, by)
         yield [done]
@@ -169,21 +169,21 @@ class OrphanOperations:
 
     async def rows(self, orphan: Orphan) -> AsyncGenerator[tuple[Messages, Row], None]:
         """The orphan's rows of which something is left, in order."""
-        for lane in orphan.lanes_in_order():
+        for level in orphan.levels_in_order():
             seq = 0
-            while (index := lane.store.index_of(seq)) < len(lane.store.segments):
-                seq = max(seq, lane.store.segments[index].first)
-                found = await self._read(lane, seq, lane.store.next_seq - 1)
+            while (index := level.store.index_of(seq)) < len(level.store.segments):
+                seq = max(seq, level.store.segments[index].first)
+                found = await self._read(level, seq, level.store.next_seq - 1)
                 if not found or found[0].first_seq > seq:
-                    last = found[0].first_seq - 1 if found else lane.store.next_seq - 1
-                    reason = f"the row with message {seq} of queue {lane.queue_id} is missing in the journal"
-                    found.insert(0, Row(lane.queue_id, seq, last, damage=reason))
+                    last = found[0].first_seq - 1 if found else level.store.next_seq - 1
+                    reason = f"the row with message {seq} of queue {level.queue_id} is missing in the journal"
+                    found.insert(0, Row(level.queue_id, seq, last, damage=reason))
                 for row in found:
-                    if live(lane, row):
-                        yield lane, row
+                    if live(level, row):
+                        yield level, row
                     seq = row.last_seq + 1
 
-    async def _read(self, lane: Messages, first: int, last: int) -> list[Row]:
+    async def _read(self, level: Messages, first: int, last: int) -> list[Row]:
         answered = trio.Event()
         found: list[Row] = []
 
@@ -191,16 +191,16 @@ class OrphanOperations:
             found.extend(rows)
             answered.set()
 
-        self._reader.read(lane.queue_id, first, last, answer)
+        self._reader.read(level.queue_id, first, last, answer)
         await answered.wait()
         return found
 
     async def _first(self, orphan: Orphan) -> dict[str, Any]:
         """What the first message says of where it was published."""
-        for lane in orphan.lanes_in_order():
-            if lane.store.segments:
-                seq = lane.store.segments[0].first + lane.store.segments[0].head
-                for row in await self._read(lane, seq, seq):
+        for level in orphan.levels_in_order():
+            if level.store.segments:
+                seq = level.store.segments[0].first + level.store.segments[0].head
+                for row in await self._read(level, seq, seq):
                     bodies = bodies_of(row)
                     if row.damage:
                         return {"damage": row.damage}

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from amqpd.queues.port import QueuePort
 
 
-def delete(node: Node, queue: HomeQueue, lane: Messages, first: int, last: int) -> int:
+def delete(node: Node, queue: HomeQueue, level: Messages, first: int, last: int) -> int:
     """Of the messages first..last, in one segment, those that are ready are gone. How many that were."""
-    return _gone(node, queue, withdraw(lane, first, last, None, None, WITHDRAWN))
+    return _gone(node, queue, withdraw(level, first, last, None, None, WITHDRAWN))
 
 
 class Mover:
@@ -46,7 +46,7 @@ class Mover:
         # Its own: a walk through a whole queue would push out what publishers need again and again.
         self._properties = PropertiesReader()
 
-    def move(self, lane: Messages, bodies: Segment, first: int, last: int) -> int:
+    def move(self, level: Messages, bodies: Segment, first: int, last: int) -> int:
         """Of the messages first..last, in one row or one segment, whose bodies are in `bodies`, those that are ready
         are in the other queue now, in this order. How many that were."""
         count = 0
@@ -55,7 +55,7 @@ class Mover:
             # so it comes before the look at what is ready.
             part = run if stop - start == run.count else run.part(start, stop)
             self._capacity = self._target.capacity_after_dispatch(part)
-            count += withdraw(lane, seq, seq + stop - start - 1, bodies, self._take, MOVED)
+            count += withdraw(level, seq, seq + stop - start - 1, bodies, self._take, MOVED)
             if self.full:
                 break
         if count:
@@ -81,16 +81,18 @@ class Mover:
         return count, publication.first
 
 
-def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take: Transfer | None, cause: int) -> int:
-    """What is ready of first..last, inside one row of the journal or one segment, leaves the lane; by way of `take`,
+def withdraw(
+    level: Messages, first: int, last: int, bodies: Segment | None, take: Transfer | None, cause: int
+) -> int:
+    """What is ready of first..last, inside one row of the journal or one segment, leaves the level; by way of `take`,
     if there is one, with the bodies from `bodies`. The number of messages. What `take` did not take stays, and so
     does all behind it."""
-    count, at = 0, lane.store.index_of(first)
-    if at == len(lane.store.segments):
+    count, at = 0, level.store.index_of(first)
+    if at == len(level.store.segments):
         return 0
-    segment = lane.store.segments[at]
+    segment = level.store.segments[at]
     for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
-        for low, high in available(lane, *part):
+        for low, high in available(level, *part):
             while low <= high:
                 taken = wanted = high - low + 1
                 instead = 0
@@ -101,7 +103,7 @@ def withdraw(lane: Messages, first: int, last: int, bodies: Segment | None, take
                     taken, instead = take(run, start, stop)
                 if taken:
                     # As what expires leaves.
-                    count += lane.backlog.leave(low, low + taken - 1, cause, instead)
+                    count += level.backlog.leave(low, low + taken - 1, cause, instead)
                 if taken < wanted:
                     return count
                 low += taken

@@ -50,21 +50,21 @@ class Orphan(Queue):
     def id(self) -> int:
         return self.record.id
 
-    def lanes_in_order(self) -> list[Messages]:
+    def levels_in_order(self) -> list[Messages]:
         """Of the highest priority first, as they would have been delivered."""
         return sorted(self.messages.levels(), key=attrgetter("queue_id"), reverse=True)
 
     def facts_of(self) -> dict[str, Any]:
         """Times are in ms since the epoch, None when not known. The newest one is that of the last row, whose later
         messages may have come a little later."""
-        lanes = [lane for lane in self.messages.levels() if lane.store.segments]
-        oldest = [lane.store.segments[0].published_ms for lane in lanes]
-        newest = [lane.store.segments[-1].arrival(lane.store.segments[-1].size - 1) for lane in lanes]
+        levels = [level for level in self.messages.levels() if level.store.segments]
+        oldest = [level.store.segments[0].published_ms for level in levels]
+        newest = [level.store.segments[-1].arrival(level.store.segments[-1].size - 1) for level in levels]
         return {
             "id": str(self.id),  # a text: programs that keep numbers as floats would change it
             "messages": self.ready_count,
             "bytes": self.ready_bytes,
-            "levels": len(lanes),
+            "levels": len(levels),
             "oldest_ms": min(filter(None, oldest), default=None),
             "newest_ms": max(filter(None, newest), default=None),
             "persistent": True,  # what is not leaves the journal when it is opened
@@ -112,11 +112,11 @@ class Orphans:
         forgotten when that one is durable, not before: its id may be used again (`delayed_id`), and a row that is in
         the same transaction as the end of its queue is not written."""
         count = orphan.ready_count
-        for lane in orphan.messages.levels():
-            if lane.store.book is not None:
-                for first, last, _ in lane.backlog.standing():
-                    lane.store.book.ended(first, last, WITHDRAWN)
-                lane.store.book = None
+        for level in orphan.messages.levels():
+            if level.store.book is not None:
+                for first, last, _ in level.backlog.standing():
+                    level.store.book.ended(first, last, WITHDRAWN)
+                level.store.book = None
         orphan.deleted = True
         orphan.messages.drop()
         return count
@@ -183,6 +183,6 @@ def bodies_of(row: Row) -> Segment:
     return bodies
 
 
-def live(lane: Messages, row: Row) -> list[tuple[int, int]]:
+def live(level: Messages, row: Row) -> list[tuple[int, int]]:
     """(first, last) of the row's messages that are not settled."""
-    return lane.store.live_in(row.first_seq, row.last_seq)
+    return level.store.live_in(row.first_seq, row.last_seq)

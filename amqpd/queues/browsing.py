@@ -35,10 +35,10 @@ EVERY: Ids = ((0, ID_MAX),)
 
 
 class Stretch(NamedTuple):
-    """Messages first..last, sequence numbers of `lane`, inside one segment when they were found. `position` is that
+    """Messages first..last, sequence numbers of `level`, inside one segment when they were found. `position` is that
     of the first one, None when they are not ready."""
 
-    lane: Messages
+    level: Messages
     first: int
     last: int
     state: str
@@ -48,21 +48,21 @@ class Stretch(NamedTuple):
 def ready(queue: HomeQueue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
     """What is ready, from the position `start` on, and of that what `ids` mean; as it would be delivered."""
     position = 1
-    for lane in _lanes(queue):
-        wanted, end = _inside(queue, lane, ids), lane.store.next_seq - 1
-        for stretch in list(lane.backlog.returned):
-            for first, last in lane.backlog.returned.within(*stretch):
-                yield from _chosen(lane, first, last, position, start, wanted)
+    for level in _levels(queue):
+        wanted, end = _inside(queue, level, ids), level.store.next_seq - 1
+        for stretch in list(level.backlog.returned):
+            for first, last in level.backlog.returned.within(*stretch):
+                yield from _chosen(level, first, last, position, start, wanted)
                 position += last - first + 1
         seq = 0
         while True:
-            seq = max(seq, lane.store.cursor)
-            index = lane.store.index_of(seq)
-            if seq > end or index == len(lane.store.segments):
+            seq = max(seq, level.store.cursor)
+            index = level.store.index_of(seq)
+            if seq > end or index == len(level.store.segments):
                 break
-            segment = lane.store.segments[index]
+            segment = level.store.segments[index]
             # All that is left of it is ready: it can be passed over as a whole.
-            all_ready = seq <= segment.first and segment.last <= end and not lane.backlog.leaving
+            all_ready = seq <= segment.first and segment.last <= end and not level.backlog.leaving
             unwanted = position + segment.left <= start or not _cut(segment.first, segment.last, wanted)
             if all_ready and unwanted:
                 position += segment.left
@@ -72,8 +72,8 @@ def ready(queue: HomeQueue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretc
             if found is None:
                 seq = segment.last + 1
                 continue
-            for first, last in available(lane, *found):
-                yield from _chosen(lane, first, last, position, start, wanted)
+            for first, last in available(level, *found):
+                yield from _chosen(level, first, last, position, start, wanted)
                 position += last - first + 1
             seq = found[1] + 1
 
@@ -81,47 +81,47 @@ def ready(queue: HomeQueue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretc
 def unacked(queue: HomeQueue, ids: Ids = EVERY) -> Iterator[Stretch]:
     """What was delivered and is not settled, by id; then what is over and waits to be dead-lettered. Of the highest
     priority first."""
-    for lane in _lanes(queue):
-        wanted, seq = _inside(queue, lane, ids), 0
-        while (index := lane.store.index_of(seq)) < len(lane.store.segments):
-            segment = lane.store.segments[index]
-            found = _next_live(segment, seq, lane.store.cursor - 1)
+    for level in _levels(queue):
+        wanted, seq = _inside(queue, level, ids), 0
+        while (index := level.store.index_of(seq)) < len(level.store.segments):
+            segment = level.store.segments[index]
+            found = _next_live(segment, seq, level.store.cursor - 1)
             if found is None:
                 seq = segment.last + 1
-                if seq >= lane.store.cursor:
+                if seq >= level.store.cursor:
                     break
                 continue
             for part in _cut(*found, wanted):
-                for first, last in _without(*part, lane.backlog.returned.within(*part)):
-                    yield Stretch(lane, first, last, UNACKED, None)
+                for first, last in _without(*part, level.backlog.returned.within(*part)):
+                    yield Stretch(level, first, last, UNACKED, None)
             seq = found[1] + 1
-        for leaving in list(lane.backlog.leaving):
+        for leaving in list(level.backlog.leaving):
             for first, last in _cut(*leaving, wanted):
-                yield Stretch(lane, first, last, UNACKED, None)
+                yield Stretch(level, first, last, UNACKED, None)
 
 
 def still(stretch: Stretch, first: int, last: int) -> list[tuple[int, int]]:
     """What of first..last, which is a part of the stretch, is there and in that state at this moment."""
-    lane, found = stretch.lane, []
+    level, found = stretch.level, []
     while first <= last:
-        index = lane.store.index_of(first)
-        if index == len(lane.store.segments) or (segment := lane.store.segments[index]).first > last:
+        index = level.store.index_of(first)
+        if index == len(level.store.segments) or (segment := level.store.segments[index]).first > last:
             break
         for part in segment.live_in(max(first, segment.first), min(last, segment.last)):
-            in_line = available(lane, *part)
+            in_line = available(level, *part)
             found += in_line if stretch.state == READY else _without(*part, in_line)
         first = segment.last + 1
     return found
 
 
-def available(lane: Messages, first: int, last: int) -> list[tuple[int, int]]:
+def available(level: Messages, first: int, last: int) -> list[tuple[int, int]]:
     """Which of the unsettled messages first..last of one segment somebody could get, in order."""
-    parts = lane.backlog.ready_in(first, last)
-    return [each for part in parts for each in lane.backlog.not_leaving(*part)] if lane.backlog.leaving else parts
+    parts = level.backlog.ready_in(first, last)
+    return [each for part in parts for each in level.backlog.not_leaving(*part)] if level.backlog.leaving else parts
 
 
-def id_of(queue: HomeQueue, lane: Messages, seq: int) -> int:
-    return _offset(queue, lane) + seq
+def id_of(queue: HomeQueue, level: Messages, seq: int) -> int:
+    return _offset(queue, level) + seq
 
 
 def body_segment(row: Row) -> Segment:
@@ -149,18 +149,18 @@ def runs_in(bodies: Segment, first: int, last: int) -> Iterator[tuple[Run, int, 
         first += stop - start
 
 
-def _lanes(queue: HomeQueue) -> list[Messages]:
+def _levels(queue: HomeQueue) -> list[Messages]:
     """Highest priority first."""
-    return sorted(queue.lanes(), key=attrgetter("queue_id"), reverse=True)
+    return sorted(queue.levels(), key=attrgetter("queue_id"), reverse=True)
 
 
-def _offset(queue: HomeQueue, lane: Messages) -> int:
-    return (lane.queue_id - queue.record.id) << LEVEL_BITS
+def _offset(queue: HomeQueue, level: Messages) -> int:
+    return (level.queue_id - queue.record.id) << LEVEL_BITS
 
 
-def _inside(queue: HomeQueue, lane: Messages, ids: Ids) -> Ids:
-    """The ids that are the lane's, as its sequence numbers."""
-    offset = _offset(queue, lane)
+def _inside(queue: HomeQueue, level: Messages, ids: Ids) -> Ids:
+    """The ids that are the level's, as its sequence numbers."""
+    offset = _offset(queue, level)
     return [(low - offset, high - offset) for low, high in _cut(offset, offset + (1 << LEVEL_BITS) - 1, ids)]
 
 
@@ -188,9 +188,9 @@ def _next_live(segment: Segment, seq: int, end: int) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-def _chosen(lane: Messages, first: int, last: int, position: int, start: int, wanted: Ids) -> Iterator[Stretch]:
+def _chosen(level: Messages, first: int, last: int, position: int, start: int, wanted: Ids) -> Iterator[Stretch]:
     if position < start:
         first += start - position
         position = start
     for low, high in _cut(first, last, wanted) if first <= last else ():
-        yield Stretch(lane, low, high, READY, position + low - first)
+        yield Stretch(level, low, high, READY, position + low - first)

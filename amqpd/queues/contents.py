@@ -95,8 +95,8 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """A row for each of the messages first..last of the stretch, which are all there; at most `body_bytes` of each
     body."""
-    lane = stretch.lane
-    segment = lane.store.segments[lane.store.index_of(first)]
+    level = stretch.level
+    segment = level.store.segments[level.store.index_of(first)]
     if bodies.damage:
         return [_without_body(queue, stretch, seq, bodies.damage, now_ms) for seq in range(first, last + 1)]
     due = {} if bodies.deadlines is None else bodies.deadlines.within(first, last)
@@ -107,10 +107,10 @@ def rows_of(
             arrived_ms, due_ms = segment.arrival(seq - segment.first), due.get(seq)
             rows.append(
                 {
-                    "id": id_of(queue, lane, seq),
+                    "id": id_of(queue, level, seq),
                     "position": None if stretch.position is None else stretch.position + seq - stretch.first,
                     "state": stretch.state,
-                    "redelivered": stretch.state == UNACKED or seq < _redelivered_below(lane),
+                    "redelivered": stretch.state == UNACKED or seq < _redelivered_below(level),
                     "delivery_count": queue.delivery_count(seq),
                     **common,
                     "age_s": max(0, now_ms - arrived_ms) / 1000,
@@ -123,14 +123,14 @@ def rows_of(
 
 def _without_body(queue: HomeQueue, stretch: Stretch, seq: int, damage: str, now_ms: int) -> dict[str, Any]:
     """A row of a message that cannot be read."""
-    lane = stretch.lane
-    segment = lane.store.segments[lane.store.index_of(seq)]
+    level = stretch.level
+    segment = level.store.segments[level.store.index_of(seq)]
     return {
-        "id": id_of(queue, lane, seq),
+        "id": id_of(queue, level, seq),
         "position": None if stretch.position is None else stretch.position + seq - stretch.first,
         "state": f"{stretch.state}, damaged",
         "damage": damage,
-        "redelivered": stretch.state == UNACKED or seq < _redelivered_below(lane),
+        "redelivered": stretch.state == UNACKED or seq < _redelivered_below(level),
         "delivery_count": queue.delivery_count(seq),
         **dict.fromkeys(("exchange", "routing_key", "properties", "expires_in_s", "payload_bytes")),
         "age_s": max(0, now_ms - segment.arrival(seq - segment.first)) / 1000,
@@ -199,6 +199,6 @@ def _printable(value: Any) -> Any:
     return value
 
 
-def _redelivered_below(lane: Messages) -> int:
+def _redelivered_below(level: Messages) -> int:
     """A consumer that gets a message with a smaller number gets it again."""
-    return max(lane.store.cursor, lane.backlog.redelivered_below)
+    return max(level.store.cursor, level.backlog.redelivered_below)

@@ -110,17 +110,17 @@ def next_damaged(backlog: Backlog) -> tuple[int, int] | None:
 def drop_over_limits(messages: Messages | Levels, settings: QueueSettings) -> int:
     """Of the ready messages that stand next and are damaged, those over the length limit leave, unless they would
     have to be dead-lettered. How many those were."""
-    lane = next((level.backlog for level, _ in _levels(messages) if level.backlog.ready), None)
-    stretch = None if lane is None or settings.dead_letter_exchange is not None else next_damaged(lane)
-    if lane is None or stretch is None:
+    backlog = next((level.backlog for level, _ in _levels(messages) if level.backlog.ready), None)
+    stretch = None if backlog is None or settings.dead_letter_exchange is not None else next_damaged(backlog)
+    if backlog is None or stretch is None:
         return 0
     first, last = stretch
-    segment = lane.store.segments[lane.store.index_of(first)]
+    segment = backlog.store.segments[backlog.store.index_of(first)]
     over = 0 if settings.max_length is None else _ready(messages) - settings.max_length
     if over <= 0:
         nbytes = _ready_bytes(messages) - (settings.max_length_bytes or 0)
         over = -(-nbytes * segment.left // max(segment.body_bytes, 1))
-    return lane.leave(first, min(last, first + max(over, 1) - 1), DROPPED)
+    return backlog.leave(first, min(last, first + max(over, 1) - 1), DROPPED)
 
 
 def _ready(messages: Messages | Levels) -> int:

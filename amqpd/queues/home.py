@@ -1,7 +1,7 @@
 """A queue at its home, as the other parts of that node know it.
 
 What comes in: a look at it before the tick ends; books of the audit log; what operators repair. What goes out: its
-lanes, with their segments; figures; damage.
+levels, with their segments; figures; damage.
 Rules: 1. For what looks after the memory, the disk and the books of the queues of its own node, and nothing else:
 whatever serves clients knows the port only. 2. It asks for what the node's parts need; what the queue does with it is
 its own.
@@ -51,7 +51,7 @@ class HomeQueue(QueuePort):
         """Let go what has expired, hand out what is ready to consumers with credit, keep to the length limit."""
 
     @abstractmethod
-    def lanes(self) -> Iterable[Messages]:
+    def levels(self) -> Iterable[Messages]:
         """Its messages; of a priority queue, those of each priority that occurred."""
 
     @property

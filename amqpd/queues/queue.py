@@ -120,7 +120,7 @@ class Queue(HomeQueue):
         backlog, plain = self.backlog, not self.quorum and self.settings.message_ttl_ms is None
         self._plain = backlog if plain and isinstance(backlog, Backlog) else None
 
-    def lanes(self) -> Iterable[Messages]:
+    def levels(self) -> Iterable[Messages]:
         return self.messages.levels()
 
     def keep_books(self, open_book: Callable[[HomeQueue, Messages], Book] | None) -> None:

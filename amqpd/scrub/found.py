@@ -21,7 +21,7 @@ FENCED, IN_MEMORY, COPIES, UNWANTED = "fenced", "in memory", "copies", "unwanted
 
 
 class DamagedRow(NamedTuple):
-    """Of the journal's queue, which is a queue or a lane of one: it is damaged on disk."""
+    """Of the journal's queue, which is a queue or a level of one: it is damaged on disk."""
 
     queue_id: int
     first: int
@@ -36,15 +36,15 @@ class Outcome(NamedTuple):
 
 def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
     """What becomes of each of them."""
-    lanes: dict[int, tuple[HomeQueue, Messages | None]] = {}
+    levels: dict[int, tuple[HomeQueue, Messages | None]] = {}
     wanted = {row.queue_id for row in rows}
     for queue in node.audited() if wanted else ():
-        for lane in () if queue.stopped else queue.lanes():
-            if lane.queue_id in wanted:
-                lanes[lane.queue_id] = queue, lane
-            if lane.store.agenda.timetable.queue_id in wanted:
-                lanes[lane.store.agenda.timetable.queue_id] = queue, None
-    outcomes = [_of_row(node, row, *lanes.get(row.queue_id, (None, None))) for row in rows]
+        for level in () if queue.stopped else queue.levels():
+            if level.queue_id in wanted:
+                levels[level.queue_id] = queue, level
+            if level.store.agenda.timetable.queue_id in wanted:
+                levels[level.store.agenda.timetable.queue_id] = queue, None
+    outcomes = [_of_row(node, row, *levels.get(row.queue_id, (None, None))) for row in rows]
     fenced = [outcome.queue for outcome in outcomes if outcome.what == FENCED and outcome.queue is not None]
     for each in dict.fromkeys(fenced):
         each.look_for_damage()
@@ -52,20 +52,20 @@ def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
     return outcomes
 
 
-def _of_row(node: Node, row: DamagedRow, queue: HomeQueue | None, lane: Messages | None) -> Outcome:
+def _of_row(node: Node, row: DamagedRow, queue: HomeQueue | None, level: Messages | None) -> Outcome:
     if queue is None or queue.stopped:
         return Outcome(UNWANTED)
-    if lane is None:
+    if level is None:
         return Outcome(COPIES, queue)
     try:
-        return Outcome(_in_lane(lane, row), queue)
+        return Outcome(_in_lane(level, row), queue)
     except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
         node.quarantine(queue, error)
         return Outcome(UNWANTED)
 
 
-def _in_lane(lane: Messages, row: DamagedRow) -> str:
-    outcome, seq, store = UNWANTED, row.first, lane.store
+def _in_lane(level: Messages, row: DamagedRow) -> str:
+    outcome, seq, store = UNWANTED, row.first, level.store
     while (index := store.index_of(seq)) < len(store.segments):
         segment = store.segments[index]
         if segment.first > row.last:
@@ -73,7 +73,7 @@ def _in_lane(lane: Messages, row: DamagedRow) -> str:
         begin, end = max(seq, segment.first), min(row.last, segment.last)
         if segment.live_in(begin, end):
             if segment.runs is None:
-                lane.paging.fence(begin, end, row.reason)
+                level.paging.fence(begin, end, row.reason)
                 outcome = FENCED
             elif outcome != FENCED:
                 outcome = IN_MEMORY

@@ -64,14 +64,16 @@ class AuditedQueue(WatchedQueue):
 @contextmanager
 def entering(queue: Queue, numbers: list[int]) -> Iterator[None]:
     """Meanwhile the messages with these numbers in their bodies come into the queue."""
-    before = {lane.queue_id: lane.store.book.next for lane in queue.messages.levels() if lane.store.book is not None}
+    before = {
+        level.queue_id: level.store.book.next for level in queue.messages.levels() if level.store.book is not None
+    }
     yield
     harness: AuditedHarness = queue.host.harness  # type: ignore[attr-defined]
     entered = 0
-    for lane in queue.messages.levels():
-        assert lane.store.book is not None
-        for first in range(before.get(lane.queue_id, 0), lane.store.book.next):
-            key = (lane.queue_id, harness.recorder.life, first)
+    for level in queue.messages.levels():
+        assert level.store.book is not None
+        for first in range(before.get(level.queue_id, 0), level.store.book.next):
+            key = (level.queue_id, harness.recorder.life, first)
             assert key not in harness.truth.entered, f"{key} is given out twice"
             harness.truth.entered[key] = numbers[entered]
             entered += 1

@@ -249,10 +249,10 @@ def test_what_an_operator_deletes_or_moves_ends_there(harness: RecordedHarness, 
     client.raw(publish_bytes(b"x", "q") * 3)
     harness.log_rows()
     queue, target = harness.node.queues["/", "q"], harness.node.queues["/", "other"]
-    (lane,) = queue.messages.levels()
-    assert delete(harness.node, queue, lane, 0, 0) == 1
+    (level,) = queue.messages.levels()
+    assert delete(harness.node, queue, level, 0, 0) == 1
     assert told(harness.log_rows(), *IN_QUEUE) == [("purged", "operator", "q", 0, 1)]
-    Mover(harness.node, queue, target).move(lane, lane.store.segments[0], 1, 2)
+    Mover(harness.node, queue, target).move(level, level.store.segments[0], 1, 2)
     assert told(harness.log_rows(), *IN_QUEUE, "publication") == [
         ("published", "moved", None, 0, 2, 4),
         ("routed", "moved", "other", 0, 2, 4),

@@ -41,13 +41,13 @@ def check_node(node: Node) -> None:
         assert channel.reply_consumer is replies, "a reply consumer that its channel does not know"
         assert channel.connection.channels.get(channel.id) is channel, "a reply consumer of a channel that is gone"
     for key, queue in node.queues.items():
-        fresh = any(lane.backlog.fresh for lane in queue.messages.levels())
+        fresh = any(level.backlog.fresh for level in queue.messages.levels())
         assert not fresh or queue in node.dirty, f"what came into queue {key} has no place, and nobody will look"
         assert set(queue.consumers) <= consumers, f"queue {key} has consumers that are gone"
         check_queue(queue, unacked[queue])
     for store in node.delayed.values():
-        for lane in store.messages.levels():
-            check_lane(lane)
+        for level in store.messages.levels():
+            check_lane(level)
     check_census(node)
 
 
@@ -81,33 +81,33 @@ def check_queue(queue: Queue, unacked: int) -> None:
     dying = sum(last - first + 1 for first, last, _ in mortality.pending or ())
     assert mortality._pending_count == dying, f"{mortality._pending_count} are said to be dying, {dying} are"
     assert backlog.unacked == unacked + dying, f"{backlog.unacked} unacked, {unacked} in channels, {dying} dying"
-    for lane in queue.messages.levels():
-        check_lane(lane)
-        if lane is queue.messages:
-            unknown = [seq for seq in mortality.counts if not lane.store.holds(seq)]
+    for level in queue.messages.levels():
+        check_lane(level)
+        if level is queue.messages:
+            unknown = [seq for seq in mortality.counts if not level.store.holds(seq)]
             assert not unknown, f"delivery counts of {len(unknown)} messages that are gone"
 
 
-def check_lane(lane: Messages) -> None:
-    assert lane.backlog.ready >= 0
-    fresh = sum(run.count for run in lane.backlog.fresh)
-    left = sum(segment.left for segment in lane.store.segments) + fresh
-    assert lane.backlog.ready >= fresh, "what is fresh is ready"
-    assert lane.backlog.ready + lane.backlog.unacked == left, (
-        f"{lane.backlog.ready} + {lane.backlog.unacked} != {left}"
+def check_lane(level: Messages) -> None:
+    assert level.backlog.ready >= 0
+    fresh = sum(run.count for run in level.backlog.fresh)
+    left = sum(segment.left for segment in level.store.segments) + fresh
+    assert level.backlog.ready >= fresh, "what is fresh is ready"
+    assert level.backlog.ready + level.backlog.unacked == left, (
+        f"{level.backlog.ready} + {level.backlog.unacked} != {left}"
     )
-    held = sum(segment.memory_bytes for segment in lane.store.segments) + sum(
-        run.nbytes for run in lane.backlog.fresh
+    held = sum(segment.memory_bytes for segment in level.store.segments) + sum(
+        run.nbytes for run in level.backlog.fresh
     )
-    assert lane.memory_bytes == held, "memory is not counted right"
+    assert level.memory_bytes == held, "memory is not counted right"
     previous = -1
-    for segment in lane.store.segments:
+    for segment in level.store.segments:
         assert previous < segment.first <= segment.last, "segments overlap"
         assert 0 < segment.left <= segment.last - segment.first + 1
         previous = segment.last
     previous = -1
-    for first, last in sorted(lane.backlog.returned):
-        assert previous < first <= last < lane.store.cursor, "returned messages overlap"
+    for first, last in sorted(level.backlog.returned):
+        assert previous < first <= last < level.store.cursor, "returned messages overlap"
         previous = last
 
 

@@ -377,8 +377,8 @@ class Machine:
         if queue is not None:
             queue.messages.shrink(0)
             self.count("page out")
-            lanes = queue.messages.levels()
-            if any(segment.runs is None for lane in lanes for segment in lane.store.segments):
+            levels = queue.messages.levels()
+            if any(segment.runs is None for level in levels for segment in level.store.segments):
                 self.count("paged out")
 
     def commit(self) -> None:
@@ -473,11 +473,13 @@ class Machine:
             assert counts[0] == counts[1], queue.name
         for fact in ("accepted", "refused", "dead_lettered", "acked", "rejected", "expired", "dropped", "purged"):
             assert getattr(facts, fact) == queue.facts[fact], f"{queue.name}: {fact} {getattr(facts, fact)}"
-        lanes = list(real.messages.levels())
-        for lane in lanes:
-            assert lane.backlog.ready + lane.backlog.unacked == sum(segment.left for segment in lane.store.segments)
-            assert lane.memory_bytes == sum(segment.memory_bytes for segment in lane.store.segments)
-        if all(segment.runs is not None for lane in lanes for segment in lane.store.segments):
+        levels = list(real.messages.levels())
+        for level in levels:
+            assert level.backlog.ready + level.backlog.unacked == sum(
+                segment.left for segment in level.store.segments
+            )
+            assert level.memory_bytes == sum(segment.memory_bytes for segment in level.store.segments)
+        if all(segment.runs is not None for level in levels for segment in level.store.segments):
             assert (backlog.ready_bytes, backlog.unacked_bytes) == (queue.ready_bytes, queue.unacked_bytes)
         if not self.slow_disk:
             self.check_quiet(queue)

@@ -122,15 +122,15 @@ class WatchedQueue(Queue):
 
     def dispatch(self) -> None:
         name = self.record.name
-        held = [each for lane in self.messages.levels() for each in lane.store.segments]
+        held = [each for level in self.messages.levels() for each in level.store.segments]
         guessed = any(each.estimated and (not each.whole or each.taken_bytes) for each in held)
         self.model.dispatch_begins(name, guessed)
         super().dispatch()
-        if self.mortality.pending and any(lane.backlog.wanted is not None for lane in self.messages.levels()):
+        if self.mortality.pending and any(level.backlog.wanted is not None for level in self.messages.levels()):
             self.model.events["dead letter waits for its body"] += 1
-        if any(lane.store.agenda.timetable.queue_id for lane in self.messages.levels()):
+        if any(level.store.agenda.timetable.queue_id for level in self.messages.levels()):
             self.model.events["copies written"] += 1
-        left = sum(last - first + 1 for lane in self.messages.levels() for first, last in lane.backlog.instants)
+        left = sum(last - first + 1 for level in self.messages.levels() for first, last in level.backlog.instants)
         self.model.dispatch_ends(name, self.facts.dropped, left)
 
     def purging(self) -> Iterator[tuple[int, int]]:

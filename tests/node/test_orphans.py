@@ -145,7 +145,7 @@ def test_the_levels_of_a_priority_queue_are_one_orphan() -> None:
     restart(harness)
     orphan = only(harness)
     assert (orphan.id, orphan.ids) == (base + 3, [base + 3, base + 9])
-    assert [lane.queue_id for lane in orphan.lanes_in_order()] == [base + 9, base + 3]
+    assert [level.queue_id for level in orphan.levels_in_order()] == [base + 9, base + 3]
     assert (orphan.backlog.ready, orphan.facts_of()["levels"]) == (3, 2)
 
 

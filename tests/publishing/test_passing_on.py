@@ -23,7 +23,7 @@ def marshalled(method: object) -> bytes:
 def stored(client: Client) -> list[list[int]]:
     """Sequence numbers that the segments of queue q hold."""
     queue = client.harness.node.queues["/", "q"]
-    return [[segment.first, segment.last] for lane in queue.messages.levels() for segment in lane.store.segments]
+    return [[segment.first, segment.last] for level in queue.messages.levels() for segment in level.store.segments]
 
 
 def consuming(no_ack: bool, limits: Limits | None = None) -> Client:

@@ -29,7 +29,7 @@ def queue_of(client: Client, name: str = "q") -> Queue:
 def ids(client: Client, start: int = 1, wanted: Ids = ((0, 1 << 62),), state: str = "ready") -> list[int]:
     queue = queue_of(client)
     found = ready(queue, start, wanted) if state == "ready" else unacked(queue, wanted)
-    return [id_of(queue, each.lane, seq) for each in found for seq in range(each.first, each.last + 1)]
+    return [id_of(queue, each.level, seq) for each in found for seq in range(each.first, each.last + 1)]
 
 
 def positions(client: Client, start: int = 1, wanted: Ids = ((0, 1 << 62),)) -> list[int]:
@@ -48,12 +48,12 @@ def filled(count: int, limits: Limits | None = None, **arguments: object) -> Cli
     return client
 
 
-def bodies_at(client: Client, lane: Messages, seq: int):
-    segment = lane.store.segments[lane.store.index_of(seq)]
+def bodies_at(client: Client, level: Messages, seq: int):
+    segment = level.store.segments[level.store.index_of(seq)]
     if segment.runs is not None:
         return segment
     row: Row = next(
-        row for row in client.harness.rows[lane.queue_id].values() if row.first_seq <= seq <= row.last_seq
+        row for row in client.harness.rows[level.queue_id].values() if row.first_seq <= seq <= row.last_seq
     )
     return body_segment(row)
 
@@ -63,7 +63,7 @@ def bodies(client: Client, stretches: list[Stretch]) -> list[int]:
     for stretch in stretches:
         seq = stretch.first
         while seq <= stretch.last:
-            at = bodies_at(client, stretch.lane, seq)
+            at = bodies_at(client, stretch.level, seq)
             last = min(at.last, stretch.last)
             for run, low, high, _ in runs_in(at, seq, last):
                 found += [int(run.body(i)) for i in range(low, high)]
@@ -144,10 +144,10 @@ def take_out(client: Client, wanted: Ids) -> int:
     for stretch in list(ready(queue, 1, wanted)):
         seq = stretch.first
         while seq <= stretch.last:
-            at = bodies_at(client, stretch.lane, seq)
+            at = bodies_at(client, stretch.level, seq)
             last = min(at.last, stretch.last)
-            stretch.lane.store.cut_at(at.first, at.last)
-            count += delete(client.harness.node, queue, stretch.lane, seq, last)
+            stretch.level.store.cut_at(at.first, at.last)
+            count += delete(client.harness.node, queue, stretch.level, seq, last)
             seq = last + 1
     client.harness.step()
     return count
@@ -178,8 +178,8 @@ def test_moving_keeps_order_and_content_and_takes_one_transaction() -> None:
     queue, other = queue_of(client), queue_of(client, "other")
     mover = Mover(client.harness.node, queue, other)
     for stretch in list(ready(queue, 1, ((2, 4), (6, 6)))):
-        at = bodies_at(client, stretch.lane, stretch.first)
-        assert mover.move(stretch.lane, at, stretch.first, stretch.last) == stretch.last - stretch.first + 1
+        at = bodies_at(client, stretch.level, stretch.first)
+        assert mover.move(stretch.level, at, stretch.first, stretch.last) == stretch.last - stretch.first + 1
     assert not mover.full
     before = client.harness.transactions[-1].index
     client.harness.step()
@@ -210,7 +210,9 @@ def test_the_other_queues_limit_holds(overflow: str, moved: int, left: int) -> N
     mover = Mover(client.harness.node, queue, other)
     count = 0
     for stretch in list(ready(queue)):
-        count += mover.move(stretch.lane, bodies_at(client, stretch.lane, stretch.first), stretch.first, stretch.last)
+        count += mover.move(
+            stretch.level, bodies_at(client, stretch.level, stretch.first), stretch.first, stretch.last
+        )
     client.harness.step()
     assert (count, mover.full) == (moved, overflow == "reject-publish")
     assert (queue.backlog.ready, other.backlog.ready) == (left, 3)
@@ -316,8 +318,8 @@ def test_whatever_happened_a_look_says_what_consumers_will_get(steps: list[tuple
             else:
                 client.send(commands.Basic.Nack(tag, False, True))
         elif what == "shrink":
-            for lane in queue.messages.levels():
-                lane.shrink(0)
+            for level in queue.messages.levels():
+                level.shrink(0)
         elif what == "delete":
             here = bodies(client, list(ready(queue, 1, ((value, value + 5),))))
             assert take_out(client, ((value, value + 5),)) == len(here)
@@ -328,10 +330,10 @@ def test_whatever_happened_a_look_says_what_consumers_will_get(steps: list[tuple
                 moved += bodies(client, [stretch])
                 seq = stretch.first
                 while seq <= stretch.last:
-                    at = bodies_at(client, stretch.lane, seq)
-                    stretch.lane.store.cut_at(at.first, at.last)
+                    at = bodies_at(client, stretch.level, seq)
+                    stretch.level.store.cut_at(at.first, at.last)
                     last = min(at.last, stretch.last)
-                    mover.move(stretch.lane, at, seq, last)
+                    mover.move(stretch.level, at, seq, last)
                     seq = last + 1
             harness.step()
         elif what == "restart":

@@ -187,15 +187,15 @@ async def test_a_damaged_row_is_fenced_when_its_messages_have_left_memory(
         run = Run(nursery, reading)
         run.scene.client.publish(b"6", delivery_mode=2)
         queue = run.scene.queue
-        [lane] = queue.messages.levels()
+        [level] = queue.messages.levels()
         reading.finds = {3: Found("batch", (queue.record.id, 6, 6), WHY, messages=True)}
         await trio.sleep(HOUR / 2)
         [told] = run.scene.told("journal_damaged")
         assert (told["queue"], told["first"]) == ("q", 6)
         assert "in memory" in told["remedy"]
         assert not run.scene.told("queue_fenced")
-        lane.shrink(0)
-        lane.store.segments[-1].evict()
+        level.shrink(0)
+        level.store.segments[-1].evict()
         await trio.sleep(HOUR)
         nursery.cancel_scope.cancel()
     assert len(run.scene.told("queue_fenced")) == 1

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def anchor(recorder: Recorder, queue: HomeQueue, kind: int) -> None:
     """`kind`: one of `kinds.ANCHOR_...`. A queue without books says nothing."""
     buffer, time_us = recorder.buffer, recorder.now()
-    for lane in queue.lanes():
-        book = lane.store.book
+    for level in queue.levels():
+        book = level.store.book
         if book is None:
             continue
         stretches = [
             (epoch, first, last, PERSISTENT if persistent else 0)
-            for low, high, persistent in lane.backlog.standing()
+            for low, high, persistent in level.backlog.standing()
             for epoch, first, last in book.stretches(low, high)
         ]
         name = book.name_of(recorder.life)

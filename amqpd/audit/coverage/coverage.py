@@ -84,20 +84,20 @@ class Coverage:
         queue.keep_books(self._open)
         # A queue that nothing ever entered has nothing to say. One that is empty again has: what of it is in the log
         # from earlier is not there any more.
-        if not recovered and any(lane.store.next_seq for lane in queue.lanes()):
+        if not recovered and any(level.store.next_seq for level in queue.levels()):
             anchor(self.recorder, queue, ANCHOR_LEVEL)
 
     def recovered(self, queues: Iterable[HomeQueue]) -> None:
         """All that was there at the start is there. `kept_eras` is for the next start then."""
         queues = list(queues)
-        lanes = [lane for queue in queues for lane in queue.lanes()]
+        levels = [level for queue in queues for level in queue.levels()]
         self.kept_eras = self.epochs.recovered(
             (
-                lane.queue_id,
-                lane.store.next_seq,
-                lane.store.segments[0].first + lane.store.segments[0].head if lane.store.segments else None,
+                level.queue_id,
+                level.store.next_seq,
+                level.store.segments[0].first + level.store.segments[0].head if level.store.segments else None,
             )
-            for lane in lanes
+            for level in levels
         )
         self.recovering = False
         for queue in queues:
@@ -110,14 +110,14 @@ class Coverage:
             self._recording -= 1
             self.recorder.active = self._always or self._recording > 0
 
-    def _open(self, queue: HomeQueue, lane: Messages) -> Book:
-        """The book of one of the queue's lanes."""
+    def _open(self, queue: HomeQueue, level: Messages) -> Book:
+        """The book of one of the queue's levels."""
         record = queue.record
         # The name of an orphan is none: a reader of the log knows the queue's from earlier rows about its number.
         vhost, name = (record.vhost, record.name) if record.vhost else (None, None)
         # fmt: off
-        book = Book(self.recorder, vhost, name, lane.queue_id, lane.backlog.first_of_life,
-                    self.epochs.of(lane.queue_id), queue.recorded_share)
+        book = Book(self.recorder, vhost, name, level.queue_id, level.backlog.first_of_life,
+                    self.epochs.of(level.queue_id), queue.recorded_share)
         # fmt: on
-        book.next = book.promised = lane.store.next_seq
+        book.next = book.promised = level.store.next_seq
         return book
