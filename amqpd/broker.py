@@ -12,12 +12,10 @@ Not here: signals and exit codes (`commands/serve.py`).
 from __future__ import annotations
 
 import itertools
-import platform
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,12 +38,9 @@ from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.journal.writer import BacklogReader, JournalWriter
-from amqpd.management import control_commands
+from amqpd.management.assembly import control_server
 from amqpd.management.control import ControlServer
-from amqpd.management.damaged_rows import DamagedRows
 from amqpd.management.errors import Unavailable
-from amqpd.management.messages import Messages
-from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.management.overview import overview
 from amqpd.management.running import Running
 from amqpd.management.sampling import run_measurements, run_samples
@@ -53,14 +48,14 @@ from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.node.orphans import done_with
-from amqpd.process.alarms import Alarms, limits_from
+from amqpd.process.alarms import Alarms
 from amqpd.process.clock import SteadyClock
 from amqpd.process.free_memory import return_free_memory
 from amqpd.process.garbage import collect_garbage
+from amqpd.process.node_settings import limits_of, server_properties
 from amqpd.process.notify import notify_ready, notify_stopping
 from amqpd.process.services import BrokerServices
 from amqpd.process.supervision import supervised
-from amqpd.publishing.transaction import MESSAGE_EXTRA_BYTES
 from amqpd.pump import Pump
 from amqpd.scrub.task import scrub_of
 from amqpd.security.access import Access
@@ -78,7 +73,6 @@ from amqpd.transport.readiness import busy_wait_s
 from amqpd.transport.tls import server_context
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.journal_numbers import tombstones_of
-from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Change
 
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
@@ -190,29 +184,20 @@ class Broker:
 
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
-        running = Running(self.node, self.pump.settle, self._board)
-        messages = Messages(self.node, self._reader, self.pump.settle)
-        damaged = DamagedRows(self.node, self._reader, self.pump.settle, self._settings.data_dir)
-        orphans = OrphanOperations(self.node, self._reader, self.pump.settle)
         self._backups = Backups(self.node, self._settings.data_dir, self._settings.disk_free_bytes_min)
         scan = Scan(self._disk.path, self._page_cache)
         self._scrub = scrub_of(self._settings, self.node, scan, self._reader, self.pump.settle)
-        control = ControlServer(
+        control = control_server(
+            Running(self.node, self.pump.settle, self._board),
+            self._reader,
             self._settings.data_dir,
             {
                 "refresh": self._refresh,
                 "status": self._status,
                 "scrub": self._scrub.asked,
-                **control_commands.handlers(running),
                 **self._audit.handlers,
             },
-            control_commands.listings(running),
-            {
-                **control_commands.message_streams(messages),
-                **control_commands.damage_streams(damaged),
-                **control_commands.orphan_streams(orphans),
-                **self._backups.streams,
-            },
+            self._backups.streams,
         )
         alarms = Alarms(self._settings, self._alarm, self._disk_space)
         async with trio.open_nursery() as recording:
@@ -343,7 +328,7 @@ class Broker:
         self._audit.counts.left(connection)
 
     def _alarm_changed(self, kind: str, on: bool) -> None:
-        self.node.set_alarm(kind, on)
+        self.node.alarms.set(kind, on)
         self.pump.settle()
 
     # Commands of the control socket
@@ -357,38 +342,3 @@ class Broker:
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return {**overview(self.node), "scrub": self._scrub.facts()}
-
-
-def limits_of(settings: Settings) -> Limits:
-    """Those of the limits that are settings. What clients leave unfinished is a quarter of the memory at most, or one
-    message of the largest size: the memory alarm must be able to end though no client finishes."""
-    limits = Limits(**{name: getattr(settings, name) for name in Limits.__slots__ if hasattr(settings, name)})
-    watermark = limits_from(settings).resident_bytes_max
-    most = max(watermark // 4, limits.message_bytes_max + MESSAGE_EXTRA_BYTES)
-    return replace(
-        limits,
-        unfinished_bytes_max=min(limits.unfinished_bytes_max, most),
-        outboxes_bytes_max=min(limits.outboxes_bytes_max, watermark // 4),
-        vhost_topology_bytes_max=min(limits.vhost_topology_bytes_max, watermark // 2),
-    )
-
-
-def server_properties(settings: Settings) -> Mapping[str, Any]:
-    """What connection.start says of us. The capabilities are RabbitMQ's names for what we do."""
-    return {
-        "product": settings.server_product,
-        "version": settings.server_version or __version__,
-        "platform": f"Python {platform.python_version()}",
-        "information": "an AMQP 0-9-1 broker",
-        "capabilities": {
-            "publisher_confirms": True,
-            "exchange_exchange_bindings": True,
-            "basic.nack": True,
-            "consumer_cancel_notify": True,
-            "connection.blocked": True,
-            "authentication_failure_close": True,
-            "consumer_priorities": True,
-            "per_consumer_qos": True,
-            "direct_reply_to": True,
-        },
-    }

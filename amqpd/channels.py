@@ -217,7 +217,7 @@ class Channel(PublishingChannel):
             if (connection.choked or connection.intake.throttled) and not self.closed:
                 return
             kind, payload = held[0]
-            if self.node.alarms and not self.closed and connection.intake.stops(kind, self.id, payload[:4]):
+            if self.node.alarms.kinds and not self.closed and connection.intake.stops(kind, self.id, payload[:4]):
                 return
             held.popleft()
             if not self.closed:

@@ -200,7 +200,7 @@ class Connection(ConnectionBase):
     def _consume(self, data: bytes, pos: int) -> None:
         end = len(data)
         channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, _CLOSED
-        alarms = self.node.alarms
+        alarms = self.node.alarms.kinds
         while end - pos >= 7 and not (
             self.suspended or self.choked or intake.throttled or intake.blocked or self.state is closed
         ):

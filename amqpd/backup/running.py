@@ -85,7 +85,7 @@ class Backups:
             raise BadArgument("target must be the absolute path of a new folder")
         if self._task is not None:
             raise Conflict(f"a backup to {self._task.target} is under way: wait until it has ended")
-        if "disk" in self._node.alarms:
+        if "disk" in self._node.alarms.kinds:
             raise Unavailable("the disk alarm is on: no backup is made until it is off")
         if self._nursery is None or self._node.draining:
             raise Unavailable("the broker is stopping: make the backup when it has stopped")
@@ -105,7 +105,7 @@ class Backups:
 
     def _look(self, task: _Task) -> None:
         """Whether something happened that the backup must not go on beside."""
-        if "disk" in self._node.alarms:
+        if "disk" in self._node.alarms.kinds:
             task.progress.stop("the disk alarm came on: the backup was given up; make space, and begin it again")
         elif self._node.draining:
             task.progress.stop("the broker was stopped: the backup was given up")

@@ -115,7 +115,7 @@ def declare_queue(
             declared=declared,
         )
 
-    node.census.declare_queue(record, asker.suspend(done), partial(node.submit, by=asker.client))
+    node.census.declare_queue(record, asker.suspend(done), partial(node.changes.submit, by=asker.client))
 
 
 def _check_new(asker: Asker, record: QueueRecord) -> None:
@@ -173,7 +173,7 @@ def delete_queue(
     if obstacle() is not None:
         done(False)
     else:
-        node.remove(queue.record, asker.suspend(done), lambda: obstacle() is None, asker.client)
+        node.changes.remove(queue.record, asker.suspend(done), lambda: obstacle() is None, asker.client)
 
 
 def _refuse_conditions(record: QueueRecord, if_unused: bool, if_empty: bool) -> None:

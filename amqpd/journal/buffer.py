@@ -29,6 +29,8 @@ PAGED_BYTES_MAX = 8 << 20
 # A row takes as long as this many bytes, and a range of settled messages that goes with it: with 4 kB for a row the
 # loop makes some ten thousand of them for one transaction, which takes it 15 ms. One that is gone counts as a range.
 ROW_BYTES, RANGE_BYTES = 4096, 512
+# While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
+FULL_BYTES = 32 << 20
 
 
 class JournalLane(Lane):
@@ -119,9 +121,11 @@ class JournalBuffer:
         return None if source is None else self.homes[source].numbers
 
     @property
-    def numbers_short(self) -> bool:
-        """Publishers wait until more sequence numbers of a source are reserved."""
-        return any(home.numbers.short for home in self.homes.values())
+    def full(self) -> bool:
+        """Publishers wait: for the writer, or until more sequence numbers of a source are reserved."""
+        return self.gathered_bytes > FULL_BYTES or (
+            bool(self.homes) and any(home.numbers.short for home in self.homes.values())
+        )
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a

@@ -7,7 +7,7 @@ ordinary entries: no message waits for it, and none pays for it. 3. One reservat
 queue looks at it once for each segment.
 Not here: the local source, which has one writer for ever and reserves nothing (docs/decisions/undo-and-commit.md);
 the record of it (`source.reserved` in `sqlite/schema.py`); how publishers wait when it runs short
-(`JournalBuffer.numbers_short`).
+(`JournalBuffer.full`).
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class _Act:
         try:
             async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
                 async for part in parts:
-                    if short := sorted(SHORTAGES & self._node.alarms):
+                    if short := sorted(SHORTAGES & self._node.alarms.kinds):
                         raise Unavailable(f"the {short[0]} alarm is on: nothing is moved until it is off")
                     if target.deleted:
                         raise Conflict(f"the queue '{self._wish.to_queue}' was deleted meanwhile")

@@ -77,7 +77,7 @@ class Adoption:
         """Not to go on with this row."""
         if row.damage:
             return f"{row.damage}: the rest stays parked, and `amqpd orphans export` writes what of it can be read"
-        if short := sorted(SHORTAGES & self._node.alarms):
+        if short := sorted(SHORTAGES & self._node.alarms.kinds):
             return f"the {short[0]} alarm is on: nothing is adopted until it is off"
         if self._target.stopped:
             return f"the queue '{self._target.record.name}' was deleted meanwhile, or is out of service now"

@@ -92,7 +92,7 @@ async def publish(
     checked_name("routing key", routing_key)
     if len(body) > limit:
         raise BadArgument(f"message size {len(body)} is larger than configured max size {limit}")
-    if short := sorted(SHORTAGES & node.alarms):
+    if short := sorted(SHORTAGES & node.alarms.kinds):
         raise Unavailable(f"the {short[0]} alarm is on: nothing is published until it is off")
     run = _run(exchange, routing_key, body, _raw(dict(properties or {})))
     with refusals():

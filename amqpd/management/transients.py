@@ -49,7 +49,7 @@ async def change(on: Running, changes: Sequence[Change]) -> int:
         ends = {key for record in puts if isinstance(record, BindingRecord) for key in _ends(record)} - made_here
         answer: Answer[bool] = Answer()
         with refusals():
-            on.node.submit(wanted, answer.give, ends)
+            on.node.changes.submit(wanted, answer.give, ends)
         if not await answer.wait():
             raise Conflict("somebody else changed the same things meanwhile: try again")
     return len(wanted)

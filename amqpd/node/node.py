@@ -26,11 +26,13 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane, Lanes
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
+from amqpd.limiting.alarms import Alarms
 from amqpd.limiting.census import Census
 from amqpd.limiting.congestion import Congestion
 from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
 from amqpd.message.properties import Properties, PropertiesReader
+from amqpd.node.changes import Changes
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
 from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.orphans import Orphans
@@ -57,17 +59,14 @@ from amqpd.session.intake import unblocking
 from amqpd.session.outboxes import Outboxes
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.world import Read, Resume, Services
-from amqpd.topology.order import ChangeOrder, Removable, Wish
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.audit_levels import OFF
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.limits import Limits
-from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put, QueueRecord
+from amqpd.vocabulary.records import BindingRecord, Change, Delete, Put, QueueRecord
 
-# While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
-JOURNAL_BYTES_MAX: Final = 32 * 1024 * 1024
 # Of the queues that fall due at one instant, at most this number are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
 
@@ -112,7 +111,7 @@ class Node(HomeNode):
         self.queues = {}
         self.connections: dict[str, ConnectionBase] = {}
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
-        self.alarms: set[str] = set()
+        self.alarms = Alarms(self._unblock)
         self.draining = False
         self.ended = 0  # connections that are no more, since the start
         self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
@@ -131,7 +130,7 @@ class Node(HomeNode):
         self.census = Census(limits, topology, self.queues, identity.name)
         self.quotas = Quotas(topology, self.log)
         self.shares = MemoryShares(limits, self.queues)
-        self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
+        self.changes = Changes(topology, services, self.census, self.acts)
         self.turns = Turns(self.quotas.waiting)
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
@@ -162,53 +161,6 @@ class Node(HomeNode):
         return [*self.queues.values(), *self.delayed.values(), *self.orphans]
 
     # The topology
-
-    def submit(
-        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), by: Client | None = None
-    ) -> None:
-        """See `Services.submit`. What is put into a virtual host requires that it still exists. `by` whom, here and
-        below: the client that asks for it; None: the node itself, or an operator."""
-        self._submit(changes, resume, requires, {by: changes})
-
-    def bind(self, binding: BindingRecord, resume: Resume, by: Client | None = None) -> None:
-        """See `ChangeOrder.bind`."""
-        self._order.bind(binding, resume, by)
-
-    def remove(
-        self,
-        record: Removable,
-        resume: Resume,
-        condition: Callable[[], bool] = lambda: True,
-        by: Client | None = None,
-    ) -> None:
-        """See `ChangeOrder.remove`."""
-        self._order.remove(record, resume, condition, by)
-
-    def _submit_wishes(
-        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key], wishes: Sequence[Wish]
-    ) -> None:
-        """What goes along with one of several wishes is nobody's."""
-        asked: dict[Client | None, list[Change]] = {}
-        for wish in wishes:
-            asked.setdefault(wish.owner, []).append(Delete(wish.record.key))
-        only = next(iter(asked)) if len(asked) == 1 else None
-        self._submit(changes, resume, requires, {only: changes} if len(asked) == 1 else asked)
-
-    def _submit(
-        self,
-        changes: Sequence[Change],
-        resume: Resume,
-        requires: Iterable[Key],
-        asked: Mapping[Client | None, Sequence[Change]],
-    ) -> None:
-        vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
-        owner = ""
-        for connection, theirs in asked.items():
-            if connection is not None:
-                owner = connection.id
-                resume = self.acts.expect(theirs, connection, resume)
-        needed = [*requires, *(("vhost", name) for name in vhosts)]
-        self.census.submit(changes, resume, lambda done: self.services.submit(changes, done, needed, owner))
 
     def applied(self, changes: Sequence[Change]) -> None:
         """The topology has just changed so: make and end the machines of queues, tell connections."""
@@ -257,11 +209,11 @@ class Node(HomeNode):
             self.registry.end(store)
         left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name, self.identity.id)]
         if left:
-            self.submit(left, lambda _: None)
+            self.changes.submit(left, lambda _: None)
 
     def delete_queue(self, queue: QueuePort, resume: Resume, by: Client | None = None) -> None:
         """Remove the queue, if it is not gone yet; see `ChangeOrder.remove`."""
-        self.remove(queue.record, resume, by=by)
+        self.changes.remove(queue.record, resume, by=by)
 
     def end_queue(self, queue: QueuePort, by: Client | None = None) -> None:
         """The queue ends by its own rules (auto-delete, exclusive, x-expires): for clients it is gone at once, and
@@ -372,28 +324,15 @@ class Node(HomeNode):
         """See `QueueHost.dead_letter`."""
         return dead_lettering.dead_letter(self, queue, run, low, high, reason)
 
-    # Memory and alarms
+    # Memory and shortage
 
     def measure(self) -> None:
         """Called every `congestion.MEASURE_S`."""
         self.shares.share = None
         self.dirty.update(dict.fromkeys(self.congestion.measure()))
 
-    @property
-    def journal_full(self) -> bool:
-        journal = self.journal
-        if journal.homes and journal.numbers_short:
-            return True
-        return journal.gathered_bytes > JOURNAL_BYTES_MAX
-
-    def set_alarm(self, kind: str, on: bool) -> None:
-        """Memory or disk is short, or no longer (https://www.rabbitmq.com/docs/alarms)."""
-        if on:
-            self.alarms.add(kind)
-        else:
-            self.alarms.discard(kind)
-            if not self.alarms:
-                self.later(unblocking(list(self.connections.values())))
+    def _unblock(self) -> None:
+        self.later(unblocking(list(self.connections.values())))
 
     def log(self, event: str, **fields: Any) -> None:
         self.services.log(event, fields)

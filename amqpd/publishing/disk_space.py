@@ -9,7 +9,7 @@ has seen that.
 Not here: an alarm when space gets short (`process/alarms.py`), a disk that is full all the same
 (`journal/writer.py`).
 
-Small fan-outs are not counted: what gathers for one transaction of them is bounded by `node.JOURNAL_BYTES_MAX`.
+Small fan-outs are not counted: what gathers for one transaction of them is bounded by `JournalBuffer.full`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from typing import Any
 from mypy_extensions import mypyc_attr
 
 from amqpd.audit.publication import Publication
-from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lanes
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties, PropertiesReader
@@ -66,7 +65,6 @@ class PublishingNode(SessionNode):
     """The node, as publishing knows it. It is the `QueueHost` of its queues, too."""
 
     identity: Identity
-    journal: JournalBuffer
     properties: PropertiesReader
     chance: Callable[[], float]
     """a random number from 0.0 to below 1.0"""

@@ -49,7 +49,7 @@ class Intake(IntakeBase):
     @property
     def paused(self) -> bool:
         connection = self._connection
-        if self.blocked or self.throttled or (connection.publishing and connection.shared.journal_full):
+        if self.blocked or self.throttled or (connection.publishing and connection.shared.journal.full):
             return True
         if self.congested:
             slows = connection.shared.congestion.slows
@@ -77,7 +77,7 @@ class Intake(IntakeBase):
         if not self.blocked:
             self.blocked = True
             if connection.capabilities.get("connection.blocked"):
-                reason = "low on " + " & ".join(sorted(connection.shared.alarms))
+                reason = "low on " + " & ".join(sorted(connection.shared.alarms.kinds))
                 connection.send(commands.Connection.Blocked(reason=reason))
 
     def unblock(self) -> None:
@@ -167,6 +167,6 @@ def _translated(channel: ChannelBase, steps: Iterator[None], method_id: bytes) -
 def unblocking(connections: list[ConnectionBase]) -> Iterator[None]:
     """No alarm is on any more: tell each connection."""
     for connection in connections:
-        if not connection.shared.alarms:
+        if not connection.shared.alarms.kinds:
             connection.guard(connection.intake.unblock)
         yield

@@ -20,7 +20,9 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.audit.acts import Acts
 from amqpd.audit.recorder import Recorder
 from amqpd.faults import Faults
+from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Pieces, Run
+from amqpd.limiting.alarms import Alarms
 from amqpd.limiting.census import Census
 from amqpd.limiting.congestion import Congestion
 from amqpd.limiting.quotas import Quotas
@@ -66,6 +68,7 @@ class SessionNode(ABC):
     topology: Topology
     access: Access
     services: Services
+    journal: JournalBuffer
     audit: Recorder
     acts: Acts
     faults: Faults
@@ -76,7 +79,7 @@ class SessionNode(ABC):
     durability: Durability
     waking: Waking
     outboxes: Outboxes
-    alarms: set[str]
+    alarms: Alarms
     draining: bool
     dirty: dict[QueuePort, None]
     """queues to look at before the tick ends"""
@@ -89,11 +92,6 @@ class SessionNode(ABC):
     server_properties: Mapping[str, Any]
     greetings: dict[str, bytes]
     """the frames of connection.start, by the mechanisms that they offer"""
-
-    @property
-    @abstractmethod
-    def journal_full(self) -> bool:
-        """The journal is so far behind that publishers must wait."""
 
     @abstractmethod
     def log(self, event: str, **fields: Any) -> None: ...

@@ -33,7 +33,7 @@ Rows = list[dict[str, Any]]
 @asynccontextmanager
 async def backups_of(node: Node) -> AsyncIterator[tuple[Backups, SimpleNamespace]]:
     """The component and the broker's node, as far as it looks at that."""
-    state = SimpleNamespace(alarms=set(), draining=False)
+    state = SimpleNamespace(alarms=SimpleNamespace(kinds=set()), draining=False)
     backups = Backups(state, node.data_dir, 0)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(backups.run)
@@ -66,15 +66,15 @@ async def test_the_disk_alarm_ends_it_and_no_other_alarm_does(node: Node, tmp_pa
     async with backups_of(node) as (backups, state):
         stream = backups.backup({"target": str(tmp_path / "backup"), **SLOW})
         await until_copying(stream)
-        state.alarms.add("memory")
+        state.alarms.kinds.add("memory")
         await until_copying(stream)
-        state.alarms.add("disk")
+        state.alarms.kinds.add("disk")
         with pytest.raises(ManagementError, match="the disk alarm came on: the backup was given up; make space"):
             await rest_of(stream)
         assert not (tmp_path / "backup").exists()
         with pytest.raises(ManagementError, match="the disk alarm is on: no backup is made until it is off"):
             await rest_of(backups.backup({"target": str(tmp_path / "backup")}))
-        state.alarms.clear()
+        state.alarms.kinds.clear()
         assert "backup" in (await rest_of(backups.backup({"target": str(tmp_path / "backup")})))[-1]
 
 

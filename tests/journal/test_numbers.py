@@ -50,14 +50,14 @@ def test_an_epoch_for_which_nothing_could_be_reserved_asks_at_once():
     buffer = JournalBuffer(3)
     numbers = Numbers(40, 40)
     buffer.home(5, 7, numbers)
-    assert (buffer.numbers_short, buffer.pending) == (True, True)
+    assert (buffer.full, buffer.pending) == (True, True)
     [entry] = buffer.take().entries
     assert (entry.source, entry.epoch, entry.idx, entry.reserved) == (5, 7, 4, 40 + NUMBERS_STEP)
     buffer.stored(4)
     buffer.committed(4)
-    assert buffer.numbers_short
+    assert buffer.full
     buffer.source_committed(5, 4)
-    assert (buffer.numbers_short, buffer.pending) == (False, False)
+    assert (buffer.full, buffer.pending) == (False, False)
 
 
 def test_a_queue_of_a_replicated_source_begins_where_the_epoch_does_and_asks_for_more():
@@ -94,7 +94,7 @@ def test_what_passes_through_a_replicated_source_uses_numbers_too():
 def test_the_local_source_reserves_nothing():
     buffer = JournalBuffer(3)
     backlog = Backlog(1, buffer, True)
-    assert (backlog.store.next_seq, buffer.numbers_of(1), buffer.numbers_short) == (0, None, False)
+    assert (backlog.store.next_seq, buffer.numbers_of(1), buffer.full) == (0, None, False)
 
 
 def test_what_is_of_another_source_becomes_an_entry_of_it():

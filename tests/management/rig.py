@@ -18,6 +18,6 @@ def running(limits: Limits | None = None, automatic: bool = True) -> tuple[Harne
     harness = Harness(limits, automatic)
 
     def changed(kind: str, on: bool) -> None:
-        harness.node.set_alarm(kind, on)
+        harness.node.alarms.set(kind, on)
 
     return harness, Running(harness.node, harness.step, AlarmBoard(changed))

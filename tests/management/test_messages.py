@@ -191,7 +191,7 @@ async def test_what_is_moved_is_in_one_queue_or_the_other_wherever_the_journal_w
 
 async def test_nothing_is_moved_while_the_disk_is_short() -> None:
     room = Room().fill(50)
-    room.harness.node.set_alarm("disk", True)
+    room.harness.node.alarms.set("disk", True)
     with pytest.raises(Unavailable, match="the disk alarm is on"):
         await room.act("move", all=True)
     assert len(await room.ids()) == 50

@@ -148,7 +148,7 @@ async def test_what_cannot_be_is_refused_as_what_it_is(act: Act, kind: type[Mana
 
 async def test_nothing_is_published_while_the_disk_is_short() -> None:
     _, on = running()
-    on.node.set_alarm("disk", True)
+    on.node.alarms.set("disk", True)
     with pytest.raises(Unavailable, match="the disk alarm is on: nothing is published until it is off"):
         await publish(on, ROOT, "/", "", "q", b"")
 

@@ -153,7 +153,7 @@ async def test_a_deleted_virtual_host_is_cleared_of_what_is_the_nodes_own() -> N
         one, two = [await started(space, identity, nursery) for identity in (ONE, TWO)]
         await declared(one, exclusive=True)
         assert KEY in space.entries
-        two.node.submit([plans.delete_vhost(two.topology, "/")[-1]], lambda _: None)
+        two.node.changes.submit([plans.delete_vhost(two.topology, "/")[-1]], lambda _: None)
         asked: list[Key] = []
         submit = two.submit
 

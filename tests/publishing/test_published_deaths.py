@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.broker import limits_of
 from amqpd.config import Settings
+from amqpd.process.node_settings import limits_of
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness
 

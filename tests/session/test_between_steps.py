@@ -268,9 +268,9 @@ def permissions_lost(scene: Scene) -> None:
 
 
 def alarm(scene: Scene) -> None:
-    scene.harness.node.set_alarm("memory", True)
+    scene.harness.node.alarms.set("memory", True)
     scene.tick()
-    scene.harness.node.set_alarm("memory", False)
+    scene.harness.node.alarms.set("memory", False)
 
 
 def does_not_read(scene: Scene) -> None:

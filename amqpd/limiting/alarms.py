@@ -1,0 +1,31 @@
+"""The alarms that are on: publishers wait while there is one.
+
+What comes in: a kind of shortage, on or off. What goes out: the kinds that are on; a call when the last one ends.
+Rules: 1. A kind is on or off: which source said so is the board's matter (`node/alarm_board.py`).
+Not here: who is blocked and told so (`session/intake.py`).
+
+Source: https://www.rabbitmq.com/docs/alarms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Alarms:
+    """Of one node."""
+
+    def __init__(self, cleared: Callable[[], None]) -> None:
+        """`cleared` is called when none is on any more."""
+        self.kinds: set[str] = set()
+        """memory, disk, or an operator's; asked before every publish"""
+        self._cleared = cleared
+
+    def set(self, kind: str, on: bool) -> None:
+        """It is short, or no longer."""
+        if on:
+            self.kinds.add(kind)
+        else:
+            self.kinds.discard(kind)
+            if not self.kinds:
+                self._cleared()

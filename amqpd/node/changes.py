@@ -1,0 +1,76 @@
+"""What is asked to change in the topology: in which order it goes to the metadata store, and whose wish it is.
+
+What comes in: records to put and to remove, of clients and of the node itself. What goes out: transactions for the
+store (`Services.submit`); answers, after they were applied; whom the audit log names.
+Rules: 1. The census (`limiting/census.py`) counts what is on its way too. 2. What is put into a
+virtual host requires that it still exists.
+Not here: the order itself (`topology/order.py`), what follows when it is applied (`node.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from amqpd.audit.acts import Acts
+from amqpd.limiting.census import Census
+from amqpd.session.world import Resume, Services
+from amqpd.topology.order import ChangeOrder, Removable, Wish
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.client import Client
+from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put
+
+
+class Changes:
+    """Of one node. `by` in its methods: the client that asks for it; None: the node itself, or an operator."""
+
+    def __init__(self, topology: Topology, services: Services, census: Census, acts: Acts) -> None:
+        self._services = services
+        self._census = census
+        self._acts = acts
+        self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
+
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), by: Client | None = None
+    ) -> None:
+        """See `Services.submit`."""
+        self._submit(changes, resume, requires, {by: changes})
+
+    def bind(self, binding: BindingRecord, resume: Resume, by: Client | None = None) -> None:
+        """See `ChangeOrder.bind`."""
+        self._order.bind(binding, resume, by)
+
+    def remove(
+        self,
+        record: Removable,
+        resume: Resume,
+        condition: Callable[[], bool] = lambda: True,
+        by: Client | None = None,
+    ) -> None:
+        """See `ChangeOrder.remove`."""
+        self._order.remove(record, resume, condition, by)
+
+    def _submit_wishes(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key], wishes: Sequence[Wish]
+    ) -> None:
+        """What goes along with one of several wishes is nobody's."""
+        asked: dict[Client | None, list[Change]] = {}
+        for wish in wishes:
+            asked.setdefault(wish.owner, []).append(Delete(wish.record.key))
+        only = next(iter(asked)) if len(asked) == 1 else None
+        self._submit(changes, resume, requires, {only: changes} if len(asked) == 1 else asked)
+
+    def _submit(
+        self,
+        changes: Sequence[Change],
+        resume: Resume,
+        requires: Iterable[Key],
+        asked: Mapping[Client | None, Sequence[Change]],
+    ) -> None:
+        vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
+        owner = ""
+        for connection, theirs in asked.items():
+            if connection is not None:
+                owner = connection.id
+                resume = self._acts.expect(theirs, connection, resume)
+        needed = [*requires, *(("vhost", name) for name in vhosts)]
+        self._census.submit(changes, resume, lambda done: self._services.submit(changes, done, needed, owner))
