@@ -114,6 +114,8 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
 
 
 class Broker:
+    """One node, from what is on its disk to its ports."""
+
     def __init__(self, settings: Settings, pair: Pair, page_cache: PageCache) -> None:
         self._settings = settings
         self._pair = pair

@@ -68,6 +68,8 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class Pump:
+    """Reads and writes all sockets of clients, a bounded part of each in a tick, and ends each tick of the node."""
+
     def __init__(
         self,
         node: Node,

@@ -60,8 +60,8 @@ ARROWS = {
     "audit.files datadir backup",
     "scrub": "journal config queues node journal.sqlite management",
     "compiled": "",
-    "process": "errors faults vocabulary config security session publishing node security.authentication topology.metadata "
-    "compiled",
+    "process": "errors faults vocabulary config security session publishing node security.authentication "
+    "topology.metadata compiled",
     "broker": "errors vocabulary topology journal config security session node methods "
     "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",

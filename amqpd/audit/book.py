@@ -29,6 +29,8 @@ from amqpd.vocabulary.audit_levels import SHARE_FULL
 
 
 class Book:
+    """The audit log's account of one queue, or of one level: what came in, what left, and what stands in it."""
+
     __slots__ = (
         "_columns",
         "_eras",

@@ -16,6 +16,8 @@ Eras = list[tuple[int, int]]
 
 
 class Epochs:
+    """Tells in which life of the broker a message came, by its queue and its number."""
+
     def __init__(self, life: int = 1, known: dict[int, Eras] | None = None) -> None:
         """`known`: as `recovered` of the life before left it."""
         self.life = life

@@ -42,6 +42,8 @@ LOG_ROUNDS_MAX = 20
 
 
 class Job:
+    """Copies journal and metadata as of one moment, checks the copies, and writes the manifest."""
+
     def __init__(
         self,
         data_dir: Path,

@@ -34,12 +34,16 @@ class BackupError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
+    """Of one file: how long it is, and its SHA-256 in hexadecimal."""
+
     nbytes: int
     sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
+    """What a backup is of, when it was made, and which files belong to it."""
+
     version: str
     """of the amqpd that wrote it"""
     began: str

@@ -20,6 +20,8 @@ SLEEP_S_MAX = 0.1
 
 
 class Progress:
+    """Shared by the thread that copies and those that watch it, or want it to end."""
+
     def __init__(self, rate_bytes_s: float | None = None) -> None:
         """`rate_bytes_s`: at most this much of `add` a second, on average; None: no limit."""
         self.phase = "starting"

@@ -26,6 +26,8 @@ from amqpd.vocabulary.journal_numbers import delayed_numbers, dropped_on
 
 @dataclass
 class Checked:
+    """What a check of a data directory found, and read on the way."""
+
     report: Report
     journal: State
     metadata: Metadata

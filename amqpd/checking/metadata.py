@@ -38,6 +38,8 @@ _HISTORY = "SELECT revision, position, key, value, checksum FROM history ORDER B
 
 @dataclass
 class Metadata:
+    """What the metadata say that the check of the journal, and of both as a pair, goes by."""
+
     there: bool = False
     contents: Contents | None = None
     """None: it is damaged, or of an older format"""

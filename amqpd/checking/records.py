@@ -17,6 +17,8 @@ ORIGIN = ("source", "epoch", "idx")
 
 
 class Kind(NamedTuple):
+    """One of the journal's small tables: its columns, its checksum, and the words for a damage in it."""
+
     table: str
     columns: tuple[str, ...]
     """those that the checksum is of, in its order"""
@@ -88,6 +90,9 @@ TABLE = f"SELECT batch_id, {_HEAD} FROM batch NOT INDEXED"
 
 
 class Head(NamedTuple):
+    """The columns of a row of messages without its bodies, as they were read: a damaged one may have anything
+    there."""
+
     queue_id: Any
     first_seq: Any
     last_seq: Any

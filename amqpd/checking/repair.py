@@ -54,6 +54,8 @@ class RepairError(Exception):
 
 @dataclass
 class Repaired:
+    """What a repair met, did and left."""
+
     before: Report
     after: Report
     kept: Path | None = None

@@ -26,6 +26,8 @@ LEVELS = 256
 
 @dataclass(slots=True)
 class Finding:
+    """One damage: where it is, what it means, and the way out."""
+
     file: str
     """its name in the data directory"""
     kind: str
@@ -77,6 +79,8 @@ class Names:
 
 
 class Report:
+    """All that a check found, in the order in which it looked."""
+
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self.names = Names()

@@ -38,6 +38,8 @@ DEADLINE_BYTES_MAX = 1 << 28
 
 @dataclass
 class Salvage:
+    """What is believed of a damaged journal, and what of it had to be left out."""
+
     rows: dict[int, Head] = field(default_factory=dict)
     """by their number in the table"""
     deadlines: dict[int, tuple[int, bytes]] = field(default_factory=dict)

@@ -32,6 +32,8 @@ _log = structlog.get_logger("amqpd.journal")
 
 
 class JournalWriter:
+    """Commits what has gathered, one transaction after the other, and tells when each is on stable storage."""
+
     def __init__(
         self,
         buffer: JournalBuffer,

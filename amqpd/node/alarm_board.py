@@ -26,6 +26,8 @@ class RefusedAlarm(ValueError):
 
 
 class Alarm(NamedTuple):
+    """That a source says that something is short."""
+
     kind: str
     source: str
     since: float
@@ -33,6 +35,8 @@ class Alarm(NamedTuple):
 
 
 class AlarmBoard:
+    """Keeps what each source said, and tells when a kind of alarm begins and ends."""
+
     def __init__(self, on_change: Callable[[str, bool], None]) -> None:
         self._on_change = on_change
         self._since: dict[tuple[str, str], float] = {}

@@ -22,6 +22,8 @@ QUEUES_EACH_TICK_MAX = 200
 
 
 class MemoryShares:
+    """Divides the memory for messages between the queues, with each tick or measurement."""
+
     def __init__(self, limits: Limits, queues: Mapping[tuple[str, str], Queue]) -> None:
         self._limits = limits
         self._queues = queues

@@ -32,6 +32,8 @@ from amqpd.vocabulary.states import State
 
 
 class QueueRegistry:
+    """Makes and ends the machines of queues, delayed messages and orphans, as the topology and the journal say."""
+
     def __init__(self, node: HomeNode, orphans: Orphans) -> None:
         self._node = node
         self._orphans = orphans

@@ -145,6 +145,8 @@ class Tap(Queue):
 
 
 class Firehose:
+    """Publishes a copy of what passes in traced virtual hosts to `amq.rabbitmq.trace`."""
+
     def __init__(self, node: PublishingNode) -> None:
         self._node = node
         self.taps: dict[str, Tap] = {}

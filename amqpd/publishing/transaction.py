@@ -61,6 +61,8 @@ class Held(NamedTuple):
 
 
 class Transaction(HeldBack):
+    """What a channel in tx mode has published and settled since the last commit or rollback."""
+
     def __init__(self, channel: ChannelBase) -> None:
         super().__init__()
         self._channel = channel

@@ -18,6 +18,8 @@ DROP, NACK = "drop", "nack"
 
 
 class Outcome(Enum):
+    """What became of a message that reached no queue."""
+
     RETURNED = "returned"
     """basic.return: it was mandatory"""
     DROPPED = "dropped"
@@ -28,6 +30,8 @@ class Outcome(Enum):
 
 
 class Unroutable:
+    """Counts unroutable messages, by virtual host, by exchange and by outcome."""
+
     def __init__(self) -> None:
         self._by_exchange: dict[tuple[str, str], dict[Outcome, int]] = {}
         self._by_vhost: dict[str, dict[Outcome, int]] = {}

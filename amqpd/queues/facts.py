@@ -23,6 +23,8 @@ RATES = ("accepted", "delivered", "redelivered", "acked")
 
 
 class Facts:
+    """Counters of one queue since it was made or recovered, and the rates that follow from them."""
+
     __slots__ = (
         "_before",
         "_looked_ms",

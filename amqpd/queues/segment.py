@@ -33,6 +33,8 @@ RUN_BYTES = 144
 
 
 class Segment(Entry):
+    """Messages with consecutive numbers, in memory or on disk: what of them is left, and how large it is."""
+
     __slots__ = (
         "arrivals",
         "arrived_ms",

@@ -17,6 +17,8 @@ BLOCK_KEYS_MAX = 1024
 
 
 class SortedKeys:
+    """A sorted list in blocks: adding and removing take the time of one block."""
+
     def __init__(self) -> None:
         self._blocks: list[list[int]] = []
         self._lasts: list[int] = []

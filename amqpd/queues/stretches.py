@@ -21,6 +21,8 @@ Stretch = tuple[int, int]
 
 
 class Stretches:
+    """Ranges of sequence numbers that do not touch, in the order in which they are to be delivered."""
+
     def __init__(self, fifo: bool = False) -> None:
         self._firsts = SortedKeys()
         self._lasts: dict[int, int] = {}

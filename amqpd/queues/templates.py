@@ -37,6 +37,8 @@ class State(NamedTuple):
 
 
 class Template(Generic[Target]):
+    """A dead letter without its body and digits, from which those of messages that are alike are copied."""
+
     __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "properties", "targets", "used")
 
     def __init__(

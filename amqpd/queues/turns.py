@@ -38,6 +38,8 @@ class Group:
 
 
 class Turns:
+    """Says which consumer gets the next messages, and is told what each can take."""
+
     def __init__(self, single_active: bool = False, gives_way: bool = False) -> None:
         self._single_active = single_active
         self.gives_way = gives_way and single_active

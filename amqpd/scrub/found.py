@@ -30,6 +30,8 @@ class DamagedRow(NamedTuple):
 
 
 class Outcome(NamedTuple):
+    """What became of a damaged row: FENCED, UNWANTED or COPIES, and the queue that it belongs to, if any."""
+
     what: str
     queue: HomeQueue | None = None
 

@@ -29,6 +29,8 @@ AT_ONCE = 500
 
 
 class Counts:
+    """Adds up, a minute at a time, what happens to messages of queues whose events are not recorded one by one."""
+
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage
         coverage.on_gone = self.gone

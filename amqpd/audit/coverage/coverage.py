@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 class Coverage:
+    """Gives each queue the book that its level asks for, and takes it away when the level changes."""
+
     def __init__(
         self,
         recorder: Recorder,

@@ -29,6 +29,8 @@ Head = tuple[int, ...]
 
 
 class RowReader:
+    """Reads rows by their numbers, in a thread; one that does not fit its checksum is said to be damaged."""
+
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path

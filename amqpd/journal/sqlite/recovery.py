@@ -39,6 +39,8 @@ Dead = tuple[int, Position, tuple[int, int, int]]
 
 @dataclass(slots=True)
 class Found:
+    """What a journal has when it is opened: of its queues, its sources, and what is left to do on the disk."""
+
     recovered: Recovered
     heads: dict[int, Head]
     """of the sources"""

@@ -20,6 +20,8 @@ RESERVE_BYTES = 32 << 20
 
 
 class Reserve:
+    """A file of zeros beside the journal, which is given up when a commit finds no space."""
+
     def __init__(self, directory: Path, nbytes: int = RESERVE_BYTES) -> None:
         self._path = directory / "reserve"
         self._nbytes = nbytes

@@ -62,6 +62,8 @@ class Found(NamedTuple):
 
 
 class Step(NamedTuple):
+    """What one step of a pass read and found."""
+
     nbytes: int
     rows: int
     total_bytes: int

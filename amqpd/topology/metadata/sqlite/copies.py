@@ -35,6 +35,8 @@ log = structlog.get_logger(component="topology")
 
 @dataclass(frozen=True, slots=True)
 class Copy:
+    """A copy of the database that was read whole."""
+
     path: Path
     number: int
     contents: Contents

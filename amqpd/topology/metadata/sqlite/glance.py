@@ -23,6 +23,8 @@ _BEHIND_QUEUES = f"{PREFIX}queue0"  # "0" follows "/"
 
 
 class Glance(NamedTuple):
+    """What a `metadata.db` says of itself."""
+
     identity: str
     """empty: there is no database, or one of a format that had no identity"""
     revision: int
