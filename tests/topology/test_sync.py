@@ -123,7 +123,7 @@ async def test_start_loads_everything_in_one_batch_virtual_hosts_first(store: Me
 async def test_a_submission_is_applied_before_it_is_answered(store: MetadataStore) -> None:
     async with running(store) as node:
         node.said.clear()
-        node.changes.submit("declare", Put(QUEUE, create=True))
+        node.submit("declare", Put(QUEUE, create=True))
         await node.ask()
         assert node.said == [[Put(QUEUE)], ("declare", True)]
         assert node.queue("q") == QUEUE
@@ -134,8 +134,8 @@ async def test_create_is_refused_when_the_key_is_there_and_the_topology_knows_it
     store: MetadataStore,
 ) -> None:
     async with running(store) as node:
-        node.changes.submit("first", Put(QUEUE, create=True))
-        node.changes.submit("second", Put(QueueRecord("/", "q", 2), create=True), Put(UserRecord("no")))
+        node.submit("first", Put(QUEUE, create=True))
+        node.submit("second", Put(QueueRecord("/", "q", 2), create=True), Put(UserRecord("no")))
         assert await node.ask(Put(QueueRecord("/", "q", 3), create=True)) is False
         assert node.said[-2:] == [("first", True), ("second", False)]
         assert node.queue("q") == QUEUE
@@ -145,8 +145,8 @@ async def test_create_is_refused_when_the_key_is_there_and_the_topology_knows_it
 async def test_submissions_take_effect_in_their_order(store: MetadataStore) -> None:
     async with running(store) as node:
         for number in range(50):
-            node.changes.submit("delete", Delete(QUEUE.key))
-            node.changes.submit("declare", Put(QueueRecord("/", "q", number), create=True))
+            node.submit("delete", Delete(QUEUE.key))
+            node.submit("declare", Put(QueueRecord("/", "q", number), create=True))
         assert await node.ask() is True
         assert [answer for answer in node.said if isinstance(answer, tuple)] == [
             ("delete", True),
@@ -259,8 +259,8 @@ async def test_deletions_go_first_but_not_before_what_they_delete() -> None:
     node.sync.submit_nowait([HOST], lambda _: None, (), "a")
     for number in range(200):
         node.sync.submit_nowait([Put(QueueRecord("/", f"q{number}", number))], lambda _: None, (), "a")
-    node.changes.submit("unknown", Delete(QueueRecord("/", "other", 1).key))
-    node.changes.submit("known", Delete(QueueRecord("/", "q150", 1).key))
+    node.submit("unknown", Delete(QueueRecord("/", "other", 1).key))
+    node.submit("known", Delete(QueueRecord("/", "q150", 1).key))
     node.sync.submit_nowait([Put(QueueRecord("/", "q150", 7))], lambda _: None, (), "b")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.sync.run)
@@ -280,7 +280,7 @@ async def test_what_cannot_be_stored_is_refused_at_once() -> None:
     for _ in range(500):
         deep = {"a": deep}
     with pytest.raises(AMQPPreconditionFailed):
-        node.changes.submit("deep", Put(ExchangeRecord("/", "x", "direct", arguments=deep)))
+        node.submit("deep", Put(ExchangeRecord("/", "x", "direct", arguments=deep)))
 
 
 class FaultyStore(MemoryStore):
@@ -299,7 +299,7 @@ class FaultyStore(MemoryStore):
 
 async def test_a_full_disk_makes_submissions_wait(autojump_clock: trio.testing.MockClock) -> None:
     async with running(FaultyStore(StoreFull("full"), StoreFull("full"))) as node:
-        node.changes.submit("one", HOST)
+        node.submit("one", HOST)
         assert await node.ask(Put(QUEUE)) is True
         assert ("one", True) in node.said
         assert node.queue("q") == QUEUE
@@ -308,7 +308,7 @@ async def test_a_full_disk_makes_submissions_wait(autojump_clock: trio.testing.M
 async def test_a_failed_store_raises_out_of_run_and_nothing_is_answered() -> None:
     node = Node(FaultyStore(MetadataStoreError("the disk is gone")))
     await node.sync.start()
-    node.changes.submit("one", HOST)
+    node.submit("one", HOST)
     with pytest.RaisesGroup(pytest.RaisesExc(MetadataStoreError, match="the disk is gone")):
         await node.sync.run()
     assert node.said == []
