@@ -8,6 +8,7 @@ Not here: messages (`book.py`), who may do what (`security/`).
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -50,33 +51,61 @@ class Acts:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._asked: dict[Key, Client] = {}
+        self._asked: dict[Key, dict[int, tuple[Change, Client]]] = {}
+        """what is on its way to the metadata store, and which client asked for it, in order: several may ask for one
+        thing"""
+        self._numbers = itertools.count()
 
     def expect(self, changes: Sequence[Change], by: Client, resume: Resume) -> Resume:
         """The connection asks for the changes; `resume` is called when they took effect or were refused: what is
         returned has to be called instead."""
         if not self._recorder.acts:
             return resume
-        keys = [change.record.key if isinstance(change, Put) else change.key for change in changes]
-        self._asked.update(dict.fromkeys(keys, by))
+        wishes = [(_key_of(change), next(self._numbers)) for change in changes]
+        for change, (key, number) in zip(changes, wishes, strict=True):
+            self._asked.setdefault(key, {})[number] = (change, by)
 
         def done(made: bool) -> None:
-            for key in keys:
-                self._asked.pop(key, None)
+            for key, number in wishes:
+                self._forget(key, number)
             resume(made)
 
         return done
+
+    def _forget(self, key: Key, number: int) -> None:
+        asked = self._asked.get(key)
+        if asked is not None:
+            asked.pop(number, None)
+            if not asked:
+                del self._asked[key]
+
+    def _asker(self, key: Key, change: Change) -> Client | None:
+        """The client whose wish took effect as this change; None: another process made it, or the node itself."""
+        found = None
+        for number, (wish, client) in self._asked.get(key, {}).items():
+            if isinstance(wish, Put) != isinstance(change, Put):
+                continue
+            if _same(wish, change):
+                found = number, client
+                break
+            # Its id says which queue a record is of; of others the first one that was asked for is taken.
+            if found is None and key[0] != "queue":
+                found = number, client
+        if found is None:
+            return None
+        self._forget(key, found[0])  # it takes effect once
+        return found[1]
 
     def of_changes(self, changes: Iterable[Change]) -> None:
         if not self._recorder.acts:
             return
         for change in changes:
-            key = change.record.key if isinstance(change, Put) else change.key
+            key = _key_of(change)
             known = _EVENTS.get(key[0])
             if known is None:
                 continue
             put, deleted, called = known
-            columns = _who(self._asked.get(key))
+            columns = _who(self._asker(key, change))
             columns["object"] = f"{called} {' '.join(part for part in _named(key))}".strip()
             if key[0] != "user" and key[1]:
                 columns["vhost"] = key[1]
@@ -107,6 +136,18 @@ class Acts:
         """What an operator did on the command line with messages whose queue is unknown. `vhost`: where they went."""
         columns = {"object": f"orphan {orphan_id}", "detail": json.dumps(dict(about), sort_keys=True)}
         self._recorder.act(event, columns if vhost is None else {**columns, "vhost": vhost})
+
+
+def _key_of(change: Change) -> Key:
+    return change.record.key if isinstance(change, Put) else change.key
+
+
+def _same(wish: Change, change: Change) -> bool:
+    if not isinstance(wish, Put) or not isinstance(change, Put):
+        return True
+    if isinstance(wish.record, QueueRecord) and isinstance(change.record, QueueRecord):
+        return wish.record.id == change.record.id
+    return wish.record == change.record
 
 
 def _who(connection: Client | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from amqpd.vocabulary.records import (
     ParameterRecord,
     PermissionRecord,
     Put,
+    QueueRecord,
     UserRecord,
     VhostRecord,
 )
@@ -237,3 +238,33 @@ def test_a_removal_that_waits_behind_another_names_its_client(harness: RecordedH
     harness.step()
     deleted = [(row["object"], row["address"]) for row in harness.acts() if row["event"] == "queue_deleted"]
     assert deleted == [("queue a", "10.0.0.1"), ("queue b", "10.0.0.2")]
+
+
+@pytest.mark.parametrize("kind", ["exchange", "queue"])
+def test_what_two_clients_declare_in_one_tick_is_the_act_of_the_one_that_made_it(
+    harness: RecordedHarness, kind: str
+) -> None:
+    """The second one's wish is on its way too when the first one's takes effect."""
+    first, second = two_clients(harness)
+    harness.acts()
+    harness.automatic = False
+    declare: list[Any] = [commands.Exchange.Declare(exchange="x", exchange_type=of) for of in ("direct", "fanout")]
+    if kind == "queue":
+        declare = [commands.Queue.Declare(queue="x")] * 2
+    first.connection.receive(frame.marshal(declare[0], 1))
+    second.connection.receive(frame.marshal(declare[1], 1))
+    harness.automatic = True
+    harness.step()
+    rows = [row for row in harness.acts() if row["event"] == f"{kind}_declared"]
+    assert [row["address"] for row in rows] == ["10.0.0.1"]
+
+
+def test_what_another_process_made_is_not_the_act_of_a_client_that_wished_for_it(harness: RecordedHarness) -> None:
+    first, _ = two_clients(harness)
+    harness.acts()
+    harness.automatic = False
+    first.connection.receive(frame.marshal(commands.Queue.Declare(queue="x"), 1))
+    harness._apply([Put(QueueRecord("/", "x", 77))])
+    harness.automatic = True
+    harness.step()
+    assert told(harness.acts(), "event", "user", "object") == [("queue_declared", None, "queue x")]
