@@ -119,7 +119,7 @@ def table(results: dict[str, Results | None]) -> str:
 
 
 def title(module: ModuleType) -> str:
-    """ "Exchanges: declaring, binding, routing. (`test_exchanges.py`)"."""
+    """ "Exchanges: declaring, binding, routing. (`test_exchange.py`)"."""
     first = (module.__doc__ or "").strip().splitlines()[0].rstrip(".")
     return f"{first} (`{module.__name__.rpartition('.')[2]}.py`)"
 

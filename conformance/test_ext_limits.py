@@ -2,7 +2,7 @@
 
 What comes in and goes out: limits set by the broker's command line; what is refused at the limit.
 Rules: what is there when a limit is set stays.
-Not here: the limits that are negotiated (`test_connection_limits.py`), quotas, which RabbitMQ has not.
+Not here: the limits that are negotiated (`test_handshake.py`), quotas, which RabbitMQ has not.
 """
 
 from __future__ import annotations

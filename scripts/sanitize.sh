@@ -75,7 +75,7 @@ rm finding.*
 run -m pytest -q -p no:cacheprovider --hypothesis-profile=ci -o timeout=1200 -o faulthandler_timeout=0 \
     --deselect tests/test_compiled.py::test_a_compiled_module_can_be_the_first_that_is_imported \
     tests/kernel/test_kernel.py tests/kernel/test_kernels_agree.py tests/test_compiled.py \
-    tests/message/test_rewriting.py tests/queues/test_moulds.py tests/kernel/test_pieces.py tests/connection/test_fuzz.py || {
+    tests/message/test_rewriting.py tests/queues/test_templates.py tests/kernel/test_pieces.py tests/connection/test_fuzz.py || {
     status=$?
     cat finding.* >&2 2>/dev/null || fail "the tests failed ($status), and the sanitizers found nothing"
     fail "the sanitizers found what stands above"

@@ -6,10 +6,11 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import os
 import re
 import subprocess
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -195,6 +196,30 @@ def test_files_that_documents_name_exist(document: str) -> None:
         if not any((ROOT / folder / name).exists() for folder in SHORT)
     }
     assert missing == set(), "it was moved: write where it is now"
+
+
+def named_by(path: str, text: str) -> set[str]:
+    """Files of this tree that a module names in backticks, and scripts anywhere."""
+    if path.endswith(".py"):
+        return set(re.findall(r"`([\w/.-]+\.(?:py|pyx|pxi|md|sh))`", text))
+    return set(re.findall(r"(?<![\w/.$-])((?:amqpd|tests|scripts)/[\w/.-]+\.(?:py|sh))\b", text))
+
+
+def test_files_that_modules_and_scripts_name_exist() -> None:
+    """From one of the folders that they are in, or from a package on."""
+    files = set(tracked())
+    missing = [
+        (path, name)
+        for path in sorted(files)
+        if path.endswith(".py") or path.startswith(("scripts/", "Makefile"))
+        for name in sorted(named_by(path, (ROOT / path).read_text()))
+        if path != "tests/test_quick.py"  # which names files for the sake of their names
+        and not any(
+            os.path.normpath(PurePosixPath(folder, name)) in files
+            for folder in (*PurePosixPath(path).parents, "amqpd", "spark/amqpd_spark")
+        )
+    ]
+    assert missing == [], "it was moved: write where it is now"
 
 
 @functools.cache

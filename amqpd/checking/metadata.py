@@ -3,7 +3,7 @@
 What comes in: the path of `metadata.db`. What goes out: findings; the queues' names; what the store says of itself.
 Rules: 1. Nothing is changed. 2. After one damage the check goes on with what can still be read. 3. What opening the
 store would refuse is found: if nothing else was, it is verified as opening it does.
-Not here: the comparison with the journal (`pairs.py`).
+Not here: the comparison with the journal (`check.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What comes in: the limits, and how much the queues hold. What goes out: a number of bytes for each queue.
 Rules: a queue has its limit; when large ones fill what there is for all, each of them has an equal share of it, and
 small ones are left alone.
-Not here: what happens beyond it (`congestion.py`, `queues/paging.py`).
+Not here: what happens beyond it (`limiting/congestion.py`, `queues/paging.py`).
 """
 
 from __future__ import annotations

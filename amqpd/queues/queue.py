@@ -6,7 +6,7 @@ Rules: 1. Round robin among the consumers that have credit; with little ready it
 in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish:
 what has expired goes first, then consumers take, and only what they leave counts against the length limit. Who is
 about to look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
-Not here: the messages themselves (`level.py`), whose turn it is (`turns.py`), limits and deaths (`mortality.py`),
+Not here: the messages themselves (`messages.py`), whose turn it is (`turns.py`), limits and deaths (`mortality.py`),
 declaration and its arguments (`arguments.py`).
 """
 

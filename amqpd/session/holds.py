@@ -9,7 +9,7 @@ transaction that gathers, or the journal has taken that one. 3. A commit that is
 so its parts may be in several transactions; commit-ok follows the last of them. 4. Letters cannot wait, what died has
 left its queue: those that would go beyond the bound go on without a hold. 5. A hold ends with its steps, whatever
 ends them.
-Not here: what is committed (`methods/modes.py`), letters (`publishing/dead_lettering.py`, `dispatching.py`).
+Not here: what is committed (`methods/modes.py`), letters (`publishing/dead_lettering.py`, `node/dispatching.py`).
 """
 
 from __future__ import annotations

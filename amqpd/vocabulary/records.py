@@ -3,8 +3,8 @@
 What comes in: nothing. What goes out: the record classes and the two kinds of change.
 Rules: 1. records are immutable and hold names, never live objects; 2. `key` is unique over all records;
 3. `durable` says whether the metadata store keeps the record over a restart.
-Not here: the in-memory value made of them (`topology/state.py`), how they are stored (`metadata/store.py`,
-`metadata/codec.py`).
+Not here: the in-memory value made of them (`topology/state.py`), how they are stored (`topology/metadata/store.py`,
+`topology/metadata/codec.py`).
 """
 
 from __future__ import annotations

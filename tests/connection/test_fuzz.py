@@ -1,9 +1,10 @@
 """Hostile bytes on the pure connection machine: a correct close or nothing; nobody else notices.
 
-A stream is one connection's valid session (`sessions.py`), mutated (`mutations.py`), cut anywhere, with the answers
-of store and journal at random moments in between. Several live on one node at a time, beside a witness that goes on
-with its work. Afterwards: every error was a close with a code that AMQP has, never 541; everything adds up
-(`invariants.py`); what the broker sent satisfies a strict client (`output.py`).
+A stream is one connection's valid session (`tests/harness/sessions.py`), mutated (`tests/harness/mutations.py`), cut
+anywhere, with the answers of store and journal at random moments in between. Several live on one node at a time,
+beside a witness that goes on with its work. Afterwards: every error was a close with a code that AMQP has, never 541;
+everything adds up (`tests/harness/invariants.py`); what the broker sent satisfies a strict client
+(`tests/harness/output.py`).
 
 A seeded generator of our own and not Hypothesis: 100,000 streams take minutes instead of hours, valid sessions need
 state that Hypothesis would shrink to nothing before it found anything, and a stream is replayed by its number alone.

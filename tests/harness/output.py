@@ -4,7 +4,7 @@ What comes in: the bytes that the broker sends. What goes out: events that a cli
 Rules, each an assertion: every frame can be parsed and is no larger than negotiated; after connection.close only
 close-ok comes, after close-ok nothing; on a channel that was closed nothing comes until it is open again; content is
 whole; delivery tags count from 1 on, confirms only rise.
-Not here: whether an answer is the right one (`test_channel_rules.py`).
+Not here: whether an answer is the right one (`tests/connection/test_channel_rules.py`).
 """
 
 from __future__ import annotations

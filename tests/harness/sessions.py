@@ -8,7 +8,7 @@ generator to that, and to making everything). 2. A rude one makes soft errors to
 should; there must be a queue "witness" of somebody else. 3. Equal seeds and equal deliveries give equal bytes.
 Not here: what a session knows (`session_model.py`), declares (`session_topology.py`), publishes
 (`session_contents.py`) and chooses from (`session_choices.py`); mutations (`mutations.py`), feeding and judging
-(`test_fuzz.py`).
+(`tests/connection/test_fuzz.py`).
 """
 
 from __future__ import annotations

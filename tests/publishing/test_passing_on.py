@@ -2,7 +2,7 @@
 
 What is verified: other methods of the same read see it, in its place; the consumer gets it in order, as far as its
 connection takes it; what went straight is settled, and what is to be acknowledged can come back.
-Not here: that all this adds up whatever happens (`test_model.py`).
+Not here: that all this adds up whatever happens (`tests/model/test_model.py`).
 """
 
 from __future__ import annotations
