@@ -264,7 +264,7 @@ class Pump:
                         self._flush(link, now)
                     except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
                         self._cut(link, error)
-            if ((node.dirty or node.waking) and node.work_left > 0) or node.durability.due:
+            if ((node.to_dispatch or node.waking) and node.work_left > 0) or node.durability.due:
                 # Space in an outbox let consumers go on, or what a choked client had sent.
                 self._want_reads(node.tick(False))
         if self._audit.urgent:

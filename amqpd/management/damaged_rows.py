@@ -87,7 +87,7 @@ class DamagedRows:
                 if not dry_run:
                     whole_again(damage)
                     queue.look_for_damage()
-                    self._node.dirty[queue] = None
+                    self._node.to_dispatch.add(queue)
                     self._settle()
                 yield [{**about, "whole": True}]
                 continue

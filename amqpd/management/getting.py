@@ -115,7 +115,7 @@ async def _take(on: Running, by: Operator, queue: QueuePort) -> Piece | None:
     except Exception as error:
         on.node.quarantine(queue, error)
         raise Unavailable(f"the queue '{queue.record.name}' is out of service: `amqpd status` says why") from error
-    on.node.dirty[queue] = None
+    on.node.to_dispatch.add(queue)
     on.settle()
     try:
         piece = await answer.wait()
@@ -140,7 +140,7 @@ def _conclude(on: Running, queue: QueuePort, taken: list[int], requeue: bool, *,
                 queue.reject(seq, seq)
     except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
         on.node.quarantine(queue, error)
-    on.node.dirty[queue] = None
+    on.node.to_dispatch.add(queue)
     on.settle()
 
 

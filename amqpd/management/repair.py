@@ -59,7 +59,7 @@ class Mover:
             if self.full:
                 break
         if count:
-            self._node.dirty[self._target] = None
+            self._node.to_dispatch.add(self._target)
         return _gone(self._node, self._queue, count)
 
     def _take(self, run: Run, low: int, high: int) -> tuple[int, int]:
@@ -114,5 +114,5 @@ def _gone(node: Node, queue: HomeQueue, count: int) -> int:
     if count:
         queue.withdrawn(count)
         # A basic.get that waits for a message that has gone is answered.
-        node.dirty[queue] = None
+        node.to_dispatch.add(queue)
     return count

@@ -77,7 +77,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         channel.consumers.pop(tag, None)
         node.quarantine(queue, error)
         raise crashed(queue.record) from error
-    node.dirty[queue] = None
+    node.to_dispatch.add(queue)
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
 
@@ -123,7 +123,7 @@ def _exclusive(channel: Channel, queue: QueuePort, asked: bool) -> bool:
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
     tag = method.consumer_tag or ""
     consumer = channel.consumers.get(tag)
-    if consumer is not None and consumer.queue in channel.node.dirty and consumer.credit() > 0:
+    if consumer is not None and consumer.queue in channel.node.to_dispatch and consumer.credit() > 0:
         # What came before the cancel has its effect: the acknowledgements right before it made space.
         channel.node.dispatch(consumer.queue)
         consumer = channel.consumers.get(tag)
@@ -203,7 +203,7 @@ def _take(queue: QueuePort, no_ack: bool, channel: Channel, answer: Callable[[Pi
     else:
         refuse_crashed(queue)
         resume = channel.suspend(answer)
-    channel.node.dirty[queue] = None
+    channel.node.to_dispatch.add(queue)
 
 
 def ack(channel: Channel, method: commands.Basic.Ack) -> None:

@@ -1,10 +1,10 @@
 """Dispatch: every queue that something happened to is looked at, within the budget of a tick.
 
-What comes in: the node's `dirty` queues; consumers that may have credit again (`session/credit.py`). What goes out:
-deliveries and deaths, by each queue's own `dispatch`; wishes to read; queues that leave memory, or slow their
-publishers down.
+What comes in: the queues to which something happened (`queues/to_dispatch.py`); consumers that may have credit again
+(`session/credit.py`). What goes out: deliveries and deaths, by each queue's own `dispatch`; wishes to read; queues
+that leave memory, or slow their publishers down.
 Rules: 1. A tick does as much as its budget allows (`QueueHost.work_left`); what is left stays in order, and the
-pump serves connections before the next tick goes on with it. 2. A queue that becomes dirty while it waits is looked
+pump serves connections before the next tick goes on with it. 2. A queue that is added while it waits is looked
 at twice: a look costs little when there is nothing to do. 3. A bug that a queue meets takes that queue out of
 service (`quarantine.py`), and the next one is looked at.
 Not here: what a queue does (`queues/queue.py`), when ticks are (`pump.py`).
@@ -45,14 +45,14 @@ class Dispatching(DispatchingBase):
         super().__init__()
         self._node = node
         self._left: Iterator[QueuePort] | None = None
-        """at what was dirty and the last tick had no time for"""
+        """of a round, what the last tick had no time for"""
         self._steps: deque[Iterator[None]] = deque()
         """of what ended or changed for many at once"""
         self._unfinished: OrderedDict[HomeQueue | None, deque[Iterator[None]]] = OrderedDict()
         """of what queues have begun, while the journal is held; whose turn it is first"""
         self._going_on = False
         self._put_off: dict[HomeQueue, None] = {}
-        """dirty ones that would begin more of it"""
+        """to be dispatched when that has ended: they would begin more of it"""
 
     @property
     def behind(self) -> bool:
@@ -155,11 +155,11 @@ class Dispatching(DispatchingBase):
             queue.letters -= 1
             if not queue.letters and queue in self._put_off:
                 del self._put_off[queue]
-                self._node.dirty[queue] = None
+                self._node.to_dispatch.add(queue)
 
     def run(self, reads: list[Read]) -> None:
-        """Look at what is dirty, and at what becomes so meanwhile, until nothing is or the budget is used up. What
-        must be read from disk is added to `reads`."""
+        """Look at the queues to which something happened, and to which it does meanwhile, until there is none or the
+        budget is used up. What must be read from disk is added to `reads`."""
         node = self._node
         if self._steps:
             self._do_steps(STEPS_IN_A_TICK)
@@ -168,12 +168,11 @@ class Dispatching(DispatchingBase):
         while node.work_left > 0:
             left = self._left
             if left is None:
-                if not node.dirty:
+                if not node.to_dispatch:
                     if not (node.waking and node.waking.next()):
                         return
                     node.work_left -= LOOK_WORK
-                left = self._left = iter(node.dirty)
-                node.dirty = {}
+                left = self._left = node.to_dispatch.take()
             for queue in left:
                 assert isinstance(queue, Queue)
                 if queue.letters:

@@ -51,6 +51,7 @@ from amqpd.queues.home import HomeQueue
 from amqpd.queues.messages import RowsWanted
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
+from amqpd.queues.to_dispatch import ToDispatch
 from amqpd.security.access import Access
 from amqpd.session.credit import Waking
 from amqpd.session.durability import Durability
@@ -116,10 +117,10 @@ class Node(HomeNode):
         self.ended = 0  # connections that are no more, since the start
         self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
         self.work_left = QUEUES_WORK_MAX  # see `QueueHost`
-        # Sets that keep their order: equal input gives equal output.
-        self.dirty: dict[QueuePort, None] = {}
+        self.to_dispatch = ToDispatch()
         self.dispatching = Dispatching(self)
         self.waking = Waking()
+        # A set that keeps its order: equal input gives equal output.
         self.touched: dict[ConnectionBase, None] = {}
         self.faults = Faults(services.bug, self.log)
         self.durability = Durability(journal.lane, self.faults)
@@ -226,7 +227,7 @@ class Node(HomeNode):
 
     def consumer_gone(self, queue: QueuePort, by: Client) -> None:
         """A consumer of this client left: an auto-delete queue goes with its last one (section 1.7.2.1)."""
-        self.dirty[queue] = None
+        self.to_dispatch.add(queue)
         if queue.record.auto_delete and not queue.consumer_count:
             self.end_queue(queue, by)
 
@@ -234,7 +235,7 @@ class Node(HomeNode):
 
     def reported(self, lane: Lane) -> None:
         """More of what was handed to the lane is safe."""
-        self.dirty.update(dict.fromkeys(self.congestion.queues))
+        self.to_dispatch.add_all(self.congestion.queues)
         self.durability.reported(lane)
 
     def loaded(self, queue: HomeQueue, wish: RowsWanted, rows: list[Row]) -> None:
@@ -242,7 +243,7 @@ class Node(HomeNode):
         try:
             queue.loaded(wish, rows)
             if not queue.stopped:
-                self.dirty[queue] = None
+                self.to_dispatch.add(queue)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             self.quarantine(queue, error)
 
@@ -257,7 +258,7 @@ class Node(HomeNode):
         if fresh:
             self.work_left = QUEUES_WORK_MAX
         if self.wakes.heap:
-            self.dirty.update(dict.fromkeys(islice(self.wakes.due(self.now_ms), DUE_QUEUES_MAX)))
+            self.to_dispatch.add_all(islice(self.wakes.due(self.now_ms), DUE_QUEUES_MAX))
         if self.quotas.waiting:
             self.quotas.look(self.now_ms)
         if self.holds.waiting:
@@ -272,7 +273,7 @@ class Node(HomeNode):
     @property
     def behind(self) -> bool:
         """There is more to do than the budget allowed."""
-        return self.dispatching.behind or len(self.dirty) > 0 or bool(self.waking)
+        return self.dispatching.behind or bool(self.to_dispatch) or bool(self.waking)
 
     def dispatch(self, queue: QueuePort) -> None:
         """At once: somebody is about to look at it."""
@@ -310,7 +311,7 @@ class Node(HomeNode):
 
     def again(self, queue: QueuePort) -> None:
         """See `QueueHost.again`."""
-        self.dirty[queue] = None
+        self.to_dispatch.add(queue)
 
     def later(self, steps: Iterator[None]) -> None:
         """See `QueueHost.later`."""
@@ -329,7 +330,7 @@ class Node(HomeNode):
     def measure(self) -> None:
         """Called every `congestion.MEASURE_S`."""
         self.shares.share = None
-        self.dirty.update(dict.fromkeys(self.congestion.measure()))
+        self.to_dispatch.add_all(self.congestion.measure())
 
     def _unblock(self) -> None:
         self.later(unblocking(list(self.connections.values())))

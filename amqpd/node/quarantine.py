@@ -38,7 +38,7 @@ def quarantine(node: HomeNode, queue: QueuePort, error: Exception) -> None:
             vhost=record.vhost,
             remedy="restart the broker, or delete the queue",
         )
-        node.dirty.pop(queue, None)
+        node.to_dispatch.forget(queue)
         node.congestion.forget(queue)
         # First of all: nothing that follows may come back into it.
         queue.quarantine(f"{type(error).__name__}: {error}")

@@ -119,7 +119,7 @@ class QueueRegistry:
         try:
             queue.apply(record, self.policy_of(record))
             self._node.books.look_at(queue)
-            self._node.dirty[queue] = None
+            self._node.to_dispatch.add(queue)
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
             self._node.quarantine(queue, error)
 
@@ -145,7 +145,7 @@ class QueueRegistry:
             found = recovered.queues.get(queue.record.id + level)
             if found is not None:
                 queue.recover(level, found)
-        self._node.dirty[queue] = None
+        self._node.to_dispatch.add(queue)
 
     def policy_of(self, record: QueueRecord) -> Mapping[str, Any]:
         topology = self._node.topology
@@ -182,7 +182,7 @@ class QueueRegistry:
                 vhost, delayed_id(node.identity.id, vhost) if number is None else number, node, node.release
             )
             node.books.look_at(store)
-        node.dirty[store] = None
+        node.to_dispatch.add(store)
         return store
 
     def give_back(self, vhost: str, orphan: Orphan) -> None:
@@ -215,7 +215,7 @@ class QueueRegistry:
     def end(self, queue: Queue) -> None:
         """It is no queue of the node's any more: its consumers are told, its messages are gone."""
         node = self._node
-        node.dirty.pop(queue, None)
+        node.to_dispatch.forget(queue)
         try:
             queue.delete()
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on

@@ -6,7 +6,7 @@ to that exchange, `publish.<exchange>` and `deliver.<queue>`, with the same body
 Rules: 1. Off, it costs nothing but a flag of the channel, which only what is not plain looks at, and a delivery. 2.
 What is traced is not traced again. 3. Copies are made in the ticks, within the budget of queues; what comes faster is
 dropped and counted, since a trace must not slow down what it looks at. 4. It ends with the broker, or the vhost.
-Not here: the operator's command (`management/operations.py`), how a message is routed (`routing.py`).
+Not here: the operator's command (`management/traces.py`), how a message is routed (`routing.py`).
 
 Source: https://www.rabbitmq.com/docs/firehose; RabbitMQ 4, deps/rabbit/src/rabbit_trace.erl.
 """
@@ -88,7 +88,7 @@ class Tap(Queue):
             return
         self._pending.append(traced)
         self._pending_bytes += nbytes
-        self._node.dirty[self] = None
+        self._node.to_dispatch.add(self)
 
     def dispatch(self) -> None:
         node, pending = self._node, self._pending
@@ -166,7 +166,7 @@ class Firehose:
         if tap is None:
             return False
         tap.stopped = True
-        self._node.dirty.pop(tap, None)
+        self._node.to_dispatch.forget(tap)
         self._tell(vhost, False)
         return True
 

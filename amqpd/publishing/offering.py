@@ -54,7 +54,7 @@ def offer(
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)
             taken = FAULT
-        node.dirty[queue] = None
+        node.to_dispatch.add(queue)
         if node.congestion.queues and publisher is not None and node.congestion.slows(queue):
             publisher.intake.congested[queue] = None
     return taken, waits

@@ -50,7 +50,7 @@ def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
     fenced = [outcome.queue for outcome in outcomes if outcome.what == FENCED and outcome.queue is not None]
     for each in dict.fromkeys(fenced):
         each.look_for_damage()
-        node.dirty[each] = None
+        node.to_dispatch.add(each)
     return outcomes
 
 

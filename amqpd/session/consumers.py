@@ -104,7 +104,7 @@ class Consumer(Subscription):
         node, queue = self.channel.shared, self.queue
         try:
             self.restore()
-            node.dirty[queue] = None
+            node.to_dispatch.add(queue)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)
 

@@ -28,6 +28,7 @@ from amqpd.limiting.congestion import Congestion
 from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
 from amqpd.queues.port import QueuePort
+from amqpd.queues.to_dispatch import ToDispatch
 from amqpd.security.access import Access
 from amqpd.session.credit import CreditQueue, Subscription, Waking
 from amqpd.session.durability import ConfirmingChannel, Durability
@@ -81,8 +82,7 @@ class SessionNode(ABC):
     outboxes: Outboxes
     alarms: Alarms
     draining: bool
-    dirty: dict[QueuePort, None]
-    """queues to look at before the tick ends"""
+    to_dispatch: ToDispatch
     touched: dict[ConnectionBase, None]
     """connections that have something to send, or are over"""
     broken: dict[ConnectionBase, None]

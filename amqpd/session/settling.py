@@ -66,7 +66,7 @@ def settle(channel: ChannelBase, entries: list[Delivered], requeue: bool | None)
                     entry.queue.requeue(entry.seq, entry.seq + entry.size - 1)
                 else:
                     entry.queue.reject(entry.seq, entry.seq + entry.size - 1)
-                node.dirty[entry.queue] = None
+                node.to_dispatch.add(entry.queue)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             node.quarantine(entry.queue, error)
         _give_credit(channel, entry)
@@ -79,7 +79,7 @@ def _give_credit(channel: ChannelBase, entry: Delivered) -> None:
         return
     consumer.unacked -= entry.size
     channel.consumed -= entry.size
-    channel.shared.dirty[consumer.queue] = None
+    channel.shared.to_dispatch.add(consumer.queue)
     if consumer.parked and consumer.waits_in is None:
         consumer.restore()
     if channel.shared_queue:

@@ -1,7 +1,7 @@
 """What must hold in a node at every moment, whatever clients send: conservation, limits, bounds.
 
 What comes in: a node. What goes out: nothing, or an AssertionError that says what does not add up.
-Not here: whether the right messages went to the right place (`test_queue_model.py`).
+Not here: whether the right messages went to the right place (`tests/queues/test_queue_model.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_node(node: Node) -> None:
         assert channel.connection.channels.get(channel.id) is channel, "a reply consumer of a channel that is gone"
     for key, queue in node.queues.items():
         fresh = any(level.backlog.fresh for level in queue.messages.levels())
-        assert not fresh or queue in node.dirty, f"what came into queue {key} has no place, and nobody will look"
+        assert not fresh or queue in node.to_dispatch, f"what came into queue {key} has no place: nobody will look"
         assert set(queue.consumers) <= consumers, f"queue {key} has consumers that are gone"
         check_queue(queue, unacked[queue])
     for store in node.delayed.values():

@@ -93,7 +93,7 @@ class Machine:
             # What is due and has to be read first is looked at again until then, by the pump each 10 ms.
             reading = self.harness.reads and self.slow_disk
             due = node.wakes.next_ms is not None and node.wakes.next_ms <= node.now_ms
-            if not waits and not node.dirty and (reading or not due):
+            if not waits and not node.to_dispatch and (reading or not due):
                 break
             assert turn < 199, "it never ends"
         for bug in self.harness.bugs:

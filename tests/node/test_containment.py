@@ -180,7 +180,7 @@ class Scene:
 
 
 def dispatched(scene: Scene) -> None:
-    scene.harness.node.dirty[scene.harness.node.queues["/", "q"]] = None
+    scene.harness.node.to_dispatch.add(scene.harness.node.queues["/", "q"])
     scene.harness.step()
 
 
@@ -545,7 +545,7 @@ def test_what_the_journal_says_ends_the_node_whoever_met_it() -> None:
     """A damaged row is nobody's own: going on could lose what was confirmed."""
     scene = Scene()
     broken["q", "dispatch"] = JournalDamaged("row 1 of queue 2 is damaged")
-    scene.harness.node.dirty[scene.harness.node.queues["/", "q"]] = None
+    scene.harness.node.to_dispatch.add(scene.harness.node.queues["/", "q"])
     with pytest.raises(JournalDamaged):
         scene.harness.node.tick()
 

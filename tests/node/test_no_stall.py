@@ -55,7 +55,7 @@ class NoStall(RuleBasedStateMachine):
     def settle(self) -> None:
         self.harness.step()
         for _ in range(40):
-            if not (self.harness.node.dirty or self.harness.reads or self.harness.node.journal.pending):
+            if not (self.harness.node.to_dispatch or self.harness.reads or self.harness.node.journal.pending):
                 return
             self.harness.step()
         raise AssertionError("it never comes to rest")

@@ -93,7 +93,7 @@ def test_nothing_of_an_orphan_expires() -> None:
     client.publish(b"short", delivery_mode=2, expiration="1000")
     restart(harness)
     harness.node.now_ms = 3_600_000
-    harness.node.dirty[only(harness)] = None
+    harness.node.to_dispatch.add(only(harness))
     harness.step()
     assert only(harness).backlog.ready == 1
     assert not harness.reads

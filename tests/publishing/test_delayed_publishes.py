@@ -235,7 +235,7 @@ def test_a_virtual_host_that_is_gone_takes_what_waits_with_it(client: Client) ->
     ((_, run, _, _),) = waiting.runs
     client.harness.step()
     client.harness.node.release("gone", run)
-    assert not client.harness.node.dirty
+    assert not client.harness.node.to_dispatch
 
 
 # -- with the node's own store

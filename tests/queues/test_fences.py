@@ -80,7 +80,7 @@ class Scene:
         """What an operator does in the end: the damaged messages that are known leave."""
         for damage in self.queue.damaged():
             damage.level.backlog.leave(damage.segment.first, damage.segment.last, 0)
-        self.harness.node.dirty[self.queue] = None
+        self.harness.node.to_dispatch.add(self.queue)
         self.harness.step()
 
     def wait(self, now_ms: int) -> None:

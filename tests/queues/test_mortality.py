@@ -255,7 +255,7 @@ def test_a_policy_that_makes_many_too_many_does_not_hold_the_others_up(harness: 
         client.publish(bytes(n), "q")
     queue = harness.node.queues["/", "q"]
     queue.apply(queue.record, {"max-length": 0})
-    harness.node.dirty[queue] = None
+    harness.node.to_dispatch.add(queue)
     left = []
     for _ in range(4):
         harness.node.work_left = LOOK_WORK + 10 * PIECE_WORK
