@@ -11,7 +11,7 @@ The walk, from socket to disk to consumer, one sentence each (ARCHITECTURE.md ha
 `publishing/` is the way of a publish, and of what is published again.
 `exchanges/`  say which queues a message goes to.
 `queues/`     keep messages in order, in memory and on disk, and hand them out.
-`journal/`    gathers what must be durable, commits it in groups, and reports one number back.
+`journal/`    gathers what must be durable, commits it in groups, and reports what is stored and what is committed.
 `topology/`   is what exists, and the metadata store that it comes back from.
 `audit/`      writes down what happened to every message, and who did what; `amqpd_spark` (`spark/`) adds it up.
 `security/`   says who someone is and what they may do.

@@ -60,8 +60,8 @@ _CLOSED: Final = State.CLOSED
 # A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole: any
 # whose body is in one frame. A larger one is assembled frame by frame, so that its beginning is not copied again.
 WAIT_BYTES_MAX: Final = 160 * 1024
-# So often the rest of a publish is waited for, then what has come is taken frame by frame: who sends an octet at a
-# time would otherwise have all that came before looked through for each.
+# So often the rest of a publish is waited for, then what has come is taken frame by frame: a client that sends
+# an octet at a time would otherwise have all that came before looked through for each.
 WAITS_MAX: Final = 8
 
 
@@ -104,7 +104,7 @@ class Connection(ConnectionBase):
         """this many bytes must be in `_rest` before the frame at its beginning is whole"""
         self._waits = 0
         self.stride = 0
-        """bytes of the last publish that was large, or frame of one; 0: none, or the pump saw that they are over"""
+        """bytes of the last publish that was large, or frame of one; 0: none, or the pump saw that they have come"""
         self.choked = False
         """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
@@ -497,7 +497,7 @@ class Connection(ConnectionBase):
             self.node.faults.contain(CONNECTION, self.name, error)
 
     def _leave(self, state: State) -> None:
-        """The connection is over for the node. While it is LINGERING the client still has to end the stream, and a
+        """The connection has ended for the node. While it is LINGERING the client still has to end the stream, and a
         connection.close that crossed ours, or came twice, is answered (as in RabbitMQ: a client whose stream ends
         in the middle of its own close takes that for an error)."""
         known = self.state not in (_LINGERING, _CLOSED)

@@ -370,7 +370,7 @@ class Pump:
             self._decrypt_more(link, tls)
 
     def _cut(self, link: Link, error: Exception) -> None:
-        """Nothing can be sent on it: the connection is over without a close."""
+        """Nothing can be sent on it: the connection has ended without a close."""
         connection = link.connection
         self.node.faults.contain(CONNECTION, connection.name, error)
         connection.outbox.clear()

@@ -333,7 +333,7 @@ def _store(transaction: Transaction, queue_id: int, segment: Entry) -> int:
 
 
 def _row(queue_id: int, segment: Entry) -> Row:
-    """Without joining the runs: who writes it does that."""
+    """Without joining the runs: the disk does that when it writes."""
     assert segment.runs is not None
     return Row(
         *(queue_id, segment.first, segment.last, b"", segment.persistent),

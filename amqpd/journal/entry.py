@@ -15,7 +15,7 @@ from amqpd.kernel import Run
 
 
 class Entry:
-    """`__init__` is that of who inherits: all of these have to be set."""
+    """`__init__` is the subclass's: all of these have to be set."""
 
     __slots__ = ("first", "index", "last", "left", "nbytes", "persistent", "published_ms", "runs", "sealed", "stored")
 

@@ -2,7 +2,7 @@
 
 What comes in: a kind of shortage, on or off. What goes out: the kinds that are on; a call when the last one ends.
 Rules: 1. A kind is on or off: which source said so is the board's matter (`node/alarm_board.py`).
-Not here: who is blocked and told so (`session/intake.py`).
+Not here: which connections are blocked, and told so (`session/intake.py`).
 
 Source: https://www.rabbitmq.com/docs/alarms
 """

@@ -140,7 +140,7 @@ class Census:
         coming: Counter[str] = Counter()
         for change in changes:
             if isinstance(change, Put) and isinstance(change.record, QueueRecord | ExchangeRecord | BindingRecord):
-                coming[change.record.vhost] += self._require_room(change.record, coming[change.record.vhost])
+                coming[change.record.vhost] += self._require_capacity(change.record, coming[change.record.vhost])
 
         def done(made: bool) -> None:
             for vhost, nbytes in coming.items():
@@ -152,7 +152,7 @@ class Census:
         submit(done if coming else resume)
         self._coming_bytes.update(coming)
 
-    def _require_room(self, record: QueueRecord | ExchangeRecord | BindingRecord, coming: int) -> int:
+    def _require_capacity(self, record: QueueRecord | ExchangeRecord | BindingRecord, coming: int) -> int:
         """What the record takes. Raises AMQPPreconditionFailed when that is too much, alone or with what is there."""
         arguments = arguments_bytes(record.arguments)
         if arguments > ARGUMENTS_BYTES_MAX:

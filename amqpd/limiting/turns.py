@@ -79,8 +79,8 @@ class Turns:
         self.waiting[client] = None
 
     def next(self) -> None:
-        """Those who wait go on, one at least, and as many as the tick's budget allows. The one that the journal waits
-        for goes first, with a whole turn in each tick."""
+        """The connections that wait go on, one at least, and as many as the tick's budget allows. The one that the
+        journal waits for goes first, with a whole turn in each tick."""
         waiting = self.waiting
         if not waiting:
             return

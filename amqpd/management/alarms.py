@@ -1,8 +1,9 @@
 """Alarms: seen, and those of an operator's own set and cleared.
 
-What comes in: a kind of alarm. What goes out: what is on, and who says so.
+What comes in: a kind of alarm. What goes out: what is on, and which sources say so.
 Rules: an operator's alarm stands beside those of the broker: clearing it clears no other.
-Not here: when the broker sets alarms by itself (`process/alarms.py`), who is blocked (`session/intake.py`).
+Not here: when the broker sets alarms by itself (`process/alarms.py`), which connections are blocked
+(`session/intake.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = structlog.get_logger(component="operations")
 
 
 class AlarmRow(TypedDict):
-    """An alarm that is on, and who says so."""
+    """An alarm that is on, and which sources say so."""
 
     name: str
     source: str

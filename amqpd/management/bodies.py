@@ -43,7 +43,7 @@ class Bodies:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._lane: Messages | None = None
+        self._level: Messages | None = None
         """whose the rows are"""
         self._rows: list[Row] = []
         """the last ones that were read"""
@@ -92,7 +92,7 @@ class Bodies:
         return row is not None and (row.first_seq, row.last_seq) == (segment.first, segment.last)
 
     def _row_of(self, level: Messages, seq: int) -> Row | None:
-        if level is self._lane:
+        if level is self._level:
             for row in self._rows:
                 if row.first_seq <= seq <= row.last_seq:
                     return row
@@ -116,10 +116,10 @@ class Bodies:
             found.extend(rows)
             answered.set()
 
-        self._lane, self._rows, self._parsed = None, [], None
+        self._level, self._rows, self._parsed = None, [], None
         self._reader.read(level.queue_id, first, last, answer)
         await answered.wait()
-        self._lane, self._rows = level, found
+        self._level, self._rows = level, found
         if self._row_of(level, first) is None and level.store.on_disk_only(first):
             level.paging.fence(first, found[0].first_seq - 1 if found else last, MISSING)
 

@@ -4,12 +4,12 @@ What comes in: on `control.sock` in the data directory, one JSON object a line: 
 {...}}. What goes out: one line for each, {"ok": true, "result": {...}} or {"ok": false, "error": SENTENCE, "kind":
 KIND}; before that, when the command is a listing, any number of lines {"ok": true, "rows": [...]}: no list is too
 long for them.
-Rules: 1. Who may write the data directory may command the broker: the socket is 0600 in a directory of 0700,
+Rules: 1. A user that may write the data directory may command the broker: the socket is 0600 in a directory of 0700,
 there is no other check. 2. Lines, connections and idle time are bounded. 3. A handler refuses by raising
 a `ManagementError`, and `call` and its like raise the same one (`errors.py` has the kinds); any other exception is a
 bug of ours: it is logged with its traceback, answered, and the broker goes on. Unless it says that the node cannot: a
 failure of its own, or damage in what it reads.
-Not here: the commands (`control_commands.py`), the command line (`amqpd/commands/`), who is running
+Not here: the commands (`control_commands.py`), the command line (`amqpd/commands/`), which process is running
 (`datadir/lock.py` holds the lock).
 """
 

@@ -108,8 +108,8 @@ class DamagedRows:
                 f"the damaged messages cannot be written to {self._data_dir / 'quarantine'}: {error.strerror}; they "
                 "stay in the queue"
             ) from error
-        lane, segment = damage.level, damage.segment
-        count = delete(self._node, queue, lane, segment.first, segment.last)
+        level, segment = damage.level, damage.segment
+        count = delete(self._node, queue, level, segment.first, segment.last)
         queue.look_for_damage()
         await until_durable(self._node, self._settle, queue.lane.alone)
         log.warning(

@@ -26,7 +26,7 @@ from amqpd.session.steps import recovering
 from amqpd.vocabulary.records import Arguments
 
 # Consumers of one channel; RabbitMQ has such a bound (consumer_max_per_channel), but none by default. Each costs half
-# a kilobyte and a look in every dispatch of its queue: who has more has forgotten to cancel them.
+# a kilobyte and a look in every dispatch of its queue: a client with more has forgotten to cancel them.
 CONSUMERS_MAX = 10_000
 
 _TAG_REDELIVERED = Struct(">QB")

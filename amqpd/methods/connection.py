@@ -45,7 +45,7 @@ def connection_method(connection: ConnectionBase, handshake: Handshake, kind: in
 def closes(connection: ConnectionBase, kind: int, number: int, payload: bytes) -> bool:
     """After connection.close or its answer was sent: whether this is the client's close-ok. Its own close, which
     crossed ours or is not the first one, is answered, and the stream stays open, for there may be another
-    (rabbit_reader). Who does not read the answers gets no more of them."""
+    (rabbit_reader). A client that does not read the answers gets no more of them."""
     if number != 0 or kind != 1:
         return False
     if payload[:4] == _CLOSE_ID and not connection.outbox_full:

@@ -1,10 +1,11 @@
-"""The board of alarms: who says that something is short, and what is short because of it.
+"""The board of alarms: which sources say that something is short, and what is short because of it.
 
 What comes in: a kind of alarm, a source, on or off. What goes out: for each change of a kind, on or off.
 Rules: 1. A kind is on while any source says so: a watch of free space, a commit that found none, and an operator may
 all speak of the disk, and none of them clears what another said. 2. What operators invent is bounded, because the
 names of all alarms stand together in connection.blocked's short string.
-Not here: when the watches speak (`process/alarms.py`, `journal/writer.py`), who is blocked (`session/intake.py`).
+Not here: when the watches speak (`process/alarms.py`, `journal/writer.py`), which connections are blocked
+(`session/intake.py`).
 """
 
 from __future__ import annotations

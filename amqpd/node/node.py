@@ -205,7 +205,7 @@ class Node(HomeNode):
         quarantine(self, queue, error)
 
     def _empty_vhost(self, name: str) -> None:
-        """Who deletes a vhost deletes what it can see in it; what is transient here it cannot."""
+        """Another process that deletes a virtual host deletes what it sees in it: not what is transient here."""
         if (store := self.delayed.pop(name, None)) is not None:
             self.registry.end(store)
         left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name, self.identity.id)]

@@ -115,7 +115,7 @@ def _post(
     entered = _copy(node, targets, letter, taken, properties, publication)
     if publication is not None:
         node.audit.end(publication, letter.body_size, bool(targets))
-    # At least once: who has it already may get it twice.
+    # At least once: a queue that has it already may get it twice.
     gone = taken if entered or not queue.settings.at_least_once else 0
     return gone, 0 if publication is None else publication.first
 
@@ -146,7 +146,7 @@ def _copy(
 
 
 def _takes_long(node: PublishingNode, queue: HomeQueue, letter: DeadLetter) -> bool:
-    """To find out where it goes, and to bring it there. At-least-once has to know at once who takes it."""
+    """To find out where it goes, and to bring it there. At-least-once has to know at once which queues take it."""
     if queue.settings.at_least_once or queue.record.vhost not in node.topology.vhosts:
         return False
     exchange = queue.settings.dead_letter_exchange or ""

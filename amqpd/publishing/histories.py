@@ -1,4 +1,4 @@
-"""What exchanges of the type x-recent-history keep, and who gets it.
+"""What exchanges of the type x-recent-history keep, and what gets it.
 
 What comes in: runs that passed such an exchange; changes of the topology. What goes out: the kept messages, oldest
 first, for every queue or exchange that is newly bound.

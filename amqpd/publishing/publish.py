@@ -4,8 +4,7 @@ What comes in: a run and the channel it came by. What goes out: the run and its 
 transaction.
 Rules: 1. No queue has a publish before all checks are passed and its whole route is known. 2. Routes are
 remembered by the raw arguments of the publish, and void when the topology moves. 3. A run is one decision: what is
-equal in bytes up to the body goes the same way, but where chance decides. 4. What is `plain` pays for nothing of what
-others need.
+equal in bytes up to the body goes the same way, except where chance decides. 4. Plain publishes skip optional work.
 Not here: frames (`channels.py`, `message/content.py`), where it goes (`routing.py`, `exchanges/`), what a queue does
 with it (`queues/`).
 

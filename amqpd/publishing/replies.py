@@ -1,4 +1,4 @@
-"""Direct reply-to: who waits for replies on a channel, and replies that go straight there.
+"""Direct reply-to: requesters that wait for replies on a channel, and replies that go straight there.
 
 What comes in: consumers of the pseudo-queue; runs that are published to the names given out. What goes out:
 deliveries into the requester's outbox.
@@ -70,7 +70,7 @@ class Replies:
         self._consumers.pop((consumer.channel.connection.vhost, consumer.name), None)
 
     def find(self, vhost: str, name: str) -> ReplyConsumer | None:
-        """Who was given the name, if they still wait."""
+        """The requester that was given the name, if it still waits."""
         return self._consumers.get((vhost, name))
 
     def is_open(self, consumer: ReplyConsumer) -> bool:

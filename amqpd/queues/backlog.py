@@ -5,10 +5,10 @@ to deliver, in order.
 Rules: 1. A message is a sequence number. It is *ready* (not yet delivered: at or behind `cursor`; or returned),
 *unacked* (taken, not settled), or settled. ready + unacked + settled = accepted, always. 2. Returned messages have
 smaller numbers than those at the cursor, so they go first: a requeue puts a message back to its place; or, with
-`fifo_returns`, to the end of those that came back, as quorum queues do. 3. A message that is unacked when its time is
-over expires when it comes back.
-Not here: the segments that hold them (`store.py`), memory and disk (`paging.py`), what expires (`expiry.py`), who
-gets a message (`queue.py`).
+`fifo_returns`, to the end of those that came back, as quorum queues do. 3. A message that is unacked when its time
+has come expires when it comes back.
+Not here: the segments that hold them (`store.py`), memory and disk (`paging.py`), what expires (`expiry.py`), which
+consumer gets a message (`queue.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from amqpd.queues.stretches import Stretches
 # How far ahead of the deliveries the journal's mark of what was delivered is set, while there are consumers: the mark
 # must be on disk before a delivery goes out that it should cover, and a commit takes some thousand deliveries' time.
 MARK_AHEAD_MESSAGES = 65_536
-# A deadline: who does not get the message in the dispatch to come never gets it (a TTL of 0).
+# A deadline: what no consumer takes in the next dispatch is never delivered (a TTL of 0).
 INSTANT = 0
 
 
@@ -109,7 +109,7 @@ class Backlog:
 
     def taken_in(self, runs: int) -> int:
         """What is fresh gets its place, while nothing else is ready, and this many of its runs, from the first on,
-        are taken with that: they went to a consumer who is to acknowledge them. How many messages that are."""
+        are taken with that: they went to a consumer that is to acknowledge them. How many messages that are."""
         store = self.store
         count = nbytes = 0
         for run in self.fresh[:runs]:
@@ -127,7 +127,7 @@ class Backlog:
         return count
 
     def passed_on(self, runs: int) -> int:
-        """This many of the fresh runs, from the first on, went to a consumer who acknowledges nothing, while there
+        """This many of the fresh runs, from the first on, went to a consumer that acknowledges nothing, while there
         was nothing else here: they are settled, and were never anywhere. How many messages that are."""
         store = self.store
         fresh = self.fresh

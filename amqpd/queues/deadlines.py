@@ -3,7 +3,7 @@
 What comes in: a deadline for each stretch of messages that came together. What goes out: the next deadline; the
 stretches that are due; all of them as bytes, for the journal.
 Rules: 1. 24 bytes for a stretch with a deadline of its own, nothing for messages without one. 2. Sorted only when
-somebody asks, and then walked: with one TTL for all, deadlines come in order and nothing is ever sorted. 3. Who is
+somebody asks, and then walked: with one TTL for all, deadlines come in order and nothing is ever sorted. 3. What is
 due is told once; what cannot go yet (it is delivered) is kept as `overdue` until it comes back.
 Not here: whether a message is still there, and whether it is ready (`backlog.py`), the clock (`node/node.py`).
 """

@@ -2,9 +2,9 @@
 
 What comes in: runs with a delay; the time. What goes out: the runs, when their time has come.
 Rules: 1. Whatever their delivery mode, delayed messages are on disk before they are confirmed, and survive a restart:
-nobody waits for them who could publish them again. 2. A message leaves the store in the tick in which it enters its
-queues: one transaction of the journal has both. 3. It never comes too early. 4. A damaged message holds back nothing
-else: delayed messages have no order.
+there is no client any more that could publish them again. 2. A message leaves the store in the tick in which it
+enters its queues: one transaction of the journal has both. 3. It never comes too early. 4. A damaged message holds
+back nothing else: delayed messages have no order.
 Not here: what delays a message (`amqpd/message/delays.py`), where it goes then (`amqpd/publishing/routing.py`).
 """
 

@@ -50,5 +50,5 @@ class QueueHost(Host, Protocol[QueueOf]):
         ...
 
     def end_queue(self, queue: QueueOf) -> None:
-        """Its time is over by its own rules."""
+        """It ends by its own rules."""
         ...

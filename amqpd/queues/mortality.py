@@ -310,7 +310,7 @@ class Mortality:
             if self.settings.dead_letter_exchange is None:
                 self._facts.delivery_limit += self._backlog.settle(seq, seq, kinds.OVER_DELIVERY_LIMIT)
             else:
-                # It may have to wait for somebody who takes it, and dies after a restart too.
+                # It may have to wait for a queue that takes it, and dies after a restart too.
                 journal.count(self._messages.queue_id, seq, count)
                 self._die(seq, seq, DELIVERY_LIMIT)
         if back <= last:
@@ -346,7 +346,7 @@ class Mortality:
             host.work_left -= PIECE_WORK
             self._refused = False
             if not self._send_next(send):
-                # Who was refused waits also when the try used up the budget: it would be tried in each tick.
+                # What was refused waits, also when the try used up the budget: it would be tried in each tick.
                 tried = self._refused or host.work_left > 0
                 if tried and all(level.backlog.wanted is None for level in self._messages.levels()):
                     self._wake(now_ms + RETRY_MS)

@@ -1,11 +1,11 @@
-"""A queue: its messages, its consumers, and who gets what.
+"""A queue: its messages, its consumers, and which of them gets what.
 
 What comes in: runs of publishes; consumers with credit; settled, returned and rejected ranges; the time. What goes
 out: deliveries, in the order of publication, to the consumers in turn; what dies, to the host.
 Rules: 1. Round robin among the consumers that have credit; with little ready it goes message by message, with much
 in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish:
-what has expired goes first, then consumers take, and only what they leave counts against the length limit. Who is
-about to look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
+what has expired goes first, then consumers take, and only what they leave counts against the length limit. A caller
+that is about to look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
 Not here: the messages themselves (`messages.py`), whose turn it is (`turns.py`), limits and deaths (`mortality.py`),
 declaration and its arguments (`arguments.py`).
 """
@@ -374,8 +374,8 @@ class Queue(HomeQueue):
 
     def _pass_on(self, backlog: Backlog) -> bool:
         """What came in since the last dispatch goes to the only consumer, all at once, when nothing else is ready and
-        nothing else is to be done: True when that was the whole dispatch. Who acknowledges nothing gets it straight,
-        and it never had a place in the backlog. What does not go this way gets its place now."""
+        nothing else is to be done: True when that was the whole dispatch. A consumer without acknowledgements gets it
+        straight, and it never had a place in the backlog. What does not go this way gets its place now."""
         mortality, consumer = self.mortality, self.consumers.sole
         special = self.getters or mortality.always or mortality.pending or mortality.counts
         if consumer is None or special or backlog.due or backlog.instants:

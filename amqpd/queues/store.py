@@ -143,7 +143,7 @@ class Store:
         return count, nbytes
 
     def _discard_in_order(self, segment: Segment, first: int, last: int, taken: bool) -> tuple[int, int]:
-        """The next messages of the first segment: what consumers do who acknowledge in order, or not at all."""
+        """The next messages of the first segment: what consumers take that acknowledge in order, or not at all."""
         count = last - first + 1
         if segment.body_size >= 0:
             nbytes = count * segment.body_size

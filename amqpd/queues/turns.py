@@ -8,7 +8,7 @@ its channel says so. 3. With a single active consumer the others wait until it i
 the highest priority, and of those the first that came. 4. An active consumer stays active when one of a higher
 priority comes; that of a quorum queue (`gives_way`) gets nothing more then, and hands over when it has settled what
 it has. 5. No step costs what grows with the number of consumers or of their priorities.
-Not here: credit, and who has it again (`amqpd/session/credit.py`), how much one turn is (`queue.py`).
+Not here: credit, and which consumers have it again (`amqpd/session/credit.py`), how much one turn is (`queue.py`).
 
 Source: https://www.rabbitmq.com/docs/consumer-priority, https://www.rabbitmq.com/docs/consumers#single-active-consumer;
 rabbit_queue_consumers.erl has the same two places, active and blocked consumers.
@@ -80,7 +80,7 @@ class Turns:
         return self._acting is not None if self._single_active else self.count > 0
 
     def credit(self, count: int) -> int:
-        """How many messages those of the rotations take together, counted up to `count`; who has no credit is
+        """How many messages those of the rotations take together, counted up to `count`; one without credit is
         parked."""
         found = 0
         for key in [0] if self._single_active else list(self._rotating):
@@ -134,8 +134,8 @@ class Turns:
         return True
 
     def clear(self) -> Iterator[Subscriber]:
-        """All of them, who are not here any more, highest priority first. They are not gathered at once: it is a step
-        of the caller, which would look at each."""
+        """All of them, which are not here any more, highest priority first. They are not gathered at once: it is a
+        step of the caller, which would look at each."""
         keys, groups = self._keys, self._groups
         self._groups, self._keys, self._rotating, self._acting = {}, SortedKeys(), SortedKeys(), None
         self.count, self.active, self.sole = 0, None, None
@@ -174,7 +174,7 @@ class Turns:
         """The single active consumer, and whether it is served."""
         active, best = self.active, None
         if self.count:
-            # With a single active consumer nobody is parked here: who is not active is not visited.
+            # With a single active consumer nobody is parked here: one that is not active is not visited.
             best = next(iter(self._groups[self._keys.first].rotation))
         if active is None or (
             self.gives_way and best is not None and best.priority > active.priority and not active.unacked

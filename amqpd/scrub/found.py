@@ -60,13 +60,13 @@ def _of_row(node: Node, row: DamagedRow, queue: HomeQueue | None, level: Message
     if level is None:
         return Outcome(COPIES, queue)
     try:
-        return Outcome(_in_lane(level, row), queue)
+        return Outcome(_in_level(level, row), queue)
     except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
         node.quarantine(queue, error)
         return Outcome(UNWANTED)
 
 
-def _in_lane(level: Messages, row: DamagedRow) -> str:
+def _in_level(level: Messages, row: DamagedRow) -> str:
     outcome, seq, store = UNWANTED, row.first, level.store
     while (index := store.index_of(seq)) < len(store.segments):
         segment = store.segments[index]

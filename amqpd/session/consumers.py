@@ -4,7 +4,7 @@ What comes in: pieces of runs from a queue. What goes out: frames into the conne
 channel's ledger of unacked deliveries.
 Rules: 1. Credit is what prefetch leaves, of the consumer and of the channel, and nothing while the connection's
 outbox is full. 2. Delivery tags are the channel's.
-Not here: who is served next (`queues/queue.py`), who waits for credit (`credit.py`), settling (`channels.py`).
+Not here: which consumer is next (`queues/queue.py`), which wait for credit (`credit.py`), settling (`channels.py`).
 
 Source: AMQP 0-9-1 section 1.8; https://www.rabbitmq.com/docs/consumer-prefetch.
 """
@@ -80,7 +80,7 @@ class Consumer(Subscription):
         """See `Subscriber.wait_for_credit`."""
         channel = self.channel
         if channel.released:
-            return  # it is over
+            return  # it was cancelled
         if channel.connection.outbox_full:
             self.waits_in = channel.connection.outbox_queue
         elif self.no_ack or not self.prefetch or self.unacked < self.prefetch:

@@ -3,9 +3,9 @@
 What comes in: parked consumers (`queues/turns.py`); word that there may be space again. What goes out: consumers that
 are back in the rotation of their queues, in the order in which they began to wait.
 Rules: 1. Those that wait are looked at one after the other, and only as long as there is space: with space for one
-message ten thousand consumers are not asked. 2. Who was served and wants more waits behind the others, so that one
-queue does not take it all. 3. A consumer waits at one place at most; one whose own prefetch is used up waits at none,
-its acknowledgements find it.
+message ten thousand consumers are not asked. 2. One that was served and wants more waits behind the others, so that
+one queue does not take it all. 3. A consumer waits at one place at most; one whose own prefetch is used up waits at
+none, its acknowledgements find it.
 Not here: how much credit a consumer has (`consumers.py`).
 """
 

@@ -56,7 +56,7 @@ class Handshake:
         connection.handshaking()
         mechanisms = "PLAIN AMQPLAIN"
         # Some clients take EXTERNAL as soon as it is offered, although they have a password (py-amqp does). So it is
-        # offered to whom it would let in; RabbitMQ offers it only where its plugin for it is enabled.
+        # offered to clients that it would let in; RabbitMQ offers it only where its plugin for it is enabled.
         if connection.peer.certificate_user in connection.shared.topology.users:
             mechanisms += " EXTERNAL"
         greetings = connection.shared.greetings

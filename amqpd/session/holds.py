@@ -30,7 +30,7 @@ HOLD_WORK_MAX = 50_000
 
 
 class Holds:
-    """Who holds the journal, and who waits to."""
+    """What holds the journal, and what waits to."""
 
     def __init__(self, journal: JournalBuffer, turns: Turns) -> None:
         self._journal = journal
@@ -102,7 +102,7 @@ class Holds:
 
     def _new_transaction(self) -> None:
         """What was done is counted from the last take on. Without anything that waits for the journal there is no
-        take, and nobody who waits."""
+        take, and nothing waits."""
         journal = self._journal
         if journal.index != self._index or not (journal.held or journal.gathered):
             self._index = journal.index

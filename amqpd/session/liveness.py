@@ -3,9 +3,9 @@ it acknowledges.
 
 What comes in: the time, about once a second. What goes out: a heartbeat; the end of the connection, or of a channel.
 Rules: 1. A heartbeat is sent when nothing was sent for half the interval; silence of more than two intervals ends
-the connection; any traffic counts (section 4.2.7, and RabbitMQ's rabbit_heartbeat). 2. Who is silent so long is not
-there: the socket is reset, not closed politely. 3. The wait for close-ok ends with the first interval. 4. While the
-broker does not read a connection, its silence is not counted. 5. Nobody stays in the handshake longer than
+the connection; any traffic counts (section 4.2.7, and RabbitMQ's rabbit_heartbeat). 2. A client silent this long is
+disconnected: the socket is reset, not closed politely. 3. The wait for close-ok ends with the first interval. 4.
+While the broker does not read a connection, its silence is not counted. 5. Nobody stays in the handshake longer than
 `handshake_timeout_s`.
 Not here: clocks (`pump.py` calls with the time), how old a delivery is (`delivery_ages.py`).
 """

@@ -84,7 +84,7 @@ class SessionNode(ABC):
     draining: bool
     to_dispatch: ToDispatch
     touched: dict[ConnectionBase, None]
-    """connections that have something to send, or are over"""
+    """connections that have something to send, or have ended"""
     broken: dict[ConnectionBase, None]
     """see `ConnectionBase.contain_later`"""
     connections: dict[str, ConnectionBase]
@@ -106,7 +106,7 @@ class SessionNode(ABC):
 
     @abstractmethod
     def end_queue(self, queue: QueuePort, by: Client | None = None) -> None:
-        """Its time is over by its own rules."""
+        """It ends by its own rules."""
 
     @abstractmethod
     def consumer_gone(self, queue: QueuePort, by: Client) -> None:

@@ -1,8 +1,9 @@
 """How much is recorded: of the node, of a virtual host, of a queue.
 
 What comes in: a level as text. What goes out: `Level`.
-Rules: 1. Each level has what the ones before it have: off, admin, counts, sample(p), full; but who records a queue's
-messages does not write down its figures too. 2. A policy's key `audit` is stronger than the virtual host's level.
+Rules: 1. Each level has what the ones before it have: off, admin, counts, sample(p), full; but where a queue's
+messages are recorded, its figures are not written down too. 2. A policy's key `audit` is stronger than the virtual
+host's level.
 Not here: which virtual host has which (`config.py`), what is recorded then (`audit/recorder.py`).
 """
 
