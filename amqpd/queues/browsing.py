@@ -79,8 +79,8 @@ def ready(queue: HomeQueue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretc
 
 
 def unacked(queue: HomeQueue, ids: Ids = EVERY) -> Iterator[Stretch]:
-    """What was delivered and is not settled, by id; then what has expired and waits to be dead-lettered. Of the highest
-    priority first."""
+    """What was delivered and is not settled, by id; then what has expired and waits to be dead-lettered. Of the
+    highest priority first."""
     for level in _levels(queue):
         wanted, seq = _inside(queue, level, ids), 0
         while (index := level.store.index_of(seq)) < len(level.store.segments):
