@@ -215,8 +215,8 @@ def test_files_that_modules_and_scripts_name_exist() -> None:
         for name in sorted(named_by(path, (ROOT / path).read_text()))
         if path != "tests/test_quick.py"  # which names files for the sake of their names
         and not any(
-            os.path.normpath(PurePosixPath(folder, name)) in files
-            for folder in (*PurePosixPath(path).parents, "amqpd", "spark/amqpd_spark")
+            os.path.normpath(os.path.join(folder, name)) in files
+            for folder in (*map(str, PurePosixPath(path).parents), "amqpd", "spark/amqpd_spark")
         )
     ]
     assert missing == [], "it was moved: write where it is now"

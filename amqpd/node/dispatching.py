@@ -21,7 +21,6 @@ from amqpd.node.ports import HomeNode
 from amqpd.publishing.ports import DispatchingBase
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
-from amqpd.queues.queue import Queue
 from amqpd.session.world import Read
 from amqpd.vocabulary.client import Client
 
@@ -174,7 +173,7 @@ class Dispatching(DispatchingBase):
                     node.work_left -= LOOK_WORK
                 left = self._left = node.to_dispatch.take()
             for queue in left:
-                assert isinstance(queue, Queue)
+                assert isinstance(queue, HomeQueue)
                 if queue.letters:
                     self._put_off[queue] = None
                 elif not queue.stopped:
@@ -186,21 +185,16 @@ class Dispatching(DispatchingBase):
                         return
             self._left = None
 
-    def _look_at(self, queue: Queue, reads: list[Read]) -> None:
+    def _look_at(self, queue: HomeQueue, reads: list[Read]) -> None:
         node = self._node
         node.work_left -= LEVELS_LOOK_WORK if queue.has_levels else LOOK_WORK
         queue.dispatch()
-        backlog = queue.backlog
-        if not (backlog.ready or backlog.unacked or node.congestion.queues):
+        if not (queue.ready_count or queue.unacked_count or node.congestion.queues):
             return
-        messages = queue.messages
-        held = messages.memory_bytes
+        held = queue.memory_bytes
         limit = node.shares.of(held)
         wish = queue.next_read(held < limit // 2)
         if wish is not None:
-            queue.reading = True
             reads.append(Read(queue, wish))
         if node.congestion.update(queue, held, limit):
-            node.work_left -= messages.shrink(limit // 2)
-            if messages.shrinking:
-                node.again(queue)
+            node.work_left -= queue.shrink(limit // 2)

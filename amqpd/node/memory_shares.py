@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from amqpd.vocabulary.limits import Limits
 
 if TYPE_CHECKING:
-    from amqpd.queues.queue import Queue
+    from amqpd.queues.port import QueuePort
 
 # What a large queue may have is worked out again with each tick while there are so few queues, else with each
 # measurement (`congestion.MEASURE_S`): it looks at all of them, 10 ms for 100,000.
@@ -24,7 +24,7 @@ QUEUES_EACH_TICK_MAX = 200
 class MemoryShares:
     """Divides the memory for messages between the queues, with each tick or measurement."""
 
-    def __init__(self, limits: Limits, queues: Mapping[tuple[str, str], Queue]) -> None:
+    def __init__(self, limits: Limits, queues: Mapping[tuple[str, str], QueuePort]) -> None:
         self._limits = limits
         self._queues = queues
         self.queues_each_tick_max = QUEUES_EACH_TICK_MAX

@@ -157,7 +157,7 @@ class Node(HomeNode):
         self.registry.recovery_ended(dropped, suspect)
         self.books.recovered(self.audited())
 
-    def audited(self) -> list[Queue]:
+    def audited(self) -> list[HomeQueue]:
         """All that messages stand in."""
         return [*self.queues.values(), *self.delayed.values(), *self.orphans]
 
@@ -317,7 +317,7 @@ class Node(HomeNode):
         """See `QueueHost.later`."""
         self.dispatching.later(steps)
 
-    def wake(self, queue: Any, at_ms: int) -> None:
+    def wake(self, queue: HomeQueue, at_ms: int) -> None:
         """See `QueueHost.wake`."""
         self.wakes.ask(queue, at_ms)
 

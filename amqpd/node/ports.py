@@ -9,7 +9,6 @@ Not here: what publishing knows of the node (`publishing/ports.py`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 from mypy_extensions import mypyc_attr
 
@@ -18,6 +17,7 @@ from amqpd.kernel import Run
 from amqpd.node.memory_shares import MemoryShares
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.queue import Queue
 from amqpd.session.holds import Holds
 from amqpd.vocabulary.records import QueueRecord
@@ -43,5 +43,5 @@ class HomeNode(PublishingNode):
         """The delay of the run has passed. Its publication in the audit log."""
 
     @abstractmethod
-    def audited(self) -> list[Any]:
+    def audited(self) -> list[HomeQueue]:
         """All that messages stand in."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from mypy_extensions import mypyc_attr
 
@@ -104,7 +103,7 @@ class PublishingNode(SessionNode):
         """See `QueueHost.again`."""
 
     @abstractmethod
-    def wake(self, queue: Any, at_ms: int) -> None:
+    def wake(self, queue: HomeQueue, at_ms: int) -> None:
         """See `QueueHost.wake`."""
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """A queue at its home, as the other parts of that node know it.
 
-What comes in: a look at it before the tick ends; books of the audit log; what operators repair. What goes out: its
-levels, with their segments; figures; damage.
+What comes in: a look at it before the tick ends; shortage of memory; books of the audit log; what operators repair.
+What goes out: its levels, with their segments; wishes to read; figures; damage.
 Rules: 1. For what looks after the memory, the disk and the books of the queues of its own node, and nothing else:
 whatever serves clients knows the port only. 2. It asks for what the node's parts need; what the queue does with it is
 its own.
@@ -36,6 +36,10 @@ class HomeQueue(QueuePort):
     ) -> None:
         super().__init__(record, settings, lane)
         self.settings = settings
+        self.has_levels = settings.max_priority is not None
+        """each priority that occurred has messages of its own"""
+        self.wake_ms: int | None = None
+        """the host's: when it will look at the queue by itself"""
         self.facts = Facts(now_ms)
         self.audit_level = audit_level
         """its own, by a policy"""
@@ -70,6 +74,18 @@ class HomeQueue(QueuePort):
     @abstractmethod
     def withdrawn(self, count: int) -> None:
         """An operator took this many of its messages out."""
+
+    # Between memory and disk
+
+    @abstractmethod
+    def next_read(self, space: bool) -> RowsWanted | None:
+        """What has to be read now, if anything is; no other read until `loaded` is told of it. Without `space` in
+        memory nothing is read ahead: it would have to leave again at once."""
+
+    @abstractmethod
+    def shrink(self, bytes_max: int) -> int:
+        """Messages leave memory until they take no more than this, in several dispatches if they are many. What it
+        took, in the unit of `limiting/turns.py`."""
 
     @abstractmethod
     def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:

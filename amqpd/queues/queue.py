@@ -64,7 +64,6 @@ class Queue(HomeQueue):
         """all that there is of them; what is asked for each message is the backlog's"""
         self.backlog: Backlog | Levels
         self._levels: Levels | None = None
-        self.has_levels = self.settings.max_priority is not None
         if self.settings.max_priority is not None:
             self.messages = self.backlog = self._levels = Levels(
                 record.id, host.journal, record.durable, self.settings.max_priority
@@ -72,8 +71,6 @@ class Queue(HomeQueue):
         else:
             level = Messages(record.id, host.journal, record.durable, self.settings.quorum)
             self.messages, self.backlog = level, level.backlog
-        self.wake_ms: int | None = None
-        """the host's: when it will look at the queue by itself"""
         self._plain: Backlog | None = None
         """its backlog, while a transient message without a deadline of its own is just the next one"""
         self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
@@ -472,18 +469,23 @@ class Queue(HomeQueue):
     # Between memory and disk
 
     def next_read(self, space: bool) -> RowsWanted | None:
-        """What has to be read now, if anything and if no read is under way. Without `space` in memory nothing is read
-        ahead: it would have to leave again at once."""
         if self.reading or self.deleted:
             return None
         messages = self.messages
         if isinstance(messages, Messages) and not messages.store.segments:
             return None
         ahead = READ_AHEAD_SEGMENTS if space and (self.consumers or self.getters) else 0
-        return messages.next_copies() or messages.next_read(ahead)
+        wish = messages.next_copies() or messages.next_read(ahead)
+        self.reading = wish is not None
+        return wish
+
+    def shrink(self, bytes_max: int) -> int:
+        work = self.messages.shrink(bytes_max)
+        if self.messages.shrinking:
+            self.host.again(self)
+        return work
 
     def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
-        """The rows that were to be read. Nobody else reads meanwhile (`reading`)."""
         self.reading = False
         if not self.stopped:
             wish.loaded(rows)

@@ -21,7 +21,6 @@ BEHIND = {"backlog", "consumers", "settings", "mortality", "messages", "getters"
 # Names under which queues go.
 QUEUES = {"queue", "target", "store", "orphan", "source", "dest", "each"}
 AT_HOME = {
-    "node/dispatching.py": "the home's queues are dispatched here, and leave memory",
     "node/queue_registry.py": "the home's queues are made here",
     "node/orphans.py": "parked messages are on this node's disk",
     "publishing/dead_lettering.py": "a message dies at home, and its queue's settings say what becomes of it",
@@ -29,10 +28,7 @@ AT_HOME = {
 IMPORTS = {
     "amqpd.queues.queue": {
         "node/node.py": "the home's queues are kept and made here",
-        "node/dispatching.py": "they are dispatched here",
         "node/queue_registry.py": "they are made here",
-        "node/wakes.py": "they say when to look at them",
-        "node/memory_shares.py": "they share the memory",
         "node/ports.py": "what the parts of the home know of them",
         "node/orphans.py": "what has lost its queue is kept as one",
         "publishing/firehose.py": "a tap is dispatched as one",
@@ -45,8 +41,10 @@ IMPORTS = {
         "management/damaged_rows.py": "damage is on this node's disk",
         "management/messages.py": "an operator's look at what is on this node's disk",
         "management/repair.py": "and what is taken out of it",
-        "node/dispatching.py": "dead letters are on their way here",
+        "node/dispatching.py": "they are dispatched here, and leave memory",
         "node/node.py": "what was read for it comes by here",
+        "node/ports.py": "what the audit log and the scrub look at",
+        "node/wakes.py": "they say when to look at them",
         "publishing/dead_lettering.py": "a message dies at home",
         "publishing/ports.py": "what is published for a queue is its home's work",
         "publishing/releasing.py": "what was delayed comes from a store at home",
