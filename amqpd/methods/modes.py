@@ -65,6 +65,8 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
         properties = node.properties.read(run.properties, True)
         left = tuple(_of_now(channel, queues))
         lanes.update(dict.fromkeys(queue.lane for queue in left))
+        if delay_ms:
+            lanes[node.journal.lane] = None  # of what is delayed, wherever it goes then
         # A requester may have gone since, too: then its name is a queue that is not there.
         replies = tuple(reply for reply in replies if node.replies.is_open(reply))
         complete &= yield from accept_slowly(node, channel, run, left, properties, route, replies, delay_ms)

@@ -19,7 +19,13 @@ from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from tests.harness.harness import Client, Harness, publish_bytes
 
-Basic, Confirm, Queue, Tx = commands.Basic, commands.Confirm, commands.Queue, commands.Tx
+Basic, Confirm, Exchange, Queue, Tx = (
+    commands.Basic,
+    commands.Confirm,
+    commands.Exchange,
+    commands.Queue,
+    commands.Tx,
+)
 
 SOURCES = {"local": 0, "one": 1, "two": 2}
 # Routing keys of amq.direct, and the queues that they reach.
@@ -283,6 +289,27 @@ def test_a_commit_of_one_lane_is_not_answered_by_another() -> None:
     lanes.report("two", number)
     assert not client.take(Tx.CommitOk)
     lanes.report("one", number)
+    assert len(client.take(Tx.CommitOk)) == 1
+
+
+def test_a_commit_waits_for_what_it_delays() -> None:
+    """Delayed messages are on this node's disk, wherever the queues of the other publishes are."""
+    lanes = Lanes()
+    client = lanes.client()
+    delayed = Exchange.Declare(
+        exchange="d", exchange_type="x-delayed-message", arguments={"x-delayed-type": "direct"}
+    )
+    lanes.harness.automatic = True
+    client.call(delayed, Exchange.DeclareOk)
+    lanes.harness.automatic = False
+    client.send(Tx.Select())
+    client.raw(publish_bytes(b"x", "one", delivery_mode=2))
+    client.raw(publish_bytes(b"x", "later", "d", headers={"x-delay": 1000}))
+    client.send(Tx.Commit())
+    number = lanes.write()
+    lanes.report("one", number)
+    assert not client.take(Tx.CommitOk)
+    lanes.report("local", number)
     assert len(client.take(Tx.CommitOk)) == 1
 
 
