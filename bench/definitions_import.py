@@ -28,7 +28,7 @@ from bench.errors import BenchError
 
 VHOSTS, USERS, POLICIES = 10, 100, 20
 QUEUES, BINDINGS = 1_000, 5_000
-# Of so many, with virtual hosts, users and policies.
+# Of this many, with virtual hosts, users and policies.
 TARGET_SECONDS = 10.0
 
 

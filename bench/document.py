@@ -2,7 +2,7 @@
 
 What comes in: results files (of which the last one that has a scenario counts), limits, and Markdown files with
 blocks. What goes out: the same files, each block between `<!-- bench:NAME -->` and `<!-- bench:end -->` written
-anew. Rules: 1. no figure in a document is typed by hand; 2. NAME is a scenario or one of BLOCKS, another one is an
+again. Rules: 1. no figure in a document is typed by hand; 2. NAME is a scenario or one of BLOCKS, another one is an
 error; 3. what was not measured is said to be so: an older figure does not stay; 4. equal results, equal text.
 Not here: the sentences around the blocks (`docs/performance.md`), the chart (`chart.py`).
 """
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def fill(text: str, results: Results, limits: Limits) -> str:
-    """`text` with its blocks written anew. Raises BenchError for a block that nobody knows, or that has no end."""
+    """`text` with its blocks written again. Raises BenchError for a block that nobody knows, or that has no end."""
     if len(_BEGIN.findall(text)) != text.count("<!-- bench:end -->"):
         raise BenchError("a block has no end, or an end no block: <!-- bench:NAME --> and <!-- bench:end -->")
 

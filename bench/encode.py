@@ -3,7 +3,7 @@
 What comes in: a route, a body size and properties, once; afterwards sequence numbers. What goes out: bytes of
 whole AMQP frames. Rules: 1. frames are marshalled by pamqp once, and only their numbers are rewritten later;
 2. the body of every message begins with its stamp: stream number (2 bytes) and sequence number (6 bytes),
-big-endian; 3. a ring is stamped anew only when all of it has been sent.
+big-endian; 3. a ring is stamped again only when all of it has been sent.
 Not here: reading frames (`count.py`, `confirms.py`), sockets (`wire.py`).
 """
 

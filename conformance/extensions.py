@@ -142,7 +142,7 @@ class Reader:
         return [got.body for got in self.got]
 
     def wait(self, count: int, *, within_s: float = DEADLINE_S) -> list[Got]:
-        """Until it was given so many messages altogether."""
+        """Until it was given this many messages altogether."""
         self.wait_for(lambda: len(self.got) >= count, f"delivery {count}", within_s=within_s)
         return self.got
 

@@ -98,7 +98,7 @@ def test_closes_that_cross(client: Wire) -> None:
     client.expect(Connection.Close, Connection.CloseOk)
 
 
-@rule("AMQP 0-9-1 section 2.2.2", "Unacknowledged messages of a connection that is lost are delivered anew.")
+@rule("AMQP 0-9-1 section 2.2.2", "Unacknowledged messages of a connection that is lost are delivered again.")
 def test_a_lost_connection_gives_back(wire: OpenWire, client: Wire, unique: Names) -> None:
     queue = unique("queue")
     ask(client, Queue.Declare(queue=queue))

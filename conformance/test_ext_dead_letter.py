@@ -143,7 +143,7 @@ def test_a_message_dropped_by_length(letters, arguments):
     assert take(box.channel, box.source).body == b"second"
 
 
-@rule("RabbitMQ: maxlength", "reject-publish-dlx dead-letters the message that finds no room, with reason maxlen.")
+@rule("RabbitMQ: maxlength", "reject-publish-dlx dead-letters the message that finds no space, with reason maxlen.")
 def test_a_message_refused_by_length(letters):
     box = letters(**{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
     box.publish("k.1", b"first")

@@ -212,7 +212,7 @@ def test_modulus_hash(channel, exchange, unique):
         assert all(got.count(body) == 2 for body in got)
 
 
-@rule("RabbitMQ: exchanges#random", "Each message goes to one queue, drawn anew each time; keys do not matter.")
+@rule("RabbitMQ: exchanges#random", "Each message goes to one queue, drawn again each time; keys do not matter.")
 def test_random(channel, exchange, unique):
     name = exchange(RANDOM)
     queues = bound(channel, name, [unique(f"q{number}") for number in range(2)], ["a", "b"])

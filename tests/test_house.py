@@ -361,7 +361,7 @@ def test_public_classes_say_what_they_are_for() -> None:
 
 
 def misnamed(call: ast.Call) -> bool:
-    """`get_logger(room="...")`: operators filter by `component`."""
+    """`get_logger(part="...")`: operators filter by `component`."""
     named = isinstance(call.func, ast.Attribute) and call.func.attr == "get_logger"
     return named and any(keyword.arg not in (None, "component") for keyword in call.keywords)
 
@@ -377,7 +377,7 @@ def test_the_log_names_components() -> None:
         ("class A: ...", ("A",), ()),
         ("class _A: ...", (), ()),
         ('class A:\n    """What for."""\n    class B: ...', ("B",), ()),
-        ("log = structlog.get_logger(room='a')", (), (1,)),
+        ("log = structlog.get_logger(part='a')", (), (1,)),
         ("log = structlog.get_logger(component='a')", (), ()),
     ],
 )

@@ -23,7 +23,7 @@ from amqpd.vocabulary.client import Begun, Client, UnfinishedChannel
 from amqpd.vocabulary.limits import Limits
 
 # How much is freed at once: the search for the largest holder looks at all of them, so it must be rare.
-ROOM_PART = 8
+FREED_PART = 8
 
 
 class Unfinished:
@@ -56,7 +56,7 @@ class Unfinished:
             self._connections.pop(connection, None)
 
     def _make_space(self, charged: UnfinishedChannel) -> None:
-        wanted = self._bytes_max - self._bytes_max // ROOM_PART
+        wanted = self._bytes_max - self._bytes_max // FREED_PART
         by_user: Counter[str] = Counter()
         for connection in self._connections:
             by_user[connection.user] += connection.unfinished_bytes

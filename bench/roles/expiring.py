@@ -124,7 +124,7 @@ def expired_consume(link: Link, *, url: str, queue: str, messages: int) -> dict[
 
 
 def expiring_flow(link: Link, *, url: str, queue: str, per_second: int, persistent: bool) -> dict[str, Any]:
-    """Keep a second's messages of priority 1 in the queue, and take so many a second."""
+    """Keep a second's messages of priority 1 in the queue, and take this many a second."""
     properties = commands.Basic.Properties(priority=1, delivery_mode=2 if persistent else 1)
     one = _publish_head(queue, properties) + _FLOW_BODY + b"\xce"
     with Wire(url) as feeder, Wire(url) as eater:

@@ -143,7 +143,7 @@ def _publish_freely(sock: Socket, out: Outflow, watch: Stopwatch, last: int) -> 
 def _publish_in_window(
     sock: Socket, out: Outflow, confirms: Confirms, watch: Stopwatch, window: int, last: int
 ) -> None:
-    # Waiting for room for a tenth of the window, not for one message, saves calls; the rest is on its way.
+    # Waiting for space for a tenth of the window, not for one message, saves calls; the rest is on its way.
     room_min = max(1, window // 10)
     while confirms.settled < last:
         moment = now()

@@ -65,7 +65,7 @@ def run_flow(
     totals_of: Callable[[int], list[int]] = lambda published: [published],
 ) -> Flow:
     """`publisher` and `consumer` are jobs (`role` and arguments, without the url). `totals_of` says what
-    each of the consumer's connections must receive of so many published messages."""
+    each of the consumer's connections must receive of this many published messages."""
     with Crew() as crew:
         eater = crew.start(url=setting.url, **consumer)
         feeder = crew.start(url=setting.url, **publisher)

@@ -27,7 +27,7 @@ from amqpd_spark.schema import COLUMNS, OF_QUEUES, STRETCH_MAX
 
 # A message that goes to and fro for ever has any number of events; nobody reads more than this.
 ROWS_MAX = 100_000
-# So many ranges of numbers are one filter, which Parquet's statistics help with; more of them are a join.
+# This many ranges of numbers are one filter, which Parquet's statistics help with; more of them are a join.
 LISTED_MAX = 50
 
 TIES = ("routed", "dead_lettered", "moved", "released")

@@ -25,7 +25,7 @@ SHOWN_MAX = 20
 
 
 @job_command("security")
-@number("--burst", 2, Limits.burst, "N", "So many failed log-ins are a burst.")
+@number("--burst", 2, Limits.burst, "N", "This many failed log-ins are a burst.")
 @number("--within", 1, Limits.within_s, "SECONDS", "... within this time, from one address or of one user.")
 @number("--learn", 0, Limits.learn_days, "DAYS", "From the log's beginning: whose addresses are taken as known.")
 @click.option("--fail", is_flag=True, help="Exit with 1 when there is a finding of severity high.")

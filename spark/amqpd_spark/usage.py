@@ -154,7 +154,7 @@ def by_exchange(hours: DataFrame) -> DataFrame:
         _sum(published).alias("published"),
         _sum(published, "bytes").alias("published_bytes"),
         _sum((event == "published") & by_broker.isNotNull()).alias("by_broker"),
-        # A delayed message waits in a queue of the broker's own, and is published anew when it is due: the same
+        # A delayed message waits in a queue of the broker's own, and is published again when it is due: the same
         # message, which is not counted as another one, and that queue's copy not as one of its exchange's.
         _sum((event == "published") & ~by_broker.eqNullSafe("delayed")).alias("publications"),
         _sum((event == "routed") & ~by_broker.eqNullSafe("delayed")).alias("copies"),

@@ -8,23 +8,23 @@ from typing import Any
 
 
 class Disk:
-    """It has `room` for so many bytes more. Without any, writes fail, and so does fsync, as on file systems that look
-    for blocks then. `takes_files`: a new file can be made; an empty one needs no room."""
+    """It has `space` for this number of bytes. Without any, writes fail, and so does fsync, as on file systems that
+    look for blocks then. `takes_files`: a new file can be made; an empty one needs no space."""
 
     def __init__(self) -> None:
-        self.room = 1 << 40
+        self.space = 1 << 40
         self.takes_files = True
         self.error = errno.ENOSPC
 
     def write(self, descriptor: int, data: bytes) -> int:
-        count = min(len(data), self.room)
+        count = min(len(data), self.space)
         if not count:
             raise self._failure()
-        self.room -= count
+        self.space -= count
         return os.write(descriptor, data[:count])
 
     def fsync(self, descriptor: int) -> None:
-        if not self.room:
+        if not self.space:
             raise self._failure()
         os.fsync(descriptor)
 

@@ -45,7 +45,7 @@ def test_every_message_is_accounted_for(theme: Theme) -> None:
         check(theme, history, AuditedMachine)
 
 
-@pytest.mark.skipif(KERNEL != "python", reason="changes a constant that a compiled room has inlined")
+@pytest.mark.skipif(KERNEL != "python", reason="changes a constant that a compiled module has inlined")
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
 def test_with_a_sample_a_message_is_recorded_whole_or_not_at_all(
     theme: Theme, monkeypatch: pytest.MonkeyPatch

@@ -37,7 +37,7 @@ def test_what_is_no_level_is_told_which_there_are(text: object) -> None:
 
 
 def test_each_level_has_what_the_ones_before_it_have() -> None:
-    """But for figures: what is recorded message by message can be counted."""
+    """Except for figures: what is recorded message by message can be counted."""
     levels = [OFF, ADMIN, COUNTS, parse_level("sample(0.1)"), FULL]
     assert [level.acts for level in levels] == [False, True, True, True, True]
     assert [level.counts for level in levels] == [False, False, True, False, False]

@@ -87,7 +87,7 @@ async def test_a_life_that_ended_without_room_is_a_gap_in_the_next_one(tmp_path:
 async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Path, disk: Disk) -> None:
     """And the next one has nothing to say of it."""
     await LoggedHarness(tmp_path, level="full").log_.end()
-    disk.room = 0
+    disk.space = 0
     harness = LoggedHarness(tmp_path, level="full")
     status = await harness.log_.handlers["audit status"]({})
     assert (status["life"], status["gap_since"] is None) == (2, False)
@@ -95,7 +95,7 @@ async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Pat
     client.declare("q", durable=True)
     client.publish(b"in the gap", "q", delivery_mode=2)
     assert (await harness.log_.handlers["audit flush"]({}))["waiting"] == 0
-    disk.room = 1 << 20
+    disk.space = 1 << 20
     assert (await harness.log_.handlers["audit flush"]({}))["waiting"] == 0
     client.publish(b"behind it", "q", delivery_mode=2)
     await harness.log_.end()
@@ -134,14 +134,14 @@ async def test_a_life_that_never_found_space_is_a_gap_in_the_next_one(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
     await LoggedHarness(tmp_path).log_.end()
-    disk.room = 0
+    disk.space = 0
     for _ in range(2):
         # No row of it was ever written, so its number may be that of the next one.
         harness = LoggedHarness(tmp_path)
         assert harness.log_.life.number == 2
         if orderly:
             await harness.log_.end()
-    disk.room = 1 << 20
+    disk.space = 1 << 20
     monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
     await LoggedHarness(tmp_path).log_.end()
     rows = rows_below(tmp_path / "audit" / "events")
@@ -156,9 +156,9 @@ async def test_what_the_life_before_lost_is_said_behind_the_gap(
 ) -> None:
     LoggedHarness(tmp_path).log_.writer._begin_gap(OSError(28, "No space left on device"))
     monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
-    disk.room = 0
+    disk.space = 0
     harness = LoggedHarness(tmp_path)
-    disk.room = 1 << 20
+    disk.space = 1 << 20
     await harness.log_.handlers["audit flush"]({})
     await harness.log_.end()
     rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["life"] == 2]
@@ -187,7 +187,7 @@ async def test_nothing_that_is_damaged_keeps_the_node_from_starting(tmp_path: Pa
 
 
 async def test_what_else_stands_in_the_way_of_the_log_is_one_sentence(tmp_path: Path, disk: Disk) -> None:
-    disk.room, disk.error = 0, errno.EIO
+    disk.space, disk.error = 0, errno.EIO
     with pytest.raises(
         StartupError, match=r"cannot write the audit log in .*: Input/output error; make it"
     ) as caught:

@@ -260,13 +260,13 @@ def test_a_file_appears_whole_or_not_at_all(
     def fails(temporary: Path, written: Path) -> None:
         assert pq.read_metadata(temporary).num_rows == 1, "it was closed"
         assert not list(tmp_path.rglob("*.parquet"))
-        raise OSError("no room")
+        raise OSError("no space")
 
     spool = tmp_path / "n-1-1.spool"
     spool.write_bytes(b"".join(blocks_of(buffer, 1)))
     with monkeypatch.context() as patch:
         patch.setattr(parquet, "_settle", fails)
-        with pytest.raises(OSError, match="no room"):
+        with pytest.raises(OSError, match="no space"):
             convert(spool, tmp_path)
     assert spool.exists()
     assert not list(tmp_path.rglob("*.parquet"))

@@ -1,6 +1,6 @@
-"""Spool files on a real disk: when one is finished, what is left for the next start, a disk without room.
+"""Spool files on a real disk: when one is finished, what is left for the next start, a disk without space.
 
-The clock is trio's; a disk without room is one that says so at its first write.
+The clock is trio's; a disk without space is one that says so at its first write.
 """
 
 from __future__ import annotations
@@ -160,18 +160,18 @@ async def test_spool_files_of_earlier_lives_are_finished_first(tmp_path: Path) -
     assert not (tmp_path / "events" / ".n-1-1.parquet.tmp").exists()
 
 
-@pytest.mark.parametrize("room", [0, 10, 40])
-async def test_a_full_disk_makes_a_gap_that_the_log_tells_of(tmp_path: Path, disk: Disk, room: int) -> None:
+@pytest.mark.parametrize("space", [0, 10, 40])
+async def test_a_full_disk_makes_a_gap_that_the_log_tells_of(tmp_path: Path, disk: Disk, space: int) -> None:
     written = Written(tmp_path)
     written.act("before")
-    disk.room = room
+    disk.space = space
     written.act("lost")
     written.act("lost too")
     assert written.writer.full
     assert written.writer.status()["gap_since"]
     written.writer._end_gap()
-    assert written.writer.full, "there is no room yet"
-    disk.room = 1 << 20
+    assert written.writer.full, "there is no space yet"
+    disk.space = 1 << 20
     written.writer._end_gap()
     assert not written.writer.full
     written.act("behind")
@@ -184,16 +184,16 @@ async def test_a_full_disk_makes_a_gap_that_the_log_tells_of(tmp_path: Path, dis
     assert written.alarms == [], "messages go on"
 
 
-async def test_the_writer_looks_by_itself_whether_there_is_room_again(
+async def test_the_writer_looks_by_itself_whether_there_is_space_again(
     tmp_path: Path, disk: Disk, autojump_clock: trio.testing.MockClock
 ) -> None:
     written = Written(tmp_path, on_full="stop")
-    disk.room = 0
+    disk.space = 0
     written.act("lost")
     assert written.alarms == [True]
     await run_for(written, 5 * LOOK_S)
     assert written.alarms == [True]
-    disk.room = 1 << 20
+    disk.space = 1 << 20
     written.act("lost between two ticks", record=False)
     await run_for(written, 2 * LOOK_S)
     assert written.alarms == [True, False]
@@ -203,12 +203,12 @@ async def test_the_writer_looks_by_itself_whether_there_is_room_again(
 
 async def test_a_flush_in_a_gap_keeps_its_beginning(tmp_path: Path, disk: Disk) -> None:
     written = Written(tmp_path, on_full="stop")
-    disk.room = 0
+    disk.space = 0
     written.act("lost")
     since = written.writer.status()["gap_since"]
     assert await written.writer.flush() == 0
     assert (written.writer.status()["gap_since"], written.alarms) == (since, [True])
-    disk.room = 1 << 20
+    disk.space = 1 << 20
     assert await written.writer.flush() == 0
     (gap,) = only(written.rows(), "gap")
     assert json.loads(gap["detail"])["from"] == since
@@ -217,19 +217,19 @@ async def test_a_flush_in_a_gap_keeps_its_beginning(tmp_path: Path, disk: Disk) 
 async def test_the_next_life_knows_of_a_gap_that_the_last_one_ended_in(tmp_path: Path, disk: Disk) -> None:
     written = Written(tmp_path)
     assert written.writer.left_gap is None
-    disk.room = 0
+    disk.space = 0
     written.act("lost")
     await written.writer.aclose()
-    disk.room = 1 << 20
+    disk.space = 1 << 20
     assert Written(tmp_path, 2).writer.left_gap
     assert Written(tmp_path, 3).writer.left_gap is None, "it is told once"
 
 
 async def test_a_gap_that_is_over_is_not_left(tmp_path: Path, disk: Disk) -> None:
     written = Written(tmp_path)
-    disk.room = 0
+    disk.space = 0
     written.act("lost")
-    disk.room = 1 << 20
+    disk.space = 1 << 20
     written.writer._end_gap()
     await written.writer.aclose()
     assert Written(tmp_path, 2).writer.left_gap is None
@@ -243,13 +243,13 @@ def full_at_the_start(folder: Path, disk: Disk, where: str, **settings: Any) -> 
     elif where == "file":
         disk.takes_files = False
     else:
-        disk.room = 0 if where == "rows" else 10
+        disk.space = 0 if where == "rows" else 10
     written.writer.begin()
     return written
 
 
-def make_room(written: Written, disk: Disk) -> None:
-    written.no_life, disk.takes_files, disk.room = None, True, 1 << 20
+def make_space(written: Written, disk: Disk) -> None:
+    written.no_life, disk.takes_files, disk.space = None, True, 1 << 20
 
 
 @pytest.mark.parametrize("where", ["life", "file", "rows", "half of the rows"])
@@ -262,7 +262,7 @@ async def test_a_disk_that_is_full_at_the_start_makes_a_gap_from_there_on(
     written.act("lost")
     await run_for(written, 3 * LOOK_S)
     assert (written.writer.full, written.alarms) == (True, [True])
-    make_room(written, disk)
+    make_space(written, disk)
     written.act("lost between two ticks", record=False)
     await run_for(written, 2 * LOOK_S)
     assert (written.writer.full, written.alarms) == (False, [True, False])
@@ -281,7 +281,7 @@ async def test_a_life_s_number_is_on_disk_before_its_first_file(tmp_path: Path, 
     written = full_at_the_start(tmp_path, disk, where)
     for _ in range(3):
         written.writer._end_gap()
-    make_room(written, disk)
+    make_space(written, disk)
     written.writer._end_gap()
     assert not written.writer.full
     # Tried until it succeeds, and not again.
@@ -292,11 +292,11 @@ async def test_a_life_s_number_is_on_disk_before_its_first_file(tmp_path: Path, 
 
 async def test_the_start_is_told_once(tmp_path: Path, disk: Disk) -> None:
     written = full_at_the_start(tmp_path, disk, "rows")
-    make_room(written, disk)
+    make_space(written, disk)
     written.writer._end_gap()
-    disk.room = 0
+    disk.space = 0
     written.act("lost")
-    make_room(written, disk)
+    make_space(written, disk)
     written.writer._end_gap()
     await written.writer.aclose()
     assert told(written.rows(), "event") == [("started",), *2 * [("gap",), ("standing",)]]
@@ -309,7 +309,7 @@ async def test_only_want_of_space_at_the_start_is_a_gap(tmp_path: Path, disk: Di
     written = Written(tmp_path, begin=False)
     if where == "life":
         written.no_life = OSError(error, "no")
-    disk.takes_files, disk.room = where != "file", 0 if where == "rows" else 1 << 20
+    disk.takes_files, disk.space = where != "file", 0 if where == "rows" else 1 << 20
     if error == errno.EDQUOT:
         written.writer.begin()
         assert written.writer.full
@@ -320,7 +320,7 @@ async def test_only_want_of_space_at_the_start_is_a_gap(tmp_path: Path, disk: Di
 
 async def test_a_gap_that_goes_on_over_a_start_keeps_its_beginning(tmp_path: Path, disk: Disk) -> None:
     first = Written(tmp_path)
-    disk.room = 0
+    disk.space = 0
     first.act("lost")
     gap = tmp_path / "spool" / "gap"
     os.utime(gap, (1_795_000_000, 1_795_000_000))
@@ -329,20 +329,20 @@ async def test_a_gap_that_goes_on_over_a_start_keeps_its_beginning(tmp_path: Pat
         written = full_at_the_start(tmp_path, disk, "life", life=2)
         assert written.writer.left_gap == "2026-11-18T11:06:40.000+00:00"
         assert gap.exists()
-    make_room(written, disk)
+    make_space(written, disk)
     written.writer._end_gap()
     assert not gap.exists(), "it is in the log"
 
 
 async def test_a_gap_that_was_left_is_known_until_it_is_in_the_log(tmp_path: Path, disk: Disk) -> None:
     first = Written(tmp_path)
-    disk.room = 0
+    disk.space = 0
     first.act("lost")
     second = Written(tmp_path, 2, begin=False)
     second.no_life = PermissionError(errno.EACCES, "Permission denied")
     with pytest.raises(PermissionError):
         second.writer.begin()
-    make_room(first, disk)
+    make_space(first, disk)
     assert Written(tmp_path, 2).writer.left_gap
     assert Written(tmp_path, 3).writer.left_gap is None
 
@@ -442,10 +442,10 @@ async def test_damage_that_is_found_without_space_is_told_of_later(tmp_path: Pat
     written.act("a")
     written.writer._rotate()
     flip(tmp_path / "spool" / "n-1-1.spool", 0)
-    disk.room = 0
+    disk.space = 0
     written.act("lost")
     await written.writer.convert_finished()
-    disk.room = 1 << 20
+    disk.space = 1 << 20
     written.writer._end_gap()
     await written.writer.aclose()
     assert told(written.rows(), "event", "reason") == [

@@ -2,7 +2,7 @@
 
 What comes in: the folder of a log. What goes out: the same with a lost message, a message that was acknowledged
 twice, and a delivery of what was never published; the messages' names.
-Rules: files stay what they are but for the rows that make the fault.
+Rules: files stay what they are except for the rows that make the fault.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def run(broker: BrokerProcess, *words: str) -> str:
 
 
 def consumed(broker: BrokerProcess, queue: str, count: int) -> list[int]:
-    """What comes until the server cancels the consumer, or so many have come."""
+    """What comes until the server cancels the consumer, or this many have come."""
     numbers: list[int] = []
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         channel = connection.channel()

@@ -150,7 +150,7 @@ def test_the_wait_for_close_ok_is_no_longer_than_the_heartbeats_interval(
 def test_who_sends_on_and_on_behind_the_end_is_read_no_faster_than_it_is_thrown_away(
     harness: Harness, how: str
 ) -> None:
-    """What a turn has no room for waits, so the socket has to wait too: what is kept is copied for each read."""
+    """What a turn has no space for waits, so the socket has to wait too: what is kept is copied for each read."""
     client = Client(harness) if how == "refused" else harness.client()
     if how == "refused":  # before any log-in
         client.raw(PROTOCOL_HEADER)

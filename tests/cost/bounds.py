@@ -25,9 +25,9 @@ TABLE = Path(__file__).with_name("bounds.toml")
 class Quantity(NamedTuple):
     unit: str
     allowance: float
-    """so much of the figure may come on top"""
+    """this part of the figure may come on top"""
     slack: float
-    """and so much in any case: where compiled code has left nearly nothing, nearly nothing more is no matter"""
+    """and this in any case: where compiled code has left nearly nothing, nearly nothing more is no matter"""
     any_python: bool
     """is the same with each version of Python, nearly"""
     look: str

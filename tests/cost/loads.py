@@ -53,7 +53,7 @@ class Kind:
     confirms: bool = False
     ack_every: int = 0
     lone: int = 0
-    """so many publishers with one message each at a time; 0: one that sends as much as it can"""
+    """this many publishers with one message each at a time; 0: one that sends as much as it can"""
     messages: int = 4_000
     """to count; a multiple of it or a part where counting is cheap or dear"""
 
@@ -81,7 +81,7 @@ class Load:
         rig.react = self._react
 
     async def run(self, messages: int) -> None:
-        """Carry so many through: published, delivered, confirmed and acknowledged. Beside it the pump runs."""
+        """Carry this many through: published, delivered, confirmed and acknowledged. Beside it the pump runs."""
         self._left = messages
         self._ended = trio.Event()
         self._publish()

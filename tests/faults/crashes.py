@@ -133,7 +133,7 @@ class Session:
         assert not parked, f"parked after {history.events[-1]}: {parked}"
 
     def _wait_for_queues(self, count: int) -> None:
-        """Until so many queues have come to their end in this life: the load leaves them little time."""
+        """Until this many queues have come to their end in this life: the load leaves them little time."""
         due, end = self._ended() + count, time.monotonic() + PATIENCE_S
         while self._ended() < due:
             assert time.monotonic() < end, f"{self._ended()} queues ended, {due} were due"

@@ -217,7 +217,7 @@ def test_out_of_descriptors_it_waits_without_a_busy_loop_and_recovers(
 
 
 def wait_for_lines(broker: BrokerProcess, text: str, count: int) -> None:
-    """Returns when the log has so many lines with the text."""
+    """Returns when the log has this many lines with the text."""
     with broker._news:
         assert broker._news.wait_for(lambda: sum(text in line for line in broker._lines) >= count, DEADLINE_S), (
             f"{text!r} is not logged {count} times"
@@ -247,7 +247,7 @@ def test_a_small_limit_of_descriptors_bounds_the_connections(
             return True
         return False
 
-    neighbour.goes_on_until(accepts, "there is room again")
+    neighbour.goes_on_until(accepts, "there is space again")
 
 
 # Stuck
@@ -359,7 +359,7 @@ def test_a_stopped_consumer_with_heartbeats_is_given_up_and_its_messages_go_to_o
 def test_a_client_that_stops_reading_for_good_is_dropped_and_its_messages_go_to_others(
     make_broker: MakeBroker, beside: Beside, what: str
 ) -> None:
-    """Without heartbeats: its kernel goes on to say that it is there, and has no room."""
+    """Without heartbeats: its kernel goes on to say that it is there, and has no space."""
     broker = make_broker(environment={"AMQPD_SEND_TIMEOUT_S": "1", "AMQPD_OUTBOX_BYTES_MAX": "1MiB"})
     broker.start()
     neighbour = beside(broker)

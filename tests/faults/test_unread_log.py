@@ -20,7 +20,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 def full_pipe() -> Iterator[tuple[int, int]]:
-    """Both ends of a pipe with no room left in it, as a reader leaves it that has stopped."""
+    """Both ends of a pipe with no space left in it, as a reader leaves it that has stopped."""
     read, write = os.pipe()
     # Another open file of the same pipe: O_NONBLOCK on `write` itself would be the broker's too.
     filler = os.open(f"/proc/self/fd/{write}", os.O_WRONLY | os.O_NONBLOCK)

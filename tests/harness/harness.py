@@ -223,7 +223,7 @@ class Harness:
         ]
 
     def step(self) -> None:
-        """A tick, and as many more as clients need that sent more than their turn had room for."""
+        """A tick, and as many more as clients need that sent more than their turn had space for."""
         self.tick()
         if self.automatic:
             self.answer()

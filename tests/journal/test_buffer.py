@@ -78,7 +78,7 @@ def test_counts_of_messages_that_are_never_written_are_not_written_either(buffer
 
 
 def paged(buffer: JournalBuffer, count: int) -> list[Segment]:
-    """So many transient segments of 12 bytes, handed in."""
+    """This many transient segments of 12 bytes, handed in."""
     segments = [filled(3 * n, 3, persistent=False) for n in range(count)]
     for segment in segments:
         buffer.append(1, segment)

@@ -1,4 +1,4 @@
-"""What every disk does: SQLite's, and the memory disk that stands in for it in other rooms' tests."""
+"""What every disk does: SQLite's, and the memory disk that stands in for it in the tests of other packages."""
 
 from __future__ import annotations
 

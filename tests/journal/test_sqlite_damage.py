@@ -233,10 +233,10 @@ def test_a_page_that_deletions_meet_ends_deletions_and_nothing_else(data):
     assert [each.first_seq for each in rows] == [*range(80), *range(81, 203)]
 
 
-@pytest.mark.parametrize(("room_bytes", "damage"), [(0, True), (1 << 60, False)])
-def test_a_full_disk_that_has_room_is_damage_of_what_is_deleted(tmp_path, monkeypatch, room_bytes, damage):
+@pytest.mark.parametrize(("space_bytes", "damage"), [(0, True), (1 << 60, False)])
+def test_a_full_disk_that_has_space_is_damage_of_what_is_deleted(tmp_path, monkeypatch, space_bytes, damage):
     """SQLite says "full" when it deletes a row whose length is damaged: tried again, that would never end."""
-    monkeypatch.setattr("amqpd.journal.sqlite.database.ROOM_BYTES", room_bytes)
+    monkeypatch.setattr("amqpd.journal.sqlite.database.SPACE_BYTES", space_bytes)
     connection = sqlite3.connect(":memory:")
     connection.execute("PRAGMA max_page_count = 2")
     with pytest.raises(sqlite3.OperationalError, match="full") as full:

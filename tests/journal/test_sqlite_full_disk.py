@@ -106,7 +106,7 @@ def test_publishes_are_refused_settles_go_on_and_space_lets_it_continue(small, t
 
 
 def test_a_full_disk_at_a_checkpoint_does_not_undo_what_was_committed(small, tmp_path, monkeypatch):
-    """The WAL's file has room, the database's cannot grow: the commit holds, the WAL waits."""
+    """The WAL's file has space, the database's cannot grow: the commit holds, the WAL waits."""
     monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", MEGABYTE)
     disk = SqliteDisk(small / "data", reserve_bytes=MEGABYTE)
     disk.recover()
@@ -116,13 +116,13 @@ def test_a_full_disk_at_a_checkpoint_does_not_undo_what_was_committed(small, tmp
     disk._checkpoints._at = 0
     disk.commit(transaction(9))  # ... copied, so that the next commits begin at its start
     wal = small / "data" / f"{JOURNAL}-wal"
-    room = wal.stat().st_size
-    assert room > 4_000_000
+    space = wal.stat().st_size
+    assert space > 4_000_000
     ballast = use_up(small)
     size = (small / "data" / JOURNAL).stat().st_size
     for index in range(10, 16):
         disk.commit(transaction(index, row(1, index, index, nbytes=500_000)))
-    assert wal.stat().st_size == room
+    assert wal.stat().st_size == space
     assert (small / "data" / JOURNAL).stat().st_size == size
     assert disk._checkpoints._wal_bytes > 2 * MEGABYTE, "a checkpoint was due, and failed"
     recovered, rows = image_of(small / "data", tmp_path / "image")

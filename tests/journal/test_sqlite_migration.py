@@ -167,8 +167,8 @@ def test_bytes_that_are_no_frames_are_left_as_they_are(tmp_path, cut: Callable[[
     disk.close()
 
 
-def test_an_old_journal_that_has_no_room_to_be_migrated_is_left_as_it_was(tmp_path):
-    """The sentence is that of a full disk; with room it goes on."""
+def test_an_old_journal_that_has_no_space_to_be_migrated_is_left_as_it_was(tmp_path):
+    """The sentence is that of a full disk; with space it goes on."""
     write(tmp_path / "old", Row(1, 10, 14, frames(b"x" * 400_000)))
     small = tmp_path / "small"
     small.mkdir()

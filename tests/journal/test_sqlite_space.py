@@ -1,4 +1,4 @@
-"""Room on the disk: large deletions in pieces, free pages used again and given back, a WAL that stays small."""
+"""Space on the disk: large deletions in pieces, free pages used again and given back, a WAL that stays small."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.journal.disks import SqliteDrive, deadlines, row, transaction
 
 
 def stored(disk: SqliteDisk, table: str = "batch") -> int:
-    """Rows of a table that take up room."""
+    """Rows of a table that take up space."""
     (count,) = disk._writer.execute(f"SELECT count(*) FROM {table}").fetchone()
     return int(count)
 

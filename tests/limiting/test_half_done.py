@@ -70,7 +70,7 @@ def test_what_a_suspended_channel_holds_is_bounded_also_for_frames_without_conte
     assert resident[0] < 3 * HELD_BYTES_MAX
 
 
-@pytest.mark.skipif(KERNEL != "python", reason="counts calls of a method that compiled rooms call directly")
+@pytest.mark.skipif(KERNEL != "python", reason="counts calls of a method that compiled modules call directly")
 def test_the_rest_of_a_frame_that_comes_octet_by_octet_is_not_copied_for_each() -> None:
     """A frame of the largest size, the last of it in single octets: one buffer grows, and is looked into once."""
     harness = Harness()

@@ -1,7 +1,7 @@
 """What clients begin and do not finish: transactions without a commit, messages without an end.
 
 It is counted, bounded for a connection and for the node, and given back when it ends; a user that holds much never
-takes the room of one that holds little.
+takes the space of one that holds little.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ SMALL = Limits(queue_memory_bytes=2000, backlog_memory_bytes=2000, small_queue_b
 OLD = {"tenant": "old"}
 
 
-class Room:
-    """A node with the queues `q` and `other`, and the room on it. `before_answer` runs before a read is answered."""
+class OperatedNode:
+    """A node with the queues `q` and `other`, and an operator. `before_answer` runs before a read is answered."""
 
     def __init__(self) -> None:
         self.harness = Harness(SMALL)
@@ -50,7 +50,7 @@ class Room:
     def queue(self, name: str = "q") -> Queue:
         return self.harness.node.queues["/", name]
 
-    def fill(self, count: int, old: Sequence[int] = range(5, 1000, 10)) -> Room:
+    def fill(self, count: int, old: Sequence[int] = range(5, 1000, 10)) -> OperatedNode:
         """Some have the header; five are a row, and all that can be is on disk only."""
         for first in range(0, count, 5):
             frames = b""
@@ -102,14 +102,14 @@ class Room:
 
 
 async def test_a_look_leaves_the_queue_as_it_was() -> None:
-    room = Room().fill(100)
-    backlog = room.queue().backlog
+    operated = OperatedNode().fill(100)
+    backlog = operated.queue().backlog
     assert isinstance(backlog, Backlog)
     before = (
         [(each.first, each.last, each.runs is None) for each in backlog.store.segments],
         backlog.store.memory_bytes,
     )
-    rows = await room.list(headers=[["tenant", "old"]], body=10)
+    rows = await operated.list(headers=[["tenant", "old"]], body=10)
     assert [(row["id"], row["position"], row["payload"]) for row in rows] == [
         (number, number + 1, f"{number:04}") for number in range(5, 100, 10)
     ]
@@ -117,53 +117,53 @@ async def test_a_look_leaves_the_queue_as_it_was() -> None:
         [(each.first, each.last, each.runs is None) for each in backlog.store.segments],
         backlog.store.memory_bytes,
     ) == before
-    assert room.reads >= 10
-    assert [row["id"] for row in await room.list(**{"from": 61, "count": 3})] == [60, 61, 62]
+    assert operated.reads >= 10
+    assert [row["id"] for row in await operated.list(**{"from": 61, "count": 3})] == [60, 61, 62]
 
 
 async def test_what_is_consumed_while_it_is_read_is_not_in_the_list() -> None:
-    room = Room().fill(60)
-    room.before_answer = lambda: room.client.consume("q", no_ack=True) if room.reads == 3 else None
-    rows = await room.list(count=100)
+    operated = OperatedNode().fill(60)
+    operated.before_answer = lambda: operated.client.consume("q", no_ack=True) if operated.reads == 3 else None
+    rows = await operated.list(count=100)
     assert 0 < len(rows) < 60
-    assert room.queue().backlog.ready == 0
+    assert operated.queue().backlog.ready == 0
     assert [row["id"] for row in rows] == list(range(len(rows)))
 
 
 async def test_deleting_by_id_reads_only_the_edges() -> None:
-    room = Room().fill(100)
-    done = await room.act("delete", ids=[[11, 13], [32, 77]])
+    operated = OperatedNode().fill(100)
+    done = await operated.act("delete", ids=[[11, 13], [32, 77]])
     assert (done["count"], done["first_id"], done["last_id"]) == (49, 11, 77)
-    assert room.reads <= 4
+    assert operated.reads <= 4
     left = [*range(11), *range(14, 32), *range(78, 100)]
-    assert await room.ids() == left
-    room.harness.restart()
-    again = Room.__new__(Room)
-    again.harness, again.reads, again.before_answer = room.harness, 0, lambda: None
-    again.messages = Messages(room.harness.node, again, again.settle)
+    assert await operated.ids() == left
+    operated.harness.restart()
+    again = OperatedNode.__new__(OperatedNode)
+    again.harness, again.reads, again.before_answer = operated.harness, 0, lambda: None
+    again.messages = Messages(operated.harness.node, again, again.settle)
     assert await again.ids() == left
 
 
 async def test_deleting_by_header_takes_no_others() -> None:
-    room = Room().fill(60)
-    assert (await room.act("delete", headers=[["tenant", "old"]], yes=False))["count"] == 6
-    assert len(await room.ids()) == 60
-    assert (await room.act("delete", headers=[["tenant", "old"]], count=2))["count"] == 2
-    assert [each for each in range(60) if each not in await room.ids()] == [5, 15]
+    operated = OperatedNode().fill(60)
+    assert (await operated.act("delete", headers=[["tenant", "old"]], yes=False))["count"] == 6
+    assert len(await operated.ids()) == 60
+    assert (await operated.act("delete", headers=[["tenant", "old"]], count=2))["count"] == 2
+    assert [each for each in range(60) if each not in await operated.ids()] == [5, 15]
 
 
 async def test_what_is_deleted_by_header_may_go_over_the_edges_of_rows() -> None:
-    room = Room().fill(60, range(18, 43))
-    assert (await room.act("delete", headers=[["tenant", "old"]]))["count"] == 25
-    assert await room.ids() == [*range(18), *range(43, 60)]
+    operated = OperatedNode().fill(60, range(18, 43))
+    assert (await operated.act("delete", headers=[["tenant", "old"]]))["count"] == 25
+    assert await operated.ids() == [*range(18), *range(43, 60)]
 
 
 async def test_moving_keeps_the_order_and_stops_at_a_count() -> None:
-    room = Room().fill(80)
-    done = await room.act("move", **{"from": 12, "count": 51})
+    operated = OperatedNode().fill(80)
+    done = await operated.act("move", **{"from": 12, "count": 51})
     assert (done["count"], done["full"]) == (51, False)
-    assert await room.ids() == [*range(11), *range(62, 80)]
-    moved = [row["payload"] for row in await room.list(queue="other", count=100, body=4)]
+    assert await operated.ids() == [*range(11), *range(62, 80)]
+    moved = [row["payload"] for row in await operated.list(queue="other", count=100, body=4)]
     assert moved == [f"{number:04}" for number in range(11, 62)]
 
 
@@ -171,12 +171,12 @@ async def test_what_is_moved_is_in_one_queue_or_the_other_wherever_the_journal_w
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("amqpd.management.messages.MOVED_BYTES_MAX", 1000)
-    room = Room().fill(80)
-    transactions, other = room.harness.transactions, room.queue("other").record.id
+    operated = OperatedNode().fill(80)
+    transactions, other = operated.harness.transactions, operated.queue("other").record.id
     before, in_other = len(transactions), set()
-    await room.act("move", all=True)
+    await operated.act("move", all=True)
     for kept in range(before, len(transactions) + 1):
-        # What a node finds that dies after so many of them.
+        # What a node finds that dies after this many of them.
         written = [row for each in transactions[:kept] for row in each.rows]
         settled = {
             (each.queue_id, seq)
@@ -190,20 +190,20 @@ async def test_what_is_moved_is_in_one_queue_or_the_other_wherever_the_journal_w
 
 
 async def test_nothing_is_moved_while_the_disk_is_short() -> None:
-    room = Room().fill(50)
-    room.harness.node.alarms.set("disk", True)
+    operated = OperatedNode().fill(50)
+    operated.harness.node.alarms.set("disk", True)
     with pytest.raises(Unavailable, match="the disk alarm is on"):
-        await room.act("move", all=True)
-    assert len(await room.ids()) == 50
-    assert (await room.act("delete", all=True))["count"] == 50, "but room can be made"
+        await operated.act("move", all=True)
+    assert len(await operated.ids()) == 50
+    assert (await operated.act("delete", all=True))["count"] == 50, "but operated can be made"
 
 
 async def test_who_leaves_stops_it_and_the_log_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amqpd.management.messages.LIFE_SIGN_S", -1.0)
-    room = Room().fill(60)
+    operated = OperatedNode().fill(60)
     with structlog.testing.capture_logs() as logged:
         wish = Wish("/", "q", 1, 1000, EVERY, Condition(), dry_run=False, to_vhost="/", to_queue="other")
-        async with aclosing(room.messages.move(wish, Operator(uid=7))) as pages:
+        async with aclosing(operated.messages.move(wish, Operator(uid=7))) as pages:
             async for page in pages:
                 so_far = page[-1]["count"]
                 break
@@ -211,15 +211,15 @@ async def test_who_leaves_stops_it_and_the_log_says_how_far_it_came(monkeypatch:
     [entry] = logged
     assert (entry["event"], entry["count"], entry["queue"]) == ("messages moved by an operator", so_far, "q")
     assert (entry["to_queue"], entry["uid"], entry["first_id"]) == ("other", 7, 0)
-    assert (len(await room.ids()), len(await room.ids("other"))) == (60 - so_far, so_far)
+    assert (len(await operated.ids()), len(await operated.ids("other"))) == (60 - so_far, so_far)
 
 
 async def test_a_row_that_is_missing_is_damage() -> None:
-    room = Room().fill(60)
-    rows = room.harness.rows[room.queue().record.id]
+    operated = OperatedNode().fill(60)
+    rows = operated.harness.rows[operated.queue().record.id]
     for first in [first for first in rows if 20 < first < 40]:
         del rows[first]
-    listed = await room.list(count=100)
+    listed = await operated.list(count=100)
     assert [row["id"] for row in listed] == list(range(60))
     damaged = [row for row in listed if row["state"] == "ready, damaged"]
     assert {row["damage"] for row in damaged} == {MISSING}
@@ -241,11 +241,11 @@ async def test_a_row_that_is_missing_is_damage() -> None:
 )
 async def test_a_wish_that_makes_no_sense_is_a_sentence(wish: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ManagementError, match=sentence):
-        await Room().list(**wish)
+        await OperatedNode().list(**wish)
 
 
 async def test_acts_say_which_messages() -> None:
     with pytest.raises(BadArgument, match="say which messages"):
-        await Room().act("delete")
+        await OperatedNode().act("delete")
     with pytest.raises(BadArgument, match="name another one"):
-        await Room().act("move", all=True, to_queue="q")
+        await OperatedNode().act("move", all=True, to_queue="q")

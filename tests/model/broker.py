@@ -75,7 +75,7 @@ class Model:
             for message in left:
                 assert queue.asked.refuses, f"{name} did not take {message}"
                 may = queue.full_for(message.size) or queue.expired_now or queue.bytes_guessed
-                assert may, f"{name} refused {message}, and has room"
+                assert may, f"{name} refused {message}, and has space"
                 self.events["refused"] += 1
                 queue.facts["refused"] += counted
                 if by_client:
@@ -104,7 +104,7 @@ class Model:
             queue.choose()
 
     def dispatch_ends(self, name: str, dropped: int, instants: int) -> None:
-        """`dropped` is what the real queue has counted by now; so many `instants` came when it was ending, and have
+        """`dropped` is what the real queue has counted by now; this many `instants` came when it was ending, and have
         their dispatch before them."""
         queue = self.queues.get(name)
         if queue is not None:

@@ -239,7 +239,7 @@ class ModelQueue:
         return [each for each in self.ready if each.deadline_ms is not None and each.deadline_ms <= now_ms]
 
     def end_instants(self, now_ms: int, but: int = 0) -> None:
-        """Whoever did not get them by now never will; but for the last ones."""
+        """A consumer that did not get them by now never will; except the last ones."""
         found = sorted((message for message in self.held if message.instant), key=lambda each: each.place)
         for message in found[: max(0, len(found) - but)]:
             message.instant, message.deadline_ms = False, now_ms

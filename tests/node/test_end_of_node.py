@@ -19,7 +19,7 @@ from tests.harness.harness import Client, Harness
 
 def test_a_chain_of_full_queues_with_consumers_does_not_recurse() -> None:
     """Each queue holds one message at most, refuses more, and its dead letters go to the next one. Who asks a queue
-    for room must not dispatch it, and so the next one, and so all."""
+    for space must not dispatch it, and so the next one, and so all."""
     harness = Harness()
     client = harness.client()
     length = 300
@@ -28,7 +28,7 @@ def test_a_chain_of_full_queues_with_consumers_does_not_recurse() -> None:
         if number + 1 < length:
             arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"chain.{number + 1}"}
         client.declare(f"chain.{number}", arguments=arguments)
-    # A consumer without credit on each: then a full queue is dispatched to see whether it can make room.
+    # A consumer without credit on each: then a full queue is dispatched to see whether it can make space.
     client.call(commands.Basic.Qos(prefetch_count=1), commands.Basic.QosOk)
     for number in range(length):
         client.consume(f"chain.{number}", f"c{number}")
@@ -68,14 +68,14 @@ def test_a_vhost_goes_while_a_message_with_a_dead_letter_exchange_expires() -> N
 class FullStore:
     """Takes the first submissions; then too many wait, and only deletions are taken."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, space: int) -> None:
+        self.space = space
         self.submitted: list[Any] = []
 
     def submit(self, changes: Any, resume: Any, *_: Any) -> None:
-        if self.room <= 0 and not all(type(change).__name__ == "Delete" for change in changes):
+        if self.space <= 0 and not all(type(change).__name__ == "Delete" for change in changes):
             raise AMQPResourceError("too many changes are waiting")
-        self.room -= 1
+        self.space -= 1
         self.submitted.append((changes, resume))
 
 
@@ -84,9 +84,9 @@ def binding(number: int) -> BindingRecord:
 
 
 def test_bindings_that_cannot_be_submitted_are_refused_once_and_not_for_ever() -> None:
-    """They wait behind a removal; when their turn comes, the store has no room. Whoever asked asks again at once."""
+    """They wait behind a removal; when their turn comes, the store has no space. Whoever asked asks again at once."""
     topology = Topology()
-    store = FullStore(room=1)
+    store = FullStore(space=1)
     bugs: list[Exception] = []
     order = ChangeOrder(topology, store.submit, bugs.append)
     topology.apply(plans.create_vhost("/"))
@@ -116,7 +116,7 @@ def test_bindings_that_cannot_be_submitted_are_refused_once_and_not_for_ever() -
 
 
 def fanout(count: int) -> tuple[Harness, Client]:
-    """So many durable queues behind amq.fanout; the disk has 100 MB for the journal."""
+    """This many durable queues behind amq.fanout; the disk has 100 MB for the journal."""
     harness = Harness()
     client = harness.client()
     for number in range(count):

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from amqpd.config import GIB, MIB, Settings
-from amqpd.process import alarms as room
+from amqpd.process import alarms as module
 from amqpd.process.alarms import (
     POLL_S_ALARM,
     POLL_S_MAX,
@@ -154,13 +154,13 @@ def test_while_memory_is_short_what_malloc_keeps_is_given_back(
 ) -> None:
     alarms = Scripted(tmp_path, [Readings(2 * GIB, GIB), Readings(2 * GIB, GIB), CALM])
     looks: list[frozenset[AlarmKind]] = []
-    real = room.give_memory_back
+    real = module.give_memory_back
 
     def counted() -> None:
         looks.append(alarms.on)
         real()
 
-    monkeypatch.setattr(room, "give_memory_back", counted)
+    monkeypatch.setattr(module, "give_memory_back", counted)
     for _ in range(4):
         alarms.look()
     assert looks == [{"memory"}, {"memory"}]

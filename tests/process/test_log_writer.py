@@ -48,7 +48,7 @@ def test_a_reader_who_stops_holds_up_nobody_and_is_told_what_is_missing_and_wher
     writer = LogWriter(-1, notice, bytes_max=10, write_bytes=pipe.write)
     writer.write("12345")
     assert pipe.waited.wait(DEADLINE_S)
-    for text in ("67890", "a", "bb", "ccc"):  # the first fills what there is room for
+    for text in ("67890", "a", "bb", "ccc"):  # the first fills what there is space for
         writer.write(text)
     assert not writer.flush(0.0)
     pipe.open.set()
@@ -88,7 +88,7 @@ if {full}:
     while select.select([], [2], [], 0)[1]:
         os.write(2, b"-" * 4096)
     for number in range(100_000):
-        structlog.get_logger().info("more than there is room for", number=number)
+        structlog.get_logger().info("more than there is space for", number=number)
     print("went on", flush=True)
 raise RuntimeError("the program's last words")
 """

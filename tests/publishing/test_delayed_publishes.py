@@ -221,7 +221,7 @@ def test_the_delayed_exchange_routes_as_its_type(client: Client) -> None:
     assert [message.body for message in consumed(client)] == [b"a.b", b"a.c"]
 
 
-def test_a_queue_that_refuses_gets_no_more_than_it_has_room_for(client: Client) -> None:
+def test_a_queue_that_refuses_gets_no_more_than_it_has_place_for(client: Client) -> None:
     waiting = Waiting(client.harness)
     client.declare("small", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
     client.raw(publish_bytes(b"x", "small", headers={"x-delay": 5}) * 5)

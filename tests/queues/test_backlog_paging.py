@@ -14,8 +14,8 @@ from tests.harness.harness import Client, Harness
 
 BODY_BYTES = 500
 # Seven messages, each a run of its own.
-ROOM = 7 * (BODY_BYTES + 71 + RUN_BYTES)
-LIMITS = Limits(queue_memory_bytes=ROOM, backlog_memory_bytes=ROOM, small_queue_bytes=500)
+MEMORY_BYTES = 7 * (BODY_BYTES + 71 + RUN_BYTES)
+LIMITS = Limits(queue_memory_bytes=MEMORY_BYTES, backlog_memory_bytes=MEMORY_BYTES, small_queue_bytes=500)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_portions_are_what_they_were_cut_from(sizes: list[int]) -> None:
     assert flat == [(entry.tag + n, entry.seq + n) for entry in entries for n in range(entry.size)]
 
 
-def test_what_is_over_is_not_delivered_though_a_tick_has_no_room_for_all_of_it(client: Client) -> None:
+def test_what_is_over_is_not_delivered_though_a_tick_has_no_time_for_all_of_it(client: Client) -> None:
     harness, many = client.harness, 2 * (2 * QUEUES_WORK_MAX // STRETCH_WORK)
     client.declare("q")
     data = b"".join(

@@ -354,7 +354,7 @@ def test_queues_that_fall_due_at_one_instant_have_their_turns(harness: Harness, 
     assert ticks > 1
 
 
-@pytest.mark.skipif(KERNEL != "python", reason="counts calls of a method that compiled rooms call directly")
+@pytest.mark.skipif(KERNEL != "python", reason="counts calls of a method that compiled modules call directly")
 def test_what_comes_back_together_is_served_together(harness: Harness, client: Client) -> None:
     """A hundred thousand of a quorum queue's messages one by one would take seconds."""
     declare(client, queue_type="quorum", delivery_limit=2)

@@ -1,4 +1,4 @@
-"""The small rooms of a queue, each against the plainest thing that does the same: deadlines, arrivals, bytes of a
+"""The small modules of a queue, each against the plainest thing that does the same: deadlines, arrivals, bytes of a
 segment, levels, turns, returned stretches."""
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from amqpd.queues.segment import Segment
 from amqpd.queues.stretches import Stretches
 from tests.harness.harness import publish_bytes
 
-ROOM = 1 << 20
+BYTES_MAX = 1 << 20
 times = st.integers(0, 60)
 
 
 def run_of(size: int, count: int) -> Run:
     data = publish_bytes(bytes(size)) * count
-    run = scan_publishes(data, 0, len(data), ROOM)
+    run = scan_publishes(data, 0, len(data), BYTES_MAX)
     assert run is not None
     assert run.count == count
     return run

@@ -250,7 +250,7 @@ async def test_log_ins_that_are_broken_off_from_many_addresses_are_bounded_toget
         await warm(harness, hashes)
         for address in range(10):
             await break_off(harness, 2, f"198.51.100.{address}")
-        # An address that has fewer than others finds room all the same; what is given up for it may have begun.
+        # An address that has fewer than others finds space all the same; what is given up for it may have begun.
         await break_off(harness, 2, "192.0.2.3")
         under_way, abandoned = harness.attempts
         assert abandoned == 15

@@ -322,7 +322,7 @@ async def test_a_turn_is_not_lost_by_cancellation() -> None:
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(TooManyWaiting):
                 async with turns.take("a"):
-                    raise AssertionError("there was no room")
+                    raise AssertionError("there was no space")
             nursery.cancel_scope.cancel()
         # The turn was handed to one that is being cancelled.
     with trio.fail_after(60):

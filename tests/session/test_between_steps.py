@@ -70,7 +70,7 @@ class Scene:
         self.client.call(Queue.Bind(queue=queue, exchange=exchange, routing_key="k"), Queue.BindOk)
 
     def unacked(self) -> None:
-        """So many deliveries, each an entry of the ledger."""
+        """This many deliveries, each an entry of the ledger."""
         for number in range(MANY):
             queue = f"e{number % 2}"
             self.client.publish(b"x", queue)

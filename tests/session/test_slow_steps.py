@@ -1,4 +1,4 @@
-"""What one turn has no room for goes on in the next, and takes effect as if it had been done at once."""
+"""What one turn has no space for goes on in the next, and takes effect as if it had been done at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUEUES = 3 * COPIES_AT_ONCE
 
 
 def wide(harness: Harness, exchange: str = "amq.fanout", durable: bool = False, queues: int = QUEUES) -> Client:
-    """A client that declared so many queues, all bound to the exchange."""
+    """A client that declared this many queues, all bound to the exchange."""
     client = harness.client()
     for number in range(queues):
         client.declare(f"q{number}", durable=durable)

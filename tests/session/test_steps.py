@@ -12,7 +12,7 @@ from tests.harness.invariants import check_node
 
 Basic, Channel, Connection, Queue = commands.Basic, commands.Channel, commands.Connection, commands.Queue
 Tx = commands.Tx
-# More than one turn has room for, whatever is done with each.
+# More than one turn has space for, whatever is done with each.
 MANY = TURN_WORK_MAX // ENTRY_WORK + 500
 
 

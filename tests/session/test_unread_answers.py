@@ -32,7 +32,7 @@ def test_deliveries_stop_for_a_consumer_that_does_not_read_and_go_on_later() -> 
     assert waiting > count / 2
     consumer.connection.sent(held * 2 // 3)
     harness.step()
-    assert queue_of(harness).backlog.ready == waiting, "it goes on before there is room"
+    assert queue_of(harness).backlog.ready == waiting, "it goes on before there is space"
     assert len(consumer.bodies()) == count - waiting
     harness.step()
     received = count - waiting

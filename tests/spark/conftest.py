@@ -1,4 +1,4 @@
-"""A Spark that starts fast, once for each worker of the tests, and anew after a test that hung.
+"""A Spark that starts fast, once for each worker of the tests, and again after a test that hung.
 
 PySpark cannot be interrupted: an exception that a signal raises in a call leaves the link to the JVM in the middle of
 an answer, and whoever speaks on it next waits for ever. So a test that takes too long has its JVM killed: every call
@@ -114,7 +114,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: Any) -> Iterator[None]:
-    """What depends on a session that is of no use any more ends with it, and is made anew for the next test that
+    """What depends on a session that is of no use any more ends with it, and is made again for the next test that
     wants it."""
     result = yield
     if uses_spark(item) and item.stash.get(FAILED, False):

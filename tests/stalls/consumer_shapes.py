@@ -16,14 +16,14 @@ from tests.stalls.wire import method, methods, publish
 
 Shape = Callable[[Rig], None]
 Basic, Channel, Queue = commands.Basic, commands.Channel, commands.Queue
-# So many one channel may have.
+# This many one channel may have.
 CONSUMERS_A_CHANNEL = 10_000
 
 
 def consumers(
     attacker: Attacker, count: int, priority: Callable[[int], int] | None = None, queue: str = "q", first: int = 2
 ) -> list[int]:
-    """So many consumers with a prefetch of 1; the channels that they are on."""
+    """This many consumers with a prefetch of 1; the channels that they are on."""
     channels = []
     for channel, at in enumerate(range(0, count, CONSUMERS_A_CHANNEL), first):
         channels.append(channel)

@@ -28,7 +28,7 @@ Basic, Exchange, Queue, Tx, Confirm, Channel = (
 )
 TYPES: tuple[str, ...] = ("direct", "fanout", "topic", "headers")
 TYPES += ("x-consistent-hash", "x-modulus-hash", "x-random", "x-recent-history")
-# What one client sends is bounded by its own patience: so many bytes take it seconds on loopback.
+# What one client sends is bounded by its own patience: these bytes take it seconds on loopback.
 PHASE_BYTES_MAX = 2_000_000
 MANY = (1, 3, 20, 100, 400, 1_500, 5_000)
 CHANNELS = (1, 1, 2, 5, 30, 300)
@@ -109,7 +109,7 @@ class Drawn:
         self._channels = 1
 
     def _times(self, make: Callable[[int], bytes], most: int = MANY[-1]) -> tuple[int, bytes]:
-        """So many different ones, as far as they fit."""
+        """This many different ones, as far as they fit."""
         wanted = min(self._random.choice(MANY), most)
         pieces: list[bytes] = []
         size = 0

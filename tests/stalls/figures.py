@@ -49,7 +49,7 @@ class Figures:
 
     @property
     def held(self) -> int:
-        """so many held the journal at the last look at the sockets"""
+        """this many held the journal at the last look at the sockets"""
         return int(self._get(3))
 
     @held.setter

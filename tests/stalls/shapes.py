@@ -29,7 +29,7 @@ def declares(names: list[str], **arguments: object) -> bytes:
 
 
 def fanout(attacker: Attacker, exchange: str, queues: int) -> list[str]:
-    """A fanout of so many queues."""
+    """A fanout of this many queues."""
     names = [f"{exchange}-{number}" for number in range(queues)]
     data = method(Exchange.Declare(exchange=exchange, exchange_type="fanout", nowait=True)) + declares(names)
     attacker.run(data)

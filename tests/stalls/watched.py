@@ -32,7 +32,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.pump import Pump
 from tests.stalls.figures import Figures
 
-# Of processor time, between samples; and so many callers of the code that was running.
+# Of processor time, between samples; and this many callers of the code that was running.
 SAMPLE_S = 0.001
 CALLERS = 12
 

@@ -28,18 +28,18 @@ class Taking:
     """A socket that takes as many bytes as it is told to, and knows how often it was asked."""
 
     def __init__(self) -> None:
-        self.room = 0
+        self.space = 0
         self.taken = bytearray()
         self.calls = 0
 
     def sendmsg(self, pieces: list[Any]) -> int:
         self.calls += 1
         assert 0 < len(pieces) <= PIECES_AT_ONCE
-        if not self.room:
+        if not self.space:
             raise BlockingIOError
-        data = b"".join(pieces)[: self.room]
+        data = b"".join(pieces)[: self.space]
         self.taken += data
-        self.room -= len(data)
+        self.space -= len(data)
         return len(data)
 
     def send(self, data: Any) -> int:
@@ -52,7 +52,7 @@ def taking() -> Taking:
 
 
 def link_of(client: Any, stride: int = 0, missing: int = 0) -> Link:
-    """Of an open connection, that has to get so many bytes of a frame that it has the beginning of."""
+    """Of an open connection, that has to get this many bytes of a frame that it has the beginning of."""
     connection = Harness().client().connection
     if missing:
         connection.receive(publish_bytes(bytes(2 * missing))[:-missing])
@@ -69,7 +69,7 @@ def octets(size: int) -> bytes:
 def test_everything_goes_out_in_order_whatever_the_socket_takes(seed: int, taking: Taking) -> None:
     chance, link, sent = random.Random(seed), link_of(taking), bytearray()
     for _ in range(60):
-        taking.room = chance.choice([0, 1, 70, 5000, LARGE, 1 << 30])
+        taking.space = chance.choice([0, 1, 70, 5000, LARGE, 1 << 30])
         buffer = octets(chance.choice([1, 30, 5000, 4 * LARGE]))
         if chance.random() < 0.5:
             link.send(buffer)
@@ -81,7 +81,7 @@ def test_everything_goes_out_in_order_whatever_the_socket_takes(seed: int, takin
             sent += b"".join(pieces)
             link.send(pieces)
         assert link.pending_bytes == sum(map(len, link.pending)) == len(sent) - len(taking.taken)
-    taking.room = 1 << 30
+    taking.space = 1 << 30
     link.send(b"")
     assert taking.taken == sent
     assert (link.pending_bytes, len(link.pending)) == (0, 0)
@@ -89,7 +89,7 @@ def test_everything_goes_out_in_order_whatever_the_socket_takes(seed: int, takin
 
 def test_a_socket_with_room_is_asked_once_for_many_pieces(taking: Taking) -> None:
     link, view = link_of(taking), memoryview(octets(4 * LARGE))
-    taking.room = 1 << 30
+    taking.space = 1 << 30
     link.send([piece for at in range(4) for piece in (b"head", view[at * LARGE : (at + 1) * LARGE])])
     assert taking.calls == 1
     assert not link.pending
@@ -163,7 +163,7 @@ def test_a_consumer_of_large_messages_that_does_not_read_is_given_no_more_than_i
 
 
 class Giving:
-    """A socket that has so many bytes to give."""
+    """A socket that has this many bytes to give."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes

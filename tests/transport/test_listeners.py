@@ -14,7 +14,7 @@ import pytest
 
 from amqpd.config import Settings
 from amqpd.errors import StartupError
-from amqpd.transport import listeners as room
+from amqpd.transport import listeners
 from amqpd.transport.listeners import (
     DESCRIPTORS_RESERVED,
     Listener,
@@ -134,15 +134,15 @@ def test_two_that_bound_the_same_port_cannot_both_listen() -> None:
 
 def test_a_free_port_that_another_address_has_in_use_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[tuple[str, int]] = []
-    real = room._bind
+    real = listeners._bind
 
     def unlucky(family: Any, host: str, port: int, setting: str, **named: Any) -> Listener | None:
         attempts.append((host, port))
         if len(attempts) == 2:
-            raise room._PortInUse(StartupError("taken"))
+            raise listeners._PortInUse(StartupError("taken"))
         return real(family, host, port, setting, **named)
 
-    monkeypatch.setattr(room, "_bind", unlucky)
+    monkeypatch.setattr(listeners, "_bind", unlucky)
     with opened(bind=["127.0.0.1", "127.0.0.2"]) as found:
         assert [listener.port for listener in found] == [attempts[3][1]] * 2
     assert [port != 0 for _, port in attempts] == [False, True, False, True]

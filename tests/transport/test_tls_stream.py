@@ -23,7 +23,7 @@ class Client:
         return self._outgoing.read()
 
     def shake_hands(self, server: TlsStream, at_once: int) -> bytes:
-        """What it says is cut into pieces of so many bytes. Returns what came behind the handshake."""
+        """What it says is cut into pieces of this many bytes. Returns what came behind the handshake."""
         data = b""
         while not server.handshaken:
             try:

@@ -38,7 +38,7 @@ CACHE_BYTES = 16 << 20
 """The writer's page cache: holds the inner pages and the index of a backlog of some hundred thousand rows."""
 READ_CACHE_BYTES = 2 << 20
 """The reader reads bodies once each; a large cache would only hold what is never asked for again."""
-ROOM_BYTES = 256 << 20
+SPACE_BYTES = 256 << 20
 """With so much free space no deletion finds the disk full."""
 PROBE_PAGES = 4
 """What a start takes and gives back, to see that it can."""
@@ -232,7 +232,7 @@ def is_damage(error: sqlite3.Error, path: Path) -> bool:
     said = meaning(error, path)
     if isinstance(said, DiskFull):
         file_system = os.statvfs(path.parent)
-        return file_system.f_bavail * file_system.f_frsize > ROOM_BYTES
+        return file_system.f_bavail * file_system.f_frsize > SPACE_BYTES
     return isinstance(said, JournalDamaged)
 
 

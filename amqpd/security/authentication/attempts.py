@@ -58,13 +58,13 @@ class Attempts:
         if connection not in self._under_way:
             return
         scope, address = self._under_way[connection]
-        if self._counts[address] >= ABANDONED_AN_ADDRESS_MAX or not self._has_room(address):
+        if self._counts[address] >= ABANDONED_AN_ADDRESS_MAX or not self._has_place(address):
             scope.cancel()
         else:
             self._abandoned[connection] = address
             self._counts[address] += 1
 
-    def _has_room(self, address: str) -> bool:
+    def _has_place(self, address: str) -> bool:
         """For one more; another address's may have been given up for that."""
         if len(self._abandoned) < ABANDONED_MAX:
             return True
