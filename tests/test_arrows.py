@@ -53,7 +53,7 @@ ARROWS = {
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "
     "publishing node declarations storage security.authentication topology.metadata topology.metadata.sqlite "
-    "definitions",
+    "datadir definitions",
     "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "datadir management",
     "checking": "vocabulary journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
@@ -66,7 +66,7 @@ ARROWS = {
     "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
     "commands": "errors faults vocabulary topology config journal.sqlite security.authentication "
-    "topology.metadata.sqlite datadir definitions management backup checking process broker",
+    "datadir definitions management backup checking process broker",
     "__main__": "errors vocabulary management process",
 }
 

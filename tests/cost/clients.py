@@ -100,7 +100,7 @@ class Publisher(Client):
 
 
 class Consumer(Client):
-    """Of some queues; acknowledges, after each batch of messages, with one `multiple`, or has them acknowledged by the
+    """Of some queues; acknowledges, after each batch, with one `multiple`, or has them acknowledged by the
     broker (0)."""
 
     def __init__(self, rig: Rig, queues: list[str], ack_every: int, prefetch: int) -> None:
