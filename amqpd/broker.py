@@ -48,7 +48,7 @@ from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.node.orphans import done_with
-from amqpd.process.alarms import Alarms
+from amqpd.process.alarms import ShortageWatch
 from amqpd.process.clock import SteadyClock
 from amqpd.process.free_memory import return_free_memory
 from amqpd.process.garbage import collect_garbage
@@ -201,7 +201,7 @@ class Broker:
             },
             self._backups.streams,
         )
-        alarms = Alarms(self._settings, self._alarm, self._disk_space)
+        alarms = ShortageWatch(self._settings, self._alarm, self._disk_space)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
             await self._serve(control, alarms, listeners, tls, stop)
@@ -211,7 +211,7 @@ class Broker:
         log.info("stopped")
 
     async def _serve(
-        self, control: ControlServer, alarms: Alarms, listeners: list[Listener], tls: Any, stop: trio.Event
+        self, control: ControlServer, alarms: ShortageWatch, listeners: list[Listener], tls: Any, stop: trio.Event
     ) -> None:
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)

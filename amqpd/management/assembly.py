@@ -14,7 +14,7 @@ from amqpd.journal.writer import BacklogReader
 from amqpd.management import control_commands
 from amqpd.management.control import ControlServer, Handler, Stream
 from amqpd.management.damaged_rows import DamagedRows
-from amqpd.management.messages import Messages
+from amqpd.management.messages import MessageOperations
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.management.running import Running
 
@@ -33,7 +33,7 @@ def control_server(
         {**control_commands.handlers(on), **handlers},
         control_commands.listings(on),
         {
-            **control_commands.message_streams(Messages(node, reader, settle)),
+            **control_commands.message_streams(MessageOperations(node, reader, settle)),
             **control_commands.damage_streams(DamagedRows(node, reader, settle, data_dir)),
             **control_commands.orphan_streams(OrphanOperations(node, reader, settle)),
             **streams,

@@ -17,7 +17,7 @@ from amqpd.management.control import Handler, Listing, Stream, caller
 from amqpd.management.damaged_rows import DamagedRows, Which
 from amqpd.management.errors import BadArgument
 from amqpd.management.message_wishes import Wish
-from amqpd.management.messages import Messages
+from amqpd.management.messages import MessageOperations
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.management.running import Running
 from amqpd.topology.metadata.codec import decode_key, decode_record, encode_key, encode_record
@@ -76,7 +76,7 @@ def listings(on: Running) -> Mapping[str, Listing]:
     }
 
 
-def message_streams(messages: Messages) -> Mapping[str, Stream]:
+def message_streams(messages: MessageOperations) -> Mapping[str, Stream]:
     return {
         "message list": lambda arguments: messages.list(Wish.of_listing(arguments)),
         "message delete": lambda arguments: messages.delete(Wish.of_act(arguments), caller()),

@@ -46,7 +46,7 @@ Rows = list[dict[str, Any]]
 log = structlog.get_logger(component="messages")
 
 
-class Messages:
+class MessageOperations:
     """Each use case gives lists of rows as they come; the empty ones are signs of life."""
 
     def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
@@ -117,7 +117,7 @@ class Messages:
 class _Act:
     """Deleting or moving, step by step, with its account."""
 
-    def __init__(self, messages: Messages, queue: HomeQueue, wish: Wish, by: Operator) -> None:
+    def __init__(self, messages: MessageOperations, queue: HomeQueue, wish: Wish, by: Operator) -> None:
         self.queue = queue
         self._messages = messages
         self._node = messages._node

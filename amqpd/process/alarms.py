@@ -5,7 +5,7 @@ What comes in: the memory and free disk space of this machine, looked at again a
 and tells them (connection.blocked).
 Rules: 1. `decide` is pure: readings and limits in, alarms out. 2. The disk alarm goes off only well above the
 level where it went on, or it would flap with each row that is deleted.
-Not here: what is blocked (`broker.py`), what leaves memory for the disk (`queues/`), a commit that finds the
+Not here: what is blocked (`session/intake.py`), what leaves memory for the disk (`queues/`), a commit that finds the
 disk full all the same (`journal/sqlite/reserve.py`).
 
 While publishers wait, consumers go on, and each ack is a record in the journal: a full disk would turn "no
@@ -83,7 +83,7 @@ def next_look_s(readings: Readings, limits: Limits) -> float:
     return min(POLL_S_MAX, max(POLL_S_MIN, headroom / 2 / FILL_BYTES_PER_S))
 
 
-class Alarms:
+class ShortageWatch:
     """Looks at memory and disk while `run` runs."""
 
     def __init__(

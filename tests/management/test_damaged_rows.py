@@ -17,7 +17,7 @@ from amqpd.management import quarantine_files
 from amqpd.management.control_commands import damage_streams
 from amqpd.management.damaged_rows import DamagedRows
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
-from amqpd.management.messages import Messages
+from amqpd.management.messages import MessageOperations
 from tests.harness.invariants import check_node
 from tests.management.test_messages import OperatedNode
 
@@ -39,7 +39,7 @@ class Damaged(OperatedNode):
         self.harness.restart()
         self.harness.step()
         self.client = self.harness.client()
-        self.messages = Messages(self.harness.node, self, self.settle)
+        self.messages = MessageOperations(self.harness.node, self, self.settle)
         self.damaged = DamagedRows(self.harness.node, self, self.settle, data_dir)
 
     async def do(self, what: str, **wish: Any) -> list[dict[str, Any]]:

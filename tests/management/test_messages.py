@@ -13,7 +13,7 @@ from amqpd.journal.records import Row
 from amqpd.management.control_commands import message_streams
 from amqpd.management.errors import BadArgument, ManagementError, Unavailable
 from amqpd.management.message_wishes import Wish
-from amqpd.management.messages import Messages
+from amqpd.management.messages import MessageOperations
 from amqpd.management.operators import Operator
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import EVERY
@@ -38,7 +38,7 @@ class OperatedNode:
             self.client.declare(name, durable=True)
         self.reads = 0
         self.before_answer: Callable[[], None] = lambda: None
-        self.messages = Messages(self.harness.node, self, self.settle)
+        self.messages = MessageOperations(self.harness.node, self, self.settle)
 
     def settle(self) -> None:
         """A tick. The journal commits when somebody waits for it: the later, the more goes into one transaction."""
@@ -140,7 +140,7 @@ async def test_deleting_by_id_reads_only_the_edges() -> None:
     operated.harness.restart()
     again = OperatedNode.__new__(OperatedNode)
     again.harness, again.reads, again.before_answer = operated.harness, 0, lambda: None
-    again.messages = Messages(operated.harness.node, again, again.settle)
+    again.messages = MessageOperations(operated.harness.node, again, again.settle)
     assert await again.ids() == left
 
 

@@ -17,9 +17,9 @@ from amqpd.process.alarms import (
     POLL_S_MAX,
     POLL_S_MIN,
     AlarmKind,
-    Alarms,
     Limits,
     Readings,
+    ShortageWatch,
     decide,
     limits_from,
     memory_bytes,
@@ -100,8 +100,8 @@ def test_without_control_groups_it_is_the_machines(tmp_path: Path) -> None:
     assert memory_bytes(tmp_path, tmp_path / "missing") == psutil.virtual_memory().total
 
 
-class Scripted(Alarms):
-    """Alarms with readings from a list; the last one stays."""
+class Scripted(ShortageWatch):
+    """A watch with readings from a list; the last one stays."""
 
     def __init__(self, data_dir: Path, readings: list[Readings]) -> None:
         self.changes: list[tuple[AlarmKind, bool]] = []
@@ -167,7 +167,7 @@ def test_while_memory_is_short_what_malloc_keeps_is_given_back(
 
 
 def test_real_readings(tmp_path: Path) -> None:
-    readings = Alarms(Settings(data_dir=tmp_path), lambda *_: None).read()
+    readings = ShortageWatch(Settings(data_dir=tmp_path), lambda *_: None).read()
     assert MIB < readings.resident_bytes < memory_bytes()
     # Others use the disk too; the order of magnitude is what can be said.
     statistics = os.statvfs(tmp_path)

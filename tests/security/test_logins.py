@@ -13,7 +13,7 @@ from amqpd.process.services import address_of
 from amqpd.security.authentication import logins as logins_module
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX, Accepted, Logins, Refused
 from amqpd.security.authentication.passwords import hash_password, verify_password
-from amqpd.security.authentication.turns import TooManyWaiting, Turns
+from amqpd.security.authentication.places import Places, TooManyWaiting
 from amqpd.security.rabbitmq_hashes import stored_hash
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Delete, Put, UserRecord
@@ -265,7 +265,7 @@ async def test_the_first_log_in_costs_the_same_whoever_it_is(
 
 
 async def test_turns_go_round_among_names() -> None:
-    turns = Turns(1, 10)
+    turns = Places(1, 10)
     order: list[str] = []
 
     async def work(name: str) -> None:
@@ -280,7 +280,7 @@ async def test_turns_go_round_among_names() -> None:
 
 
 async def test_turns_go_round_among_addresses_whatever_names_they_use() -> None:
-    turns = Turns(1, 10)
+    turns = Places(1, 10)
     order: list[str] = []
 
     async def work(name: str, address: str) -> None:
@@ -309,7 +309,7 @@ async def test_who_shares_an_address(name: str, address: str) -> None:
 
 
 async def test_a_turn_is_not_lost_by_cancellation() -> None:
-    turns = Turns(1, 2)
+    turns = Places(1, 2)
     async with trio.open_nursery() as nursery:
 
         async def work() -> None:

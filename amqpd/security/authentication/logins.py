@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import trio
 
 from amqpd.security.authentication.passwords import hash_password, verify_password
-from amqpd.security.authentication.turns import TooManyWaiting, Turns
+from amqpd.security.authentication.places import Places, TooManyWaiting
 from amqpd.security.rabbitmq_hashes import is_rabbitmq_hash
 from amqpd.topology.state import Topology
 
@@ -72,7 +72,7 @@ class Logins:
         """`wait_max_s`: of a log-in for its hash, whatever became of its connection."""
         self._topology = topology
         self._loopback_users = frozenset(loopback_users)
-        self._turns = Turns(VERIFICATIONS_AT_ONCE, WAITING_AN_ADDRESS_MAX)
+        self._places = Places(VERIFICATIONS_AT_ONCE, WAITING_AN_ADDRESS_MAX)
         self._wait_max_s = wait_max_s
         self._key = secrets.token_bytes(32)
         self._remembered: OrderedDict[str, bytes] = OrderedDict()
@@ -136,7 +136,7 @@ class Logins:
             # Its task was cancelled or found no place; this one tries for itself.
         running = self._running[digest] = _Verification()
         try:
-            async with self._turns.take(user, address):
+            async with self._places.take(user, address):
                 right = await trio.to_thread.run_sync(self._verify_blocking, password, stored)
                 running.right = right
         finally:

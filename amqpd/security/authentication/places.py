@@ -20,7 +20,7 @@ class TooManyWaiting(Exception):
     """No more may wait under this name."""
 
 
-class Turns:
+class Places:
     """A number of places for concurrent work; those that wait get them in turns, by address and then by name."""
 
     def __init__(self, places: int, waiting_max: int) -> None:
