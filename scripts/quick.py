@@ -42,7 +42,7 @@ LONG = frozenset(
     }
 )
 # Rules of the whole tree: they run whatever changed.
-ALWAYS = ("tests/test_arrows.py", "tests/test_house.py", "tests/test_project.py")
+ALWAYS = ("tests/test_arrows.py", "tests/test_house.py", "tests/test_project.py", "tests/test_words.py")
 
 
 @dataclass
