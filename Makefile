@@ -80,7 +80,7 @@ stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waitin
 	$(PY) -m tests.stalls.measure $(ARGS)
 
 damage: $(DEV_STAMP) build ## damage data directories and judge what a broker makes of them (ROUNDS, SEED)
-	$(PY) -m tests.faults.damage --rounds $(or $(ROUNDS),400) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(PY) -m tests.faults.damage $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 crashes: $(DEV_STAMP) build ## crash a broker under load, and count what is lost (KIND=kill|power|eio|enospc|all, ROUNDS of each, SEED)
 	$(PY) -m tests.faults.crashes --kind $(or $(KIND),all) --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -97,7 +97,7 @@ class _Check:
         except (sqlite3.Error, TypeError) as error:
             found, reason = None, f"its format cannot be read ({error})"
         if found != REVISIONS[-1] and (found is None or has_columns(connection, *NEW_COLUMNS)):
-            reason = reason or f"it says that it is of format {found}, and its tables are of {REVISIONS[-1]}"
+            reason = reason or f"it says that it is of format {found!r}, and its tables are of {REVISIONS[-1]}"
             if not has_columns(connection, *NEW_COLUMNS):
                 raise sqlite3.DatabaseError(reason)
             self.report.damage(JOURNAL, "header", reason, REPAIR_OR_RESTORE)

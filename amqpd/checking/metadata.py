@@ -107,7 +107,7 @@ class _Check:
                 self._sealed = bool(SEALED_FORMATS & set(found))
                 if not self._sealed and has_columns(connection, "names.checksum", "dropped.checksum", "state.total"):
                     self._sealed = True
-                    said = ", ".join(map(str, found))
+                    said = ", ".join(map(repr, found))
                     self._damage("header", f"it says that it is of format {said}, and its tables are of a newer one")
                 self._pages(connection)
                 if self._sealed:

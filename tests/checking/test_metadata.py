@@ -70,7 +70,7 @@ def test_queues_have_their_names(both):
         ("UPDATE names SET value = 'x'", "the name 'identity' does not fit its checksum"),
         ("INSERT INTO dropped VALUES (5, 1, 0)", "a deleted queue's number does not fit its checksum"),
         ("UPDATE history SET key = 'x'", "a part of the list of past changes is damaged: no message"),
-        ("UPDATE alembic_version SET version_num = 'metadata_0003'", "it says that it is of format metadata_0003"),
+        ("UPDATE alembic_version SET version_num = 'metadata_0003'", "it says that it is of format 'metadata_0003'"),
         ("DROP TABLE entries", "the entries can be read in part only"),
     ],
 )

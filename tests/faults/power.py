@@ -3,8 +3,10 @@
 What comes in: a folder; later the process that writes. What goes out: a directory to put data into; after `cut`
 it holds what was synced, and no more. Rules: 1. The process is stopped first, all its threads: an fdatasync that
 races the shutdown may report success for bytes that are gone then. 2. The file system is shut down without its
-log being written (FS_IOC_SHUTDOWN, NOLOGFLUSH), then the process is killed, and the file mounted again. 3. Needs
-root; nothing stays mounted after `close`. Writes that tear are not played: a sector is there or not.
+log being written (FS_IOC_SHUTDOWN, NOLOGFLUSH), then the process is killed, and the file mounted again. 3. It is
+mounted when nobody has the old file system any more: a mount namespace that somebody made meanwhile holds it, and a
+mount would give that one, shut down as it is. 4. Needs root; nothing stays mounted after `close`. Writes that tear
+are not played: a sector is there or not.
 Not here: what is written (`crashes.py`).
 """
 
@@ -23,6 +25,7 @@ DISK_BYTES = 700 << 20
 # _IOR('X', 125, __u32), from linux/fs.h of XFS and ext4; 2: do not flush the log.
 FS_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587D, 2
 STOP_DEADLINE_S = 60.0
+RELEASE_DEADLINE_S = 60.0
 
 
 class NoPowerDisk(Exception):
@@ -51,6 +54,7 @@ class PowerDisk:
             os.close(descriptor)
         kill()
         self._run("umount", str(self.path))
+        self._wait_released()
         self._mount()
 
     def close(self) -> None:
@@ -65,13 +69,22 @@ class PowerDisk:
     def _mount(self) -> None:
         self._run("mount", "-o", "loop", str(self.image), str(self.path))
 
-    def _run(self, *command: str) -> None:
+    def _wait_released(self) -> None:
+        """Until the loop device has let the image go. There is nothing to wait on but to look again."""
+        end = time.monotonic() + RELEASE_DEADLINE_S
+        while self._run("losetup", "--associated", str(self.image)):
+            if time.monotonic() > end:
+                raise NoPowerDisk("another mount namespace has the disk too, and does not end")
+            time.sleep(0.01)
+
+    def _run(self, *command: str) -> str:
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except FileNotFoundError as error:
             raise NoPowerDisk(str(error)) from error
         if done.returncode:
             raise NoPowerDisk(f"{' '.join(command)}: {done.stderr.strip()}")
+        return done.stdout
 
 
 def _wait_stopped(pid: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any
 
 import pytest
 
+from .damage.__main__ import ROUNDS, numbers_of
 from .damage.books import Book, body_of
 from .damage.judge import (
     FENCED,
@@ -166,3 +168,18 @@ def test_a_loss_that_was_accepted_is_a_loss_and_nothing_else(outcome: Outcome, r
     reasons = judge_accepted(book(), outcome)
     assert [each for each in reasons if f"with --accept-loss: {reason}" in each] == reasons
     assert bool(reasons) is bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("asked", "places", "numbers"),
+    [
+        ({}, 0, range(ROUNDS)),
+        ({}, 1673, range(1673)),
+        ({"first": 850}, 1673, range(850, 1673)),
+        ({"first": 850, "rounds": 100}, 1673, range(850, 950)),
+        ({"only": 624, "rounds": 100}, 1673, range(624, 625)),
+    ],
+)
+def test_which_rounds_are_played(asked: dict[str, int], places: int, numbers: range) -> None:
+    options = Namespace(**{"first": 0, "rounds": None, "only": None, **asked})
+    assert numbers_of(options, places) == numbers

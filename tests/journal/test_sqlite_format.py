@@ -82,6 +82,23 @@ def test_a_journal_of_a_newer_amqpd_is_refused_untouched(data):
     assert contents(data) == before
 
 
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [("'0' || char(10) || '04'", repr("0\n04")), ("''", "''"), ("x'00'", repr(b"\0")), ("4", "'4'")],
+)
+def test_a_format_that_no_amqpd_ever_wrote_is_damage_in_one_sentence_and_untouched(data, damaged, said):
+    connection = sqlite3.connect(data / JOURNAL)
+    connection.execute(f"UPDATE alembic_version SET version_num = {damaged}")
+    connection.commit()
+    connection.close()
+    before = contents(data)
+    with pytest.raises(JournalDamaged) as refused:
+        SqliteDrive(data).open()
+    assert f"journal.db is damaged (its format is {said}); " in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert contents(data) == before
+
+
 @pytest.mark.parametrize("bytes_", [b"", b"hello", b"SQLite format 3", bytes(8192)])
 def test_a_file_that_is_no_database_is_refused_untouched(tmp_path, bytes_):
     (tmp_path / JOURNAL).write_bytes(bytes_)

@@ -14,6 +14,7 @@ Not here: tables (`schema.py`), transactions (`disk.py`), what is a loss (`trust
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ WAL_KEPT_BYTES = 64 << 20
 
 
 VFS = "unix-excl"
+_FORMAT = re.compile(r"[0-9]{4}\Z")
 
 
 @dataclass(slots=True)
@@ -316,9 +318,11 @@ def _known_revision(path: Path, connection: sqlite3.Connection) -> str:
     if found is None:
         raise JournalDamaged(f"{path} is damaged: it does not say of which format it is; {trust.REMEDY_OF_RECORDS}")
     (revision,) = found
+    if not isinstance(revision, str) or not _FORMAT.match(revision):
+        raise JournalDamaged(f"{path} is damaged (its format is {revision!r}); {trust.REMEDY_OF_RECORDS}")
     if revision not in REVISIONS:
         raise NewerFormat(
             f"{path} was written by a newer amqpd (format {revision}, this one knows up to {REVISIONS[-1]}); "
             "start that version again, or give another data directory"
         )
-    return str(revision)
+    return revision

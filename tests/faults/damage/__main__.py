@@ -7,7 +7,7 @@ Rules: 1. A round's damage follows from the seed, its number and the images; wit
 made there once and kept, so that a round can be repeated to the byte. 2. Each fourth round stops the broker in
 good order afterwards, starts it again and looks whether what was taken stays away. 3. With `--accept` and `--repair`,
 where a start is refused, the operator's ways out are tried too: they may lose what they say, and nothing else may go
-wrong.
+wrong. 4. `--fields` without a number of rounds plays each named place once; the last line says how many there are.
 Not here: damages (`damages.py`), a round (`rounds.py`), the judgement (`judge.py`)."""
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from .rounds import keep, look, play
 from .zygote import Zygote
 
 AGAIN_EVERY = 4
+ROUNDS = 400
+"""if no number is given"""
 REASONS_MAX = 4
 
 
@@ -69,10 +71,11 @@ def chance_of(seed: int, number: int) -> random.Random:
     return random.Random(f"{seed}/{number}")
 
 
-def plan(seed: int, images: Path, *, fields: bool) -> Callable[[int], Damage]:
-    """Round number -> damage. `fields`: one bit or byte of each named place in turn, in an order of the seed."""
+def plan(seed: int, images: Path, *, fields: bool) -> tuple[Callable[[int], Damage], int]:
+    """(round number -> damage, how many named places there are). `fields`: one bit or byte of each place in turn, in
+    an order of the seed."""
     if not fields:
-        return lambda number: draw(chance_of(seed, number), images)
+        return lambda number: draw(chance_of(seed, number), images), 0
     listed = every_field(images)
     random.Random(seed).shuffle(listed)
 
@@ -81,7 +84,15 @@ def plan(seed: int, images: Path, *, fields: bool) -> Callable[[int], Damage]:
         image, file, field = listed[number % len(listed)]
         return make(chance, images, image, file, chance.choice(["bit", "byte"]), field)
 
-    return chosen
+    return chosen, len(listed)
+
+
+def numbers_of(options: argparse.Namespace, places: int) -> range:
+    """Of the rounds that are to be played."""
+    if options.only is not None:
+        return range(options.only, options.only + 1)
+    count = options.rounds if options.rounds is not None else places - options.first if places else ROUNDS
+    return range(options.first, options.first + count)
 
 
 def one(
@@ -177,7 +188,8 @@ def folder_for(images: Path | None) -> Iterator[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.damage", description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, help=f"how many ({ROUNDS}; with --fields as many as there are places)")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first round (0)")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--only", type=int, help="this round alone")
     parser.add_argument(
@@ -192,7 +204,6 @@ def main() -> int:
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
     ways = Ways(options.accept, options.repair)
-    numbers = range(options.rounds) if options.only is None else [options.only]
     again = f"python -m tests.faults.damage --seed {seed}" + "".join(
         f" {flag}"
         for flag, given in (
@@ -210,10 +221,11 @@ def main() -> int:
     with folder_for(options.images) as images, tempfile.TemporaryDirectory(prefix="amqpd-damage-") as scratch:
         make_images(images)
         print(f"seed {seed}; images made in {time.monotonic() - began:.1f} s", flush=True)
+        places = 0
         try:
             with Zygote() as zygote:
-                damage_of = plan(seed, images, fields=options.fields)
-                for number in numbers:
+                damage_of, places = plan(seed, images, fields=options.fields)
+                for number in numbers_of(options, places):
                     damage = damage_of(number)
                     result = one(zygote, images, Path(scratch), damage, number, options.images, ways)
                     results.append(result)
@@ -224,7 +236,8 @@ def main() -> int:
         except KeyboardInterrupt:
             print("stopped")
     print(f"\n{drawn(results)}\n\n{table(results)}")
-    print(f"\nseed {seed}, {len(results)} rounds, {time.monotonic() - began:.0f} s")
+    of = f" of {places} named places" if places else ""
+    print(f"\nseed {seed}, {len(results)} rounds{of}, {time.monotonic() - began:.0f} s")
     if options.json:
         options.json.write_text(json.dumps([dataclasses.asdict(result) for result in results], indent=1))
     return int(any(result.outcome == NOT_ALLOWED for result in results))
