@@ -23,7 +23,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build quick test test-spark audit-proof test-heavy coverage lint format bench conformance client-suites cost stall-search stalls damage crashes sanitize clean
+.PHONY: help run build quick test test-spark audit-proof test-heavy coverage lint format bench conformance client-suites cost stall-search stalls damage crashes upgrade sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -84,6 +84,10 @@ damage: $(DEV_STAMP) build ## damage data directories and judge what a broker ma
 
 crashes: $(DEV_STAMP) build ## crash a broker under load, and count what is lost (KIND=kill|power|eio|enospc|all, ROUNDS of each, SEED)
 	$(PY) -m tests.faults.crashes --kind $(or $(KIND),all) --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# BEFORE: a checkout of another version, with `make build` run in it.
+upgrade: $(DEV_STAMP) build ## open what another version wrote, and count what comes out (BEFORE=checkout, MESSAGES)
+	$(PY) -m tests.faults.upgrade $(if $(BEFORE),--before '$(BEFORE)') --messages $(or $(MESSAGES),2000000) $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
 conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)

@@ -213,16 +213,19 @@ def two_clients(harness: RecordedHarness) -> tuple[Client, Client]:
     return clients
 
 
-def test_what_ends_behind_anothers_error_is_its_own_clients_act(harness: RecordedHarness) -> None:
-    """Both in one tick: the node kept whose method was carried out, and a soft error left it there."""
+def test_what_ends_with_a_connection_is_not_blamed_on_another_whose_method_failed(harness: RecordedHarness) -> None:
+    """Both in one tick: the node kept whose method was carried out, and an error of the channel left it there until
+    the next method. A connection that is lost sends none."""
     first, second = two_clients(harness)
     second.declare("goes", auto_delete=True)
+    second.declare("own", exclusive=True)
     second.call(commands.Basic.Consume(queue="goes", consumer_tag="c"), commands.Basic.ConsumeOk)
     harness.acts()
     first.connection.receive(frame.marshal(commands.Queue.Declare(queue="missing", passive=True), 1))
-    second.connection.receive(frame.marshal(commands.Basic.Cancel(consumer_tag="c"), 1))
+    second.connection.lost()
     harness.step()
-    assert [row["address"] for row in harness.acts() if row["event"] == "queue_deleted"] == ["10.0.0.2"]
+    deleted = {row["object"]: row["address"] for row in harness.acts() if row["event"] == "queue_deleted"}
+    assert deleted == {"queue goes": "10.0.0.2", "queue own": None}
 
 
 def test_a_removal_that_waits_behind_another_names_its_client(harness: RecordedHarness) -> None:

@@ -38,7 +38,7 @@ class BrokerFailed(AssertionError):
 
 
 class BrokerProcess:
-    """One amqpd. `prefix` is put in front of the command (`["strace", "-f", ...]`)."""
+    """One amqpd, of `checkout`. `prefix` is put in front of the command (`["strace", "-f", ...]`)."""
 
     product = "amqpd"
     ready = re.compile(r"\bREADY\b")
@@ -51,8 +51,10 @@ class BrokerProcess:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        checkout: Path = REPOSITORY,
     ) -> None:
         self.data_dir = data_dir
+        self.checkout = checkout
         self.port = port or free_port()
         # What the tests call its port is that of TLS, when they run through TLS.
         self._plain_port = free_port() if address.TLS and self.product == "amqpd" else self.port
@@ -80,7 +82,7 @@ class BrokerProcess:
             **inherited,
             **kernel,
             **tls,
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": str(self.checkout),
             "PYTHONUNBUFFERED": "1",
             **self.environment,
         }
@@ -100,7 +102,7 @@ class BrokerProcess:
         self._process = subprocess.Popen(
             self.command(),
             env=self.child_environment(),
-            cwd=REPOSITORY,
+            cwd=self.checkout,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -103,6 +103,37 @@ def test_what_was_written_over_comes_back_at_each_step(disk):
     assert disk.undo(1, 0, 0).queues == {}
 
 
+def test_what_an_older_epoch_wrote_comes_back_though_its_numbers_are_larger(disk):
+    store(disk, 1, 1, 100, row(20, 0, 9), counts=[(20, 3, 1)], delivered={20: 1})
+    store(disk, 1, 2, 3)
+    store(disk, 1, 2, 5, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 5, 5)])
+    queue = disk.undo(1, 2, 3).queues[20]
+    assert (queue.counts, queue.delivered, queue.rows[0].settled) == ({3: 1}, 1, [])
+
+
+def test_what_a_younger_epoch_wrote_over_itself_goes_though_its_numbers_are_smaller(disk):
+    store(disk, 1, 1, 100, row(20, 0, 9))
+    store(disk, 1, 2, 1, counts=[(20, 3, 1)], delivered={20: 1})
+    store(disk, 1, 2, 2, counts=[(20, 3, 2)], delivered={20: 2})
+    queue = disk.undo(1, 1, 100).queues[20]
+    assert (queue.counts, queue.delivered) == ({}, 0)
+
+
+def test_where_an_undo_went_back_to_is_known_after_a_restart(drive):
+    disk = drive.open()
+    disk.recover()
+    disk.set_replicated(1, True)
+    store(disk, 1, 1, 1, row(20, 0, 9), row(21, 0, 9), delivered={21: 4})
+    disk.commit(Transaction(2, entries=[SourceEntry(1, 1, 2, [row(20, 10, 19)], reserved=700)]))
+    disk.undo(1, 1, 1)
+    for _ in range(2):
+        head = disk.head(1)
+        assert (head.position, head.reserved) == ((1, 1), 700)
+        disk, queues = reopened(drive, disk)
+        assert (queues[20].next_seq, queues[21].next_seq) == (700, 700)
+    disk.close()
+
+
 def test_the_older_settle_counts(disk):
     store(disk, 1, 1, 1, row(20, 0, 9))
     store(disk, 1, 1, 2, settled=[Range(20, 2, 3)])

@@ -173,6 +173,7 @@ class Life:
         return seen
 
     def check_recovered(self, recovered: Recovered) -> None:
+        assert all(self.disk.head(source).position == self.models[source].head for source in (1, 2))
         seen: Seen = {}
         for queue_id, queue in recovered.queues.items():
             if queue.rows or queue.delivered:

@@ -235,6 +235,7 @@ def test_what_a_channel_remembers_is_bounded_by_the_lanes_and_not_by_its_publish
     for name in SOURCES:
         lanes.report(name, lanes.write())
     publisher.check()
+    assert not publisher.channel.confirms._awaited
     for _ in range(200):
         publisher.publish("full", 1)
         publisher.publish("none", 1)
