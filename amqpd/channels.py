@@ -30,10 +30,11 @@ from pamqp.exceptions import (
 )
 
 from amqpd.audit.party import Party
-from amqpd.kernel import Run
+from amqpd.kernel import Mixed, Run
 from amqpd.message.content import CONTENT_BYTES, Content
 from amqpd.node.fence import Fenced
 from amqpd.node.node import Node
+from amqpd.publishing import batches
 from amqpd.publishing import publish as publishing
 from amqpd.publishing.ports import PublishingChannel
 from amqpd.publishing.replies import ReplyConsumer
@@ -309,6 +310,16 @@ class Channel(PublishingChannel):
             publishing.publish(self.node, self, run)
         except AMQPSoftError as error:
             self.fail(error, _PUBLISH_ID)
+
+    @property
+    def takes_batches(self) -> bool:
+        """See `ChannelBase.takes_batches`."""
+        node = self.node
+        return self.tx is None and not (self.traced or node.audit.active or node.quotas.active)
+
+    def publish_batch(self, batch: Mixed) -> bool:
+        """See `ChannelBase.publish_batch`."""
+        return batches.publish_batch(self.node, self, batch)
 
     def flush_confirms(self) -> None:
         if self.confirms is not None and not (self.closing or self.closed):

@@ -72,6 +72,7 @@ EXCLUDED = {
         "queues.consumer queues.deadletters queues.host queues.templates",
     ),
 }
+_KERNEL_PARTS = ("batches.pxi", "deliveries.pxi", "octets.pxd", "screening.pxi")
 _HERE = Path(__file__).parent
 COMPILED = tuple(
     sorted(
@@ -110,7 +111,7 @@ class _Finder(MetaPathFinder):
 
 def sources() -> dict[str, str]:
     """Digests of what is compiled, by the file's name inside the package."""
-    kernel = [f"amqpd/kernel/{file}" for file in ("compiled.pyx", "deliveries.pxi", "octets.pxd")]
+    kernel = [f"amqpd/kernel/{file}" for file in ("compiled.pyx", *_KERNEL_PARTS)]
     files = [*(f"{module.replace('.', '/')}.py" for module in COMPILED), *kernel]
     return {file: hashlib.sha256(_HERE.parent.joinpath(file).read_bytes()).hexdigest() for file in files}
 

@@ -30,7 +30,7 @@ from pamqp.exceptions import (
 )
 
 from amqpd.faults import CONNECTION
-from amqpd.kernel import LARGE_BYTES_MIN, Pieces, frame_due, publish_due, scan_acks, scan_publishes
+from amqpd.kernel import LARGE_BYTES_MIN, Mixed, Pieces, frame_due, publish_due, scan_acks, scan_batch, scan_publishes
 from amqpd.limiting.turns import FRAME_WORK, METHOD_WORK
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import closes, connection_method
@@ -201,6 +201,8 @@ class Connection(ConnectionBase):
         end = len(data)
         channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, _CLOSED
         alarms = self.node.alarms.kinds
+        # What is before it was found to be a batch that has to go message by message.
+        singly_until = 0
         while end - pos >= 7 and not (
             self.suspended or self.choked or intake.throttled or intake.blocked or self.state is closed
         ):
@@ -226,7 +228,17 @@ class Connection(ConnectionBase):
                 if kind == 1 and channel is not None and channel.plain:
                     self.current = data[pos + 7 : pos + 11]
                     if self.current == _PUBLISH_ID:
-                        run = scan_publishes(data, pos, end, self.frame_max)
+                        if pos >= singly_until and channel.takes_batches:
+                            run = scan_batch(data, pos, end, self.frame_max)
+                            if isinstance(run, Mixed):
+                                singly_until = pos + run.nbytes
+                                if channel.publish_batch(run):
+                                    pos = singly_until
+                                    self._waits = 0
+                                    continue
+                                run = scan_publishes(data, pos, end, self.frame_max)
+                        else:
+                            run = scan_publishes(data, pos, end, self.frame_max)
                         if run is not None and run.count and quotas.active:
                             run = quotas.cut(self, run, self.node.now_ms)
                             if run is None:

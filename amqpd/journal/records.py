@@ -59,10 +59,10 @@ class Row:
         if runs is not None:
             if len(runs) == 1:
                 run = runs[0]
-                self.data, self.body_bytes = run.raw(), run.body_size * run.count
+                self.data, self.body_bytes = run.raw(), run.body_bytes
             else:
                 self.data = b"".join([run.raw() for run in runs])
-                self.body_bytes = sum([run.body_size * run.count for run in runs])
+                self.body_bytes = sum([run.body_bytes for run in runs])
             self.runs = None
 
 

@@ -23,10 +23,12 @@ else:
 
 INCOMPLETE = chosen.INCOMPLETE
 NAME = chosen.NAME
+Mixed = chosen.Mixed
 Run = chosen.Run
 encode_content = chosen.encode_content
 encode_deliveries = chosen.encode_deliveries
 scan_acks = chosen.scan_acks
+scan_batch = chosen.scan_batch
 scan_publishes = chosen.scan_publishes
 
 PIN_SHARE_MIN = reference.PIN_SHARE_MIN

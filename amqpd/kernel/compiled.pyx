@@ -14,7 +14,7 @@ Not here: which kernel is used (`__init__.py`), how it is built (`setup.py`).
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from amqpd.kernel.octets cimport *
@@ -38,7 +38,6 @@ cdef int64_t SIZE_32_MAX = (<int64_t>1 << 32) - 1
 cdef uint64_t TAG_MAX = ~<uint64_t>0
 
 
-@cython.final
 @cython.freelist(256)
 cdef class Run:
     """`count` publishes that differ only in their bodies; see `reference.Run`. 64 bytes, unknown to the garbage
@@ -92,8 +91,38 @@ cdef class Run:
         self.body_frames = <uint32_t>body_frames
 
     @property
+    def mixed(self):
+        """It is a `Mixed`."""
+        return False
+
+    @property
     def body_size(self):
         return size_of_body(self)
+
+    @property
+    def body_bytes(self):
+        """Of all bodies together."""
+        return size_of_body(self) * self.count
+
+    @property
+    def body_size_max(self):
+        """Of the largest body."""
+        return size_of_body(self)
+
+    @property
+    def memory_bytes(self):
+        """What is counted against a queue that has it, beside what an object takes."""
+        return self.stride * self.count
+
+    def names_of(self, int64_t i):
+        """`names`, of message i."""
+        check_message(self, i)
+        return self.names
+
+    def bytes_in(self, int64_t low, int64_t high):
+        """Of the bodies of messages low..high-1."""
+        check_range(self, low, high)
+        return size_of_body(self) * (high - low)
 
     @property
     def key(self):
@@ -312,4 +341,6 @@ def scan_acks(bytes data not None, int64_t pos, int64_t end):
     return first, last, False, at
 
 
+include "screening.pxi"
+include "batches.pxi"
 include "deliveries.pxi"

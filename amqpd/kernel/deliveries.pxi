@@ -94,6 +94,8 @@ def encode_deliveries(
         return b""
     if <uint64_t>(count - 1) > TAG_MAX - tag:
         raise OverflowError("a delivery tag is of 64 bits")
+    if type(run) is Mixed:
+        return mixed_deliveries(<Mixed>run, low, high, <uint32_t>channel, consumer, tag, redelivered, limit)
     cdef int64_t body_size = size_of_body(run), tag_at = 11 + PyBytes_GET_SIZE(consumer)
     cdef int64_t payload = tag_at + 2 + run.method_size - 15
     if payload > SIZE_32_MAX:
@@ -157,7 +159,20 @@ def encode_content(Run run not None, int64_t i, int64_t channel, int64_t frame_m
     """Content header and body frames of message i, for the channel (basic.return, basic.get-ok)."""
     check_message(run, i)
     cdef int64_t limit = payload_limit(channel, frame_max)
-    cdef bytes content = new_bytes(run.header_size + framed_size(size_of_body(run), limit))
+    cdef const Place* place
+    cdef bytes content
+    if type(run) is Mixed:
+        place = (<Mixed>run).places() + i
+        content = new_bytes(place.header + framed_size(place.body, limit))
+        store_content(
+            <Target>PyBytes_AS_STRING(content),
+            <Source>PyBytes_AS_STRING(run.data) + place.at + place.method,
+            place,
+            <uint32_t>channel,
+            limit,
+        )
+        return content
+    content = new_bytes(run.header_size + framed_size(size_of_body(run), limit))
     cdef Target to = store_header(<Target>PyBytes_AS_STRING(content), run, i, <uint32_t>channel)
     store_body(to, run, i, <uint32_t>channel, limit)
     return content

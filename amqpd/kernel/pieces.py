@@ -84,6 +84,8 @@ def publish_due(data: bytes, pos: int, end: int) -> int:
 
 def _worth_it(run: Run, frame_max: int) -> bool:
     """The pieces would be large: on the average, for frames that stay as they are."""
+    if run.mixed:
+        return False
     return frame_max >= LARGE_BYTES_MIN and run.body_size >= LARGE_BYTES_MIN * max(run.body_frames, 1)
 
 

@@ -4,8 +4,8 @@ What comes in: a buffer of received bytes and a position. What goes out: a `Run`
 range of delivery tags.
 Rules: 1. A run is one or more complete publishes (method, content header and content body frames of one channel,
 not interleaved) that are equal byte for byte up to the body, so all that differs between them is the body's bytes;
-a publish whose body takes other than one frame is a run of its own. 2. What is malformed or interleaved is no run
-(None), and the caller's frame-by-frame path gives the verdict. 3. Bytes are copied at most once into a run and
+a publish whose body takes other than one frame is a run of its own. Others go together in a `Mixed` (`mixed.py`). 2.
+What is malformed or interleaved is no run (None), and the caller's frame-by-frame path gives the verdict. 3. Bytes are copied at most once into a run and
 once out of it.
 Not here: assembling content that is interleaved or spread over receives (`message/content.py`).
 
@@ -25,7 +25,7 @@ METHOD, HEADER, BODY = 1, 2, 3
 _HEAD = Struct(">BHI")
 _CHANNEL_SIZE = Struct(">HI")
 _CONTENT = Struct(">HHQ")
-_pack_tag = Struct(">Q").pack
+pack_tag = Struct(">Q").pack
 _unpack_tag = Struct(">Q").unpack_from
 
 _DELIVER = b"\x00\x3c\x00\x3c"
@@ -47,6 +47,9 @@ class Run:
     """
 
     __slots__ = ("body_frames", "body_size", "count", "data", "header_size", "method_size", "start", "stride")
+
+    mixed = False
+    """it is a `Mixed`"""
 
     def __init__(
         self,
@@ -88,6 +91,31 @@ class Run:
     def nbytes(self) -> int:
         return self.stride * self.count
 
+    @property
+    def body_bytes(self) -> int:
+        """Of all bodies together."""
+        return self.body_size * self.count
+
+    @property
+    def body_size_max(self) -> int:
+        """Of the largest body."""
+        return self.body_size
+
+    @property
+    def memory_bytes(self) -> int:
+        """What is counted against a queue that has it, beside what an object takes."""
+        return self.stride * self.count
+
+    def names_of(self, i: int) -> bytes:
+        """`names`, of message i. Raises IndexError."""
+        check_range(self, i, i + 1)
+        return self.names
+
+    def bytes_in(self, low: int, high: int) -> int:
+        """Of the bodies of messages low..high-1. Raises IndexError."""
+        check_range(self, low, high)
+        return self.body_size * (high - low)
+
     def raw(self) -> bytes:
         """The frames of all messages, end to end: what the journal stores and `scan_publishes` reads again."""
         stop = self.start + self.stride * self.count
@@ -97,7 +125,7 @@ class Run:
 
     def part(self, low: int, high: int) -> Run:
         """A copy of the messages low..high-1 that shares no memory with this run. Raises IndexError."""
-        _check_range(self, low, high)
+        check_range(self, low, high)
         begin = self.start + low * self.stride
         data = self.data[begin : self.start + high * self.stride]
         return Run(
@@ -113,7 +141,7 @@ class Run:
 
     def body(self, i: int) -> bytes:
         """The body of message i, without its framing. Raises IndexError."""
-        _check_range(self, i, i + 1)
+        check_range(self, i, i + 1)
         at = self.start + i * self.stride + self.method_size + self.header_size
         pieces = []
         for _ in range(self.body_frames):
@@ -123,7 +151,7 @@ class Run:
         return b"".join(pieces)
 
 
-def _check_range(run: Run, low: int, high: int) -> None:
+def check_range(run: Run, low: int, high: int) -> None:
     if not 0 <= low <= high <= run.count:
         raise IndexError(f"messages {low} to {high} of a run of {run.count}")
 
@@ -137,7 +165,7 @@ def scan_publishes(data: bytes, pos: int, end: int, payload_max: int) -> Run | N
     publish is interleaved with other frames, malformed, or has a frame whose payload is larger than `payload_max`
     bytes. 0 <= pos <= end <= len(data) is for the caller to see to; where memory could be read that is not the
     data's, it is a ValueError."""
-    first = _measure(data, pos, end, payload_max)
+    first = measure(data, pos, end, payload_max)
     if not first:
         return None if first is None else INCOMPLETE
     stride, method_size, header_size, body_size, body_frames = first
@@ -167,7 +195,7 @@ def _count_alike(data: bytes, pos: int, end: int, stride: int, same: int) -> int
     return len(ends) - len(ends.lstrip(b"\xce"))
 
 
-def _measure(data: bytes, pos: int, end: int, payload_max: int) -> tuple[int, ...] | None:
+def measure(data: bytes, pos: int, end: int, payload_max: int) -> tuple[int, ...] | None:
     """(stride, method_size, header_size, body_size, body_frames) of the publish at `pos`; () when it goes on
     behind `end`; None when it is not one."""
     if end - pos < 7:
@@ -219,23 +247,22 @@ def encode_deliveries(
     others follow it; a body is cut again when one of its frames would be larger than `frame_max` bytes in all.
     Raises IndexError for messages that the run has not, ValueError for a `frame_max` that leaves nothing for a body.
     """
-    _check_range(run, low, high)
-    _check_frame_max(frame_max)
+    check_range(run, low, high)
+    check_frame_max(frame_max)
+    if isinstance(run, Mixed):
+        return run.deliveries(low, high, channel, consumer, tag, redelivered, frame_max)
     data, start, method_size = run.data, run.start, run.method_size
     names = run.names
-    payload = 4 + len(consumer) + 9 + len(names)
-    head = _HEAD.pack(METHOD, channel, payload) + _DELIVER + consumer
+    head = delivery_head(channel, consumer, names)
     content = start + method_size
     if high - low == 1 and run.body_frames < 2 and run.body_size + FRAME_OVERHEAD_BYTES <= frame_max:
         at = low * run.stride
         if data[start + 1 : start + 3] == head[1:3]:
             # One message that stays on its channel number, as when each publisher waits for its confirm.
             flag = b"\x01" if redelivered else b"\x00"
-            return b"".join(
-                (head, _pack_tag(tag), flag, names, b"\xce", data[content + at : start + at + run.stride])
-            )
+            return b"".join((head, pack_tag(tag), flag, names, b"\xce", data[content + at : start + at + run.stride]))
     # All but the tags and the bodies is the same in the whole run: the channel is patched once.
-    each = head + _pack_tag(tag) + (b"\x01" if redelivered else b"\x00") + names + b"\xce\x02"
+    each = head + pack_tag(tag) + (b"\x01" if redelivered else b"\x00") + names + b"\xce\x02"
     each += _CHANNEL_SIZE.pack(channel, run.header_size - FRAME_OVERHEAD_BYTES)
     each += data[content + 7 : content + run.header_size]
     count = high - low
@@ -251,9 +278,9 @@ def encode_deliveries(
         return _numbered(each, bodies, len(head), tag)
     pieces: list[bytes] = []
     for i in range(low, high):
-        pieces += (each[: len(head)], _pack_tag(tag + i - low), each[len(head) + 8 :])
+        pieces += (each[: len(head)], pack_tag(tag + i - low), each[len(head) + 8 :])
         if run.body_frames:
-            pieces.append(_cut_body(run.body(i), channel, frame_max))
+            pieces.append(cut_body(run.body(i), channel, frame_max))
     return b"".join(pieces)
 
 
@@ -267,7 +294,7 @@ def _numbered(each: bytes, bodies: list[bytes], at: int, tag: int) -> bytes | by
     for begin in range(256 - low, count, 256):
         alike = min(256, count - begin)
         first, stop = at + begin * stride, at + (begin + alike) * stride
-        for k, octet in enumerate(_pack_tag(tag + begin)[:7]):
+        for k, octet in enumerate(pack_tag(tag + begin)[:7]):
             deliveries[first + k : stop : stride] = bytes((octet,)) * alike
     return deliveries
 
@@ -275,20 +302,30 @@ def _numbered(each: bytes, bodies: list[bytes], at: int, tag: int) -> bytes | by
 def encode_content(run: Run, i: int, channel: int, frame_max: int) -> bytes:
     """Content header and body frames of message i, for the channel (basic.return, basic.get-ok). Raises IndexError,
     ValueError as `encode_deliveries`."""
-    _check_range(run, i, i + 1)
-    _check_frame_max(frame_max)
+    check_range(run, i, i + 1)
+    check_frame_max(frame_max)
+    if isinstance(run, Mixed):
+        return run.content(i, channel, frame_max)
     at = run.start + i * run.stride + run.method_size
-    header = run.data[at + 7 : at + run.header_size]
-    head = _HEAD.pack(HEADER, channel, run.header_size - FRAME_OVERHEAD_BYTES)
-    return head + header + _cut_body(run.body(i), channel, frame_max)
+    return header_frame(run.data, at, run.header_size, channel) + cut_body(run.body(i), channel, frame_max)
 
 
-def _check_frame_max(frame_max: int) -> None:
+def header_frame(data: bytes, at: int, size: int, channel: int) -> bytes:
+    """The content header frame of `size` bytes at data[at], for the channel."""
+    return _HEAD.pack(HEADER, channel, size - FRAME_OVERHEAD_BYTES) + data[at + 7 : at + size]
+
+
+def delivery_head(channel: int, consumer: bytes, names: bytes) -> bytes:
+    """A basic.deliver of a message with these names, up to its tag."""
+    return _HEAD.pack(METHOD, channel, 4 + len(consumer) + 9 + len(names)) + _DELIVER + consumer
+
+
+def check_frame_max(frame_max: int) -> None:
     if frame_max <= FRAME_OVERHEAD_BYTES:
         raise ValueError(f"frames of {frame_max} bytes have no space for a body")
 
 
-def _cut_body(body: bytes, channel: int, frame_max: int) -> bytes:
+def cut_body(body: bytes, channel: int, frame_max: int) -> bytes:
     """Content body frames for `body`, none larger than `frame_max` bytes with its framing."""
     size = frame_max - FRAME_OVERHEAD_BYTES
     pieces: list[bytes] = []
@@ -313,7 +350,7 @@ def scan_acks(data: bytes, pos: int, end: int) -> tuple[int, int, bool, int]:
         tag += 1
         low = tag & 0xFF
         count = min(256 - low, (end - pos) // ACK_FRAME_BYTES)
-        expected = bytearray((head + _pack_tag(tag & _TAG_MASK) + b"\x00\xce") * count)
+        expected = bytearray((head + pack_tag(tag & _TAG_MASK) + b"\x00\xce") * count)
         expected[18::ACK_FRAME_BYTES] = _OCTETS[low : low + count]
         tag -= 1
         if data[pos : pos + ACK_FRAME_BYTES * count] != expected:
@@ -321,7 +358,7 @@ def scan_acks(data: bytes, pos: int, end: int) -> tuple[int, int, bool, int]:
         tag += count
         pos += ACK_FRAME_BYTES * count
     starts_with = data.startswith
-    while pos + ACK_FRAME_BYTES <= end and starts_with(head + _pack_tag((tag + 1) & _TAG_MASK) + b"\x00\xce", pos):
+    while pos + ACK_FRAME_BYTES <= end and starts_with(head + pack_tag((tag + 1) & _TAG_MASK) + b"\x00\xce", pos):
         tag += 1
         pos += ACK_FRAME_BYTES
     return first, tag, False, pos
@@ -329,3 +366,18 @@ def scan_acks(data: bytes, pos: int, end: int) -> tuple[int, int, bool, int]:
 
 _OCTETS = bytes(range(256))
 _TAG_MASK = (1 << 64) - 1
+
+# They are made of what stands above.
+from amqpd.kernel.mixed import Mixed, scan_batch  # noqa: E402
+
+__all__ = [
+    "INCOMPLETE",
+    "NAME",
+    "Mixed",
+    "Run",
+    "encode_content",
+    "encode_deliveries",
+    "scan_acks",
+    "scan_batch",
+    "scan_publishes",
+]

@@ -145,7 +145,7 @@ def _conclude(on: Running, queue: QueuePort, taken: list[int], requeue: bool, *,
 
 
 def _row(queue: QueuePort, piece: Piece, encoding: str, truncate: int | None) -> Got:
-    run, at, _, _, redelivered = piece
+    run, at = piece[0].part(piece[1], piece[1] + 1), 0
     body = run.body(at)[:truncate]
     text = None
     if encoding == "auto":
@@ -156,7 +156,7 @@ def _row(queue: QueuePort, piece: Piece, encoding: str, truncate: int | None) ->
     named = names(run)
     return {
         "payload_bytes": run.body_size,
-        "redelivered": redelivered,
+        "redelivered": piece[4],
         "exchange": named["exchange"],
         "routing_key": named["routing_key"],
         "message_count": queue.ready_count,

@@ -204,7 +204,7 @@ class OrphanOperations:
                     bodies = bodies_of(row)
                     if row.damage:
                         return {"damage": row.damage}
-                    return names(bodies.piece(seq - row.first_seq, seq - row.first_seq + 1)[0])
+                    return names(bodies.alike(seq - row.first_seq, seq - row.first_seq + 1)[0])
         return {}
 
     async def _end(self, orphan: Orphan) -> None:

@@ -98,7 +98,7 @@ def withdraw(
                 instead = 0
                 if take is not None:
                     assert bodies is not None
-                    run, start, stop = bodies.piece(low - bodies.first, high - bodies.first + 1)
+                    run, start, stop = bodies.alike(low - bodies.first, high - bodies.first + 1)
                     wanted = stop - start
                     taken, instead = take(run, start, stop)
                 if taken:

@@ -162,7 +162,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
             channel.unacked.add(tag, 1, seq, queue, None)
         if channel.traced:
             node.firehose.delivered(channel, queue, run, low, low + 1, redelivered)
-        payload = b"\x00\x3c\x00\x47" + _TAG_REDELIVERED.pack(tag, redelivered) + run.names
+        payload = b"\x00\x3c\x00\x47" + _TAG_REDELIVERED.pack(tag, redelivered) + run.names_of(low)
         payload += _COUNT.pack(queue.ready_count)
         connection.write(_HEAD.pack(1, channel.id, len(payload)) + payload + b"\xce")
         connection.write_pieces(content_pieces(run, low, channel.id, connection.frame_max))

@@ -69,7 +69,7 @@ def accept(
             taken = _unroutable(node, channel, run, route)
     if publication is not None:
         node.audit.end(publication, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
-    _accepted(node, channel, run.count, taken, waits)
+    accepted(node, channel, run.count, taken, waits)
     if not fitting:
         _refuse_unconfirmed(channel, run, queues)
     return taken == run.count
@@ -106,7 +106,7 @@ def accept_slowly(
         for lane in waits:
             # The copies that wait may have an earlier number of it than the one that gathers now.
             lane.force()
-        _accepted(node, channel, run.count, taken, waits)
+        accepted(node, channel, run.count, taken, waits)
         if not fitting:
             _refuse_unconfirmed(channel, run, queues)
     return taken == run.count
@@ -129,7 +129,7 @@ def _refuse_unconfirmed(channel: PublishingChannel, run: Run, queues: tuple[Queu
         )
 
 
-def _accepted(node: PublishingNode, channel: PublishingChannel, count: int, taken: int, waits: Lanes) -> None:
+def accepted(node: PublishingNode, channel: PublishingChannel, count: int, taken: int, waits: Lanes) -> None:
     """Of the channel's next publishes `taken` were taken; they are confirmed when they are safe."""
     confirms = channel.confirms
     if confirms is not None:

@@ -199,6 +199,10 @@ class Firehose:
     ) -> None:
         """Messages low..high-1 of the run go to a client."""
         tap = self.taps.get(channel.connection.vhost)
+        if run.mixed:
+            for i in range(low, high) if tap is not None else ():
+                self.delivered(channel, queue, run.part(i, i + 1), 0, 1, redelivered)
+            return
         exchange, key = run_names(run)
         if tap is not None and exchange != EXCHANGE:
             properties: Properties = self._node.properties.read(run.properties)

@@ -73,14 +73,9 @@ def publish(node: PublishingNode, channel: PublishingChannel, run: Run) -> None:
     route = routes.known.get(key)
     if route is None:
         route = _new_route(node, channel, key)
-        if route.alone:
-            node.turns.charge(connection, resolve_alone(node, connection.vhost, route))
-            _remember(node, channel, key, route)
-        elif not route.light:
+        if not _resolved(node, channel, key, route):
             channel.connection.intake.carry_out(channel, _publish_slowly(node, channel, run, key, route), PUBLISH_ID)
             return
-        else:
-            _resolve(node, channel, key, route)
     _publish(node, channel, run, route)
 
 
@@ -253,15 +248,29 @@ def _new_route(node: PublishingNode, channel: PublishingChannel, key: bytes) -> 
     return route
 
 
-def _resolve(node: PublishingNode, channel: PublishingChannel, key: bytes, route: Route) -> None:
-    """At once; and remember it."""
+def route_by_key(node: PublishingNode, channel: PublishingChannel, key: bytes) -> Route | None:
+    """The route of publishes with this method payload, which is remembered; None if it takes long to look up. Raises
+    what RabbitMQ raises."""
+    route = _new_route(node, channel, key)
+    return route if _resolved(node, channel, key, route) else None
+
+
+def _resolved(node: PublishingNode, channel: PublishingChannel, key: bytes, route: Route) -> bool:
+    """Whether it could be looked up at once; it is remembered then."""
     connection = channel.connection
-    steps = resolve(node, connection.vhost, route)
-    try:
-        while True:
-            node.turns.charge(connection, next(steps))
-    except StopIteration:
-        _remember(node, channel, key, route)
+    if route.alone:
+        node.turns.charge(connection, resolve_alone(node, connection.vhost, route))
+    elif route.light:
+        steps = resolve(node, connection.vhost, route)
+        try:
+            while True:
+                node.turns.charge(connection, next(steps))
+        except StopIteration:
+            pass
+    else:
+        return False
+    _remember(node, channel, key, route)
+    return True
 
 
 def _remember(node: PublishingNode, channel: PublishingChannel, key: bytes, route: Route) -> None:

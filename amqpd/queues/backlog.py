@@ -80,10 +80,10 @@ class Backlog:
             self.take_in()
         persistent = persistent and self.durable
         if store.book is not None:
-            store.book.routed(publication, run.count, run.body_size, persistent)
+            store.book.routed(publication, run.count, run.body_bytes // run.count, persistent)
         segment = store.append(run, persistent, now_ms)
         self.ready += run.count
-        self.ready_bytes += run.count * run.body_size
+        self.ready_bytes += run.body_bytes
         if deadline_ms == INSTANT:
             self.instants.append((store.next_seq - run.count, store.next_seq - 1))
         elif deadline_ms is not None:
@@ -99,7 +99,7 @@ class Backlog:
         store = self.store
         fresh, self.fresh = self.fresh, []
         for run in fresh:
-            store.memory_bytes -= run.stride * run.count
+            store.memory_bytes -= run.memory_bytes
             store.append(run, False, self.fresh_ms)
 
     @property
@@ -114,7 +114,7 @@ class Backlog:
         count = nbytes = 0
         for run in self.fresh[:runs]:
             count += run.count
-            nbytes += run.count * run.body_size
+            nbytes += run.body_bytes
         store.cursor = store.next_seq + count
         self.take_in()
         segments = store.segments
@@ -138,8 +138,8 @@ class Backlog:
             count = body_bytes = nbytes = 0
             for run in fresh[:runs]:
                 count += run.count
-                body_bytes += run.count * run.body_size
-                nbytes += run.count * run.stride
+                body_bytes += run.body_bytes
+                nbytes += run.memory_bytes
             del fresh[:runs]
         self.ready -= count
         self.ready_bytes -= body_bytes
@@ -151,15 +151,15 @@ class Backlog:
         store.cursor = store.next_seq
         return count
 
-    def take(self, limit: int, nbytes: int = 0) -> Piece | None:
+    def take(self, limit: int, nbytes: int = 0, alike: bool = False) -> Piece | None:
         """The next piece of ready messages, at most `limit` of them and from one run; with `nbytes`, no more than
-        make up this many bytes of bodies. None when nothing is ready, when it must be read first (`wanted`), or when
-        it cannot be read."""
+        make up this many bytes of bodies; with `alike`, the run is no batch. None when nothing is
+        ready, when it must be read first (`wanted`), or when it cannot be read."""
         store = self.store
         if self.fresh:
             self.take_in()
         if self.returned:
-            return self._take_returned(limit, nbytes)
+            return self._take_returned(limit, nbytes, alike)
         segments = store.segments
         while store.at < len(segments):
             segment = segments[store.at]
@@ -192,14 +192,14 @@ class Backlog:
             redelivered = seq < self.redelivered_below
             if redelivered:
                 high = min(high, self.redelivered_below - segment.first)
-            run, start, stop = segment.piece(low, high)
+            run, start, stop = segment.alike(low, high) if alike else segment.piece(low, high)
             if nbytes:
-                stop = min(stop, start + _ceil(nbytes, run.body_size))
+                stop = _making_up(run, start, stop, nbytes)
             count = stop - start
             store.cursor = seq + count
             self.ready -= count
             self.unacked += count
-            nbytes = count * run.body_size
+            nbytes = run.bytes_in(start, stop)
             self.ready_bytes -= nbytes
             self.unacked_bytes += nbytes
             self.arrived_ms = segment.published_ms if segment.arrivals is None else segment.arrival(low)
@@ -207,18 +207,18 @@ class Backlog:
         return None
 
     def next_returned(self, limit: int) -> int:
-        """How many of those that came back `take` gives at once, of one run; there must be one. 1 when it must be
-        read first."""
+        """How many of those that came back `take` gives at once, all with the same properties; there must be one. 1
+        when it must be read first."""
         store = self.store
         first, last = self.returned.first
         segment = store.segments[store.index_of(first)]
         if segment.runs is None:
             return 1
         low = first - segment.first
-        _, start, stop = segment.piece(low, min(low + limit, last - segment.first + 1))
-        return stop - start
+        run, start, stop = segment.piece(low, min(low + limit, last - segment.first + 1))
+        return 1 if run.mixed else stop - start
 
-    def _take_returned(self, limit: int, nbytes: int) -> Piece | None:
+    def _take_returned(self, limit: int, nbytes: int, alike: bool) -> Piece | None:
         store = self.store
         first, last = self.returned.first
         segment = store.segments[store.index_of(first)]
@@ -227,15 +227,16 @@ class Backlog:
                 self.wanted = (segment.first, segment.last)
             return None
         low = first - segment.first
-        run, start, stop = segment.piece(low, min(low + limit, last - segment.first + 1))
+        high = min(low + limit, last - segment.first + 1)
+        run, start, stop = segment.alike(low, high) if alike else segment.piece(low, high)
         if nbytes:
-            stop = min(stop, start + _ceil(nbytes, run.body_size))
-        taken = stop - start
+            stop = _making_up(run, start, stop, nbytes)
+        taken, nbytes = stop - start, run.bytes_in(start, stop)
         self.returned.serve(taken)
         self.ready -= taken
         self.unacked += taken
-        self.ready_bytes -= taken * run.body_size
-        self.unacked_bytes += taken * run.body_size
+        self.ready_bytes -= nbytes
+        self.unacked_bytes += nbytes
         self.arrived_ms = segment.arrival(low)
         return run, start, stop, first, True
 
@@ -377,6 +378,13 @@ class Backlog:
         self.returned.clear()
 
 
-def _ceil(nbytes: int, body_size: int) -> int:
-    """How many bodies make up this many bytes; at least one."""
-    return max(1, -(-nbytes // body_size)) if body_size else 1
+def _making_up(run: Run, start: int, stop: int, nbytes: int) -> int:
+    """Behind as many of the messages start..stop-1 as make up this many bytes of bodies; at least one."""
+    if run.mixed:
+        end = start + 1
+        nbytes -= run.bytes_in(start, end)
+        while nbytes > 0 and end < stop:
+            nbytes -= run.bytes_in(end, end + 1)
+            end += 1
+        return end
+    return min(stop, start + (max(1, -(-nbytes // run.body_size)) if run.body_size else 1))

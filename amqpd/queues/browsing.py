@@ -144,7 +144,7 @@ def runs_in(bodies: Segment, first: int, last: int) -> Iterator[tuple[Run, int, 
     """The messages first..last, none of them settled when `bodies` is a queue's own: (run, from, to, the sequence
     number of the first)."""
     while first <= last:
-        run, start, stop = bodies.piece(first - bodies.first, last - bodies.first + 1)
+        run, start, stop = bodies.alike(first - bodies.first, last - bodies.first + 1)
         yield run, start, stop, first
         first += stop - start
 

@@ -193,7 +193,7 @@ class Expiry:
             if segment.runs is None:
                 self._backlog.wanted = (segment.first, segment.last)
                 break
-            run, start, stop = segment.piece(low, min(last, segment.last) - segment.first + 1)
+            run, start, stop = segment.alike(low, min(last, segment.last) - segment.first + 1)
             moved, instead = transfer(run, start, stop)
             if moved:
                 count += self._backlog.settle(first, first + moved - 1, cause, instead)

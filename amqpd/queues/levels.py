@@ -92,11 +92,11 @@ class Levels:
         level = self._level(min(priority or 0, self.max_priority))
         return level.backlog.publish(run, persistent, now_ms, deadline_ms, publication)
 
-    def take(self, limit: int, nbytes: int = 0) -> Piece | None:
+    def take(self, limit: int, nbytes: int = 0, alike: bool = False) -> Piece | None:
         for priority, level in self._order:
             backlog = level.backlog
             if backlog.ready:
-                piece = backlog.take(limit, nbytes)
+                piece = backlog.take(limit, nbytes, alike)
                 if piece is None:
                     return None
                 self.arrived_ms = backlog.arrived_ms

@@ -256,12 +256,13 @@ class Mortality:
         """Drop from the head until the limits hold."""
         backlog, settings = self._backlog, self.settings
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
+        transfers = settings.dead_letter_exchange is not None
         while self._host.work_left > 0:
             self._host.work_left -= PIECE_WORK
             if length_max is not None and backlog.ready > length_max:
-                piece = backlog.take(backlog.ready - length_max)
+                piece = backlog.take(backlog.ready - length_max, 0, transfers)
             elif bytes_max is not None and backlog.ready_bytes > bytes_max:
-                piece = backlog.take(backlog.ready, backlog.ready_bytes - bytes_max)
+                piece = backlog.take(backlog.ready, backlog.ready_bytes - bytes_max, transfers)
             else:
                 return
             if piece is None:
@@ -273,7 +274,7 @@ class Mortality:
                 continue
             run, low, high, seq, _ = piece
             cause, instead = kinds.DROPPED, 0
-            if settings.dead_letter_exchange is not None:
+            if transfers:
                 (dead_lettered, instead), cause = send(run, low, high, MAXLEN), kinds.DEAD_DROPPED
                 self._facts.dead_lettered += dead_lettered
             self.forget(seq, seq + high - low - 1)

@@ -280,7 +280,7 @@ class Paging:
         reason = row.damage
         if not reason:
             try:
-                segment.load(parse_row(row.data))
+                segment.load(parse_row(row.data, batches=True))
                 return True
             except ValueError as error:
                 reason = unlike(error)

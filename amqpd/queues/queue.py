@@ -188,13 +188,13 @@ class Queue(HomeQueue):
             # A consumer will most likely have it at the end of the tick: until then it needs no place of its own.
             store = plain.store
             if store.book is not None:
-                store.book.routed(publication, count, run.body_size, False)
+                store.book.routed(publication, count, run.body_bytes // count, False)
             if not plain.fresh:
                 plain.fresh_ms = self.host.now_ms
             plain.fresh.append(run)
             plain.ready += count
-            plain.ready_bytes += count * run.body_size
-            store.memory_bytes += count * run.stride
+            plain.ready_bytes += run.body_bytes
+            store.memory_bytes += run.memory_bytes
             return False
         now_ms = self.host.now_ms
         if properties.expiration is None and self.settings.message_ttl_ms is None:

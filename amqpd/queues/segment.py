@@ -64,7 +64,7 @@ class Segment(Entry):
         self.offsets: array[int] | None = None
         """where the others do, if there are others"""
         self.nbytes = 0
-        """of the frames of the runs held in memory"""
+        """of the runs held in memory: their frames, and where these begin if they are a batch"""
         self.held = 0
         """messages held in memory"""
         self.persistent = persistent
@@ -108,7 +108,8 @@ class Segment(Entry):
 
     def add(self, run: Run, now_ms: int) -> None:
         assert self.runs is not None
-        count, size = run.count, run.body_size
+        count = run.count
+        size = -1 if run.mixed else run.body_size
         offset = self.last - self.first + 1
         if not self.runs:
             self.published_ms = self.arrived_ms = now_ms
@@ -128,8 +129,8 @@ class Segment(Entry):
         self.last += count
         self.left += count
         self.held += count
-        self.nbytes += run.stride * count
-        self.body_bytes += count * size
+        self.nbytes += run.memory_bytes
+        self.body_bytes += run.body_bytes
 
     def absorb(self, behind: Segment) -> None:
         """Become one with the segment behind, when `mergeable`."""
@@ -180,7 +181,7 @@ class Segment(Entry):
         nbytes, low, high = 0, first - self.first, last - self.first + 1
         while low < high:
             run, start, stop = self.piece(low, high)
-            nbytes += (stop - start) * run.body_size
+            nbytes += run.bytes_in(start, stop)
             low += stop - start
         return nbytes
 
@@ -194,11 +195,11 @@ class Segment(Entry):
         self.held = count
         if self.body_size >= 0:
             return
-        size = runs[0].body_size
-        if {run.body_size for run in runs} == {size}:
-            self.body_size = size
+        sizes = {-1 if run.mixed else run.body_size for run in runs}
+        if len(sizes) == 1:
+            self.body_size = sizes.pop()
         if self.whole:
-            self.body_bytes = sum([run.count * run.body_size for run in runs])
+            self.body_bytes = sum([run.body_bytes for run in runs])
             return
         self.body_bytes = sum(
             self.bytes_in(self.first + low, self.first + high - 1) for low, high in self.live_ranges()
@@ -299,6 +300,11 @@ class Segment(Entry):
         run, offset = self.runs[at], offsets[at - 1] if offsets is not None and at else self.begin
         return run, low - offset, min(high - offset, run.count)
 
+    def alike(self, low: int, high: int) -> tuple[Run, int, int]:
+        """As `piece`, of messages with the same properties: one by one, if it is of a batch."""
+        run, start, stop = self.piece(low, high)
+        return (run.part(start, start + 1), 0, 1) if run.mixed else (run, start, stop)
+
     def live_ranges(self) -> list[tuple[int, int]]:
         """The unsettled messages as (low, high) offsets, high excluded."""
         ranges: list[tuple[int, int]] = []
@@ -344,7 +350,7 @@ class Segment(Entry):
         """These runs, which begin there, and no others."""
         self.runs, self.begin = runs, offsets[0] if offsets else 0
         self.offsets = array("I", offsets[1:]) if len(offsets) > 1 else None
-        self.nbytes = sum([run.stride * run.count for run in runs])
+        self.nbytes = sum([run.memory_bytes for run in runs])
 
     @property
     def divisible(self) -> bool:

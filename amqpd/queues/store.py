@@ -83,7 +83,7 @@ class Store:
                 self.journal.append(self.queue_id, segment)
         segment.add(run, now_ms)
         self.next_seq += run.count
-        nbytes = run.stride * run.count
+        nbytes = run.memory_bytes
         self.memory_bytes += nbytes + RUN_BYTES
         if persistent:
             self.journal.gathered_bytes += nbytes

@@ -125,7 +125,7 @@ class Timetable:
             for low, high in segment.live_in(first, last):
                 at = low
                 while at <= high:
-                    run, start, stop = segment.piece(at - segment.first, high - segment.first + 1)
+                    run, start, stop = segment.alike(at - segment.first, high - segment.first + 1)
                     heappush(self._gathered, (deadline_ms, at, run, start, stop - start))
                     self._gathered_bytes += run.stride * (stop - start)
                     at += stop - start

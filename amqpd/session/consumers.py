@@ -128,7 +128,7 @@ class Consumer(Subscription):
         if channel.traced:
             channel.shared.trace(channel, self.queue, run, low, high, redelivered)
         try:
-            if run.body_size < LARGE_BYTES_MIN:
+            if run.body_size_max < LARGE_BYTES_MIN:
                 connection.write(
                     encode_deliveries(run, low, high, channel.id, self.tag_bytes, tag, redelivered, frame_max)
                 )
@@ -159,7 +159,7 @@ class Consumer(Subscription):
         nbytes = taken = 0
         frames: Pieces = []
         for run in runs:
-            if run.body_size < LARGE_BYTES_MIN:
+            if run.body_size_max < LARGE_BYTES_MIN:
                 encoded = encode_deliveries(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
                 frames.append(encoded)
                 nbytes += len(encoded)

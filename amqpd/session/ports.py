@@ -21,7 +21,7 @@ from amqpd.audit.acts import Acts
 from amqpd.audit.recorder import Recorder
 from amqpd.faults import Faults
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.kernel import Pieces, Run
+from amqpd.kernel import Mixed, Pieces, Run
 from amqpd.limiting.alarms import Alarms
 from amqpd.limiting.census import Census
 from amqpd.limiting.congestion import Congestion
@@ -318,6 +318,15 @@ class ChannelBase(ConfirmingChannel):
     @abstractmethod
     def publish(self, run: Run) -> None:
         """A run from the kernel. Only while `plain`."""
+
+    @property
+    @abstractmethod
+    def takes_batches(self) -> bool:
+        """Publishes may come by `publish_batch`: nothing looks at each of them."""
+
+    @abstractmethod
+    def publish_batch(self, batch: Mixed) -> bool:
+        """Publishes that differ. Only while `plain`. False: nothing was done, and each has to come by `publish`."""
 
     @abstractmethod
     def ack(self, first: int, last: int, multiple: bool) -> None:

@@ -17,7 +17,7 @@ from amqpd.kernel import scan_publishes
 from amqpd.limiting import turns
 from amqpd.node import dispatching
 from amqpd.node import node as node_module
-from amqpd.publishing import acceptance, dead_lettering, history, releasing, routes, routing
+from amqpd.publishing import acceptance, batches, dead_lettering, history, releasing, routes, routing
 from amqpd.publishing import publish as publishing
 from amqpd.publishing.routes import Route
 from amqpd.session import steps, unacked
@@ -320,7 +320,7 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_WORK_MIN", TURN)
     monkeypatch.setattr(node_module, "QUEUES_WORK_MAX", QUEUES)
     monkeypatch.setattr(dispatching, "QUEUES_SHARE_MIN", SHARE)
-    for module in (acceptance, publishing, dead_lettering):
+    for module in (acceptance, batches, publishing, dead_lettering):
         monkeypatch.setattr(module, "COPIES_AT_ONCE", STEP)
     for module in (routing, releasing, history):
         monkeypatch.setattr(module, "COPIES_A_STEP", STEP)

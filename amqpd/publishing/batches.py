@@ -1,0 +1,114 @@
+"""The way of a batch: publishes that differ, looked up by key, divided by queue, entered together.
+
+What comes in: a batch and the channel it came by. What goes out: each of its messages in the queues that its key
+leads to, in the order of publication; or a no, when one of them has to be looked at by itself.
+Rules: 1. Either the whole batch is taken or nothing has happened: whoever is told no publishes its messages one after
+the other (`publish.py`), and each error comes at its message. 2. A key is looked up once for a batch, a queue is
+entered once; no object is made for a message. 3. The confirms of a batch wait for all of its queues.
+Not here: which publishes make a batch (`kernel/mixed.py`), what decides a route (`routing.py`), single runs
+(`publish.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pamqp.exceptions import AMQPSoftError
+
+from amqpd.journal.lane import NONE, joined
+from amqpd.kernel import Mixed
+from amqpd.limiting.turns import COPY_WORK
+from amqpd.publishing.acceptance import COPIES_AT_ONCE, accepted
+from amqpd.publishing.disk_space import LARGE_BYTES_MIN
+from amqpd.publishing.offering import offer
+from amqpd.publishing.ports import PublishingChannel, PublishingNode
+from amqpd.publishing.publish import forget_routes, route_by_key
+from amqpd.queues.port import QueuePort
+
+# What goes to more places is too much for one step: (key, queue) pairs, each of which takes some 50 ns.
+COPIES_MAX: Final = 4_096
+# Messages that take about as long as a unit of `limiting/turns.py`.
+MESSAGES_A_WORK: Final = 2
+
+
+def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed) -> bool:
+    """Take the batch in; False: nothing was done, and it must go message by message."""
+    if batch.body_size_max > node.limits.message_bytes_max:
+        return False
+    properties = node.properties.read(batch.common)
+    if not properties.plain:
+        return False
+    found = _queues_by_key(node, channel, batch.keys)
+    if not found:
+        return False
+    first, alike, copies = found[0], True, 0
+    for queues in found:
+        copies += len(queues)
+        if queues is not first and queues != first:
+            alike = False
+    if copies > COPIES_MAX or batch.nbytes * copies // len(found) >= LARGE_BYTES_MIN:
+        return False
+    if alike:
+        for queue in first:
+            if queue.refuses:
+                return False
+        batch.drop_keys()
+        copies = len(first)
+        taken, waits = offer(node, first, batch, properties, None, channel.connection)
+    else:
+        wanted = _keys_by_queue(found)
+        for queue in wanted:
+            if queue.refuses:
+                return False
+        taken, waits = batch.count, NONE
+        copies = len(wanted)
+        for queue, keys in wanted.items():
+            part_taken, part_waits = offer(
+                node, (queue,), batch.selected(bytes(keys)), properties, None, channel.connection
+            )
+            waits = joined(waits, part_waits)
+            if part_taken < 0:
+                taken = part_taken
+    connection = channel.connection
+    node.turns.charge(connection, batch.count // MESSAGES_A_WORK + COPY_WORK * copies)
+    connection.publishing = True
+    connection.published += batch.count
+    connection.published_bytes += batch.body_bytes
+    accepted(node, channel, batch.count, max(taken, 0), waits)
+    return True
+
+
+def _queues_by_key(
+    node: PublishingNode, channel: PublishingChannel, keys: tuple[bytes, ...]
+) -> list[tuple[QueuePort, ...]]:
+    """Of each key; nothing, if one of them does not lead to queues at once."""
+    routes = channel.routes
+    if routes.version != node.topology.version:
+        forget_routes(node, channel)
+    known, found = routes.known, []
+    for key in keys:
+        route = known.get(key)
+        if route is None:
+            try:
+                route = route_by_key(node, channel, key)
+            except AMQPSoftError:
+                return []  # it is raised again at its message
+            if route is None:
+                return []
+        queues = route.queues
+        if not queues or len(queues) > COPIES_AT_ONCE:
+            return []
+        found.append(queues)
+    return found
+
+
+def _keys_by_queue(found: list[tuple[QueuePort, ...]]) -> dict[QueuePort, bytearray]:
+    """Of each queue, an octet for each key: whether it leads there."""
+    wanted: dict[QueuePort, bytearray] = {}
+    for number, queues in enumerate(found):
+        for queue in queues:
+            keys = wanted.get(queue)
+            if keys is None:
+                keys = wanted[queue] = bytearray(len(found))
+            keys[number] = 1
+    return wanted
