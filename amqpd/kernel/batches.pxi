@@ -160,6 +160,8 @@ cdef class Mixed(Run):
 
     def raw(self):
         """The frames of all messages, end to end."""
+        if not self.count:
+            return b""
         cdef const Place* place = self.places()
         cdef const Place* last = place + self.count - 1
         if last.at + size_of(last) - place.at == self.nbytes_:

@@ -162,6 +162,7 @@ class Mixed(Run):
         self, low: int, high: int, channel: int, consumer: bytes, tag: int, redelivered: bool, frame_max: int
     ) -> bytes:
         """See `encode_deliveries`."""
+        delivery_head(channel, consumer, b"")  # raises what is wrong with these
         if low == high:
             return b""
         data, flag = self.data, b"\x01" if redelivered else b"\x00"
