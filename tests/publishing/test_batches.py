@@ -1,5 +1,5 @@
 """A batch does what its messages would one after the other: two nodes get the same publishes, one of them cut so that
-they come in batches, and answer, deliver, store and lose the same."""
+they come in batches, and both answer, deliver, store and lose the same."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ class Scene:
         self.harness = Harness(limits)
         self.publisher = self.harness.client()
         self.consumer = self.harness.client()
+        self.outcomes: dict[int, str] = {}
+        """of publishes, by their number"""
+        self.first_unconfirmed = 1
         self.publisher.call(
             commands.Exchange.Declare(exchange="x", exchange_type="topic"), commands.Exchange.DeclareOk
         )
@@ -63,37 +66,56 @@ class Scene:
             self.publisher.connection.receive(piece)
         self.harness.step()
 
-    def said(self) -> list[Any]:
-        """What either client was told since this was last asked."""
-        told = []
+    def said(self) -> dict[str, list[Any]]:
+        """What either client was told since this was last asked: of each consumer, and all else, in order. Which of
+        two queues is served first is nobody's promise, nor is how many are confirmed at once."""
+        told: dict[str, list[Any]] = {}
         for client in (self.publisher, self.consumer):
             client.collect()
-            told += [form(channel, value) for channel, value in client.inbox]
+            for _, value in client.inbox:
+                if isinstance(value, commands.Basic.Ack | commands.Basic.Nack):
+                    self.confirmed(value)
+                    continue
+                by = getattr(value.method, "consumer_tag", "") if isinstance(value, Message) else ""
+                told.setdefault(by, []).append(form(value))
             client.inbox = []
         return told
 
-    def drained(self) -> dict[str, list[Any]]:
-        """What is in the queues that are left."""
-        found: dict[str, list[Any]] = {}
+    def confirmed(self, value: Any) -> None:
+        tag = value.delivery_tag
+        for each in range(self.first_unconfirmed, tag + 1) if value.multiple else (tag,):
+            if value.multiple and each in self.outcomes:
+                continue
+            assert each not in self.outcomes
+            self.outcomes[each] = value.name
+        while self.first_unconfirmed in self.outcomes:
+            self.first_unconfirmed += 1
+
+    def drained(self) -> dict[tuple[str, str], list[Any]]:
+        """What is in the queues that are left, by queue and where it died before."""
+        found: dict[tuple[str, str], list[Any]] = {}
         for queue in self.harness.topology.vhosts["/"].queues:
-            found[queue] = []
             while True:
                 self.publisher.send(commands.Basic.Get(queue=queue, no_ack=True))
                 (got,) = self.publisher.take(Message | commands.Basic.GetEmpty)
                 if not isinstance(got, Message):
                     break
-                found[queue].append(form(1, got))
+                died = (got.properties.headers or {}).get("x-first-death-queue", "")
+                found.setdefault((queue, died), []).append(form(got))
         return found
 
 
-def form(channel: int, value: Any) -> Any:
+def form(value: Any) -> Any:
     if isinstance(value, Message):
         method = vars_of(value.method)
+        # Of one channel, whatever queues it comes from; and how many are behind it.
+        tag, count = method.pop("delivery_tag", None), method.pop("message_count", None)
+        assert tag or count is not None or "reply_code" in method
         headers = dict(value.properties.headers or {})
         for death in headers.get("x-death", []):
             death.pop("time")
-        return channel, value.method.name, method, headers, value.properties.message_id, value.body
-    return channel, value.name, vars_of(value)
+        return value.method.name, method, headers, value.properties.message_id, value.body
+    return value.name, vars_of(value)
 
 
 def messages(random: Random, count: int) -> list[bytes]:
@@ -173,6 +195,8 @@ def test_a_batch_does_what_its_messages_would(
         else:
             scene.consumer.lose()
     assert together.drained() == apart.drained()
+    assert together.outcomes == apart.outcomes
+    assert (together.first_unconfirmed == len(together.outcomes) + 1) or not confirms
     for scene in (together, apart):
         assert scene.harness.bugs == []
         for queue in scene.harness.node.queues.values():
