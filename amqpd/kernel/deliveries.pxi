@@ -1,6 +1,6 @@
 """Deliveries, as a part of `compiled.pyx`: from runs to the frames of basic.deliver and of contents.
 
-What comes in: a run and which of its messages, a channel, the largest frame. What goes out: a new bytes object.
+What comes in: a run or a batch and which of its messages, a channel, the largest frame. What goes out: a new bytes object.
 Rules: 1. its size is known before it is made, and every function that writes returns or is told where to go on;
 2. a body that is in one frame and stays in one is copied with its end octet; any other goes through a `Reader`, which
 does not trust the sizes in the data: a run can be made by hand.
@@ -176,3 +176,60 @@ def encode_content(Run run not None, int64_t i, int64_t channel, int64_t frame_m
     cdef Target to = store_header(<Target>PyBytes_AS_STRING(content), run, i, <uint32_t>channel)
     store_body(to, run, i, <uint32_t>channel, limit)
     return content
+
+
+cdef bytes mixed_deliveries(
+    Mixed batch,
+    int64_t low,
+    int64_t high,
+    uint32_t channel,
+    bytes consumer,
+    uint64_t tag,
+    bint redelivered,
+    int64_t limit,
+):
+    """See `encode_deliveries`; `limit`: bytes of body in one frame."""
+    cdef const Place* place = batch.places()
+    cdef Source data = <Source>PyBytes_AS_STRING(batch.data), frames
+    cdef int64_t tag_size = PyBytes_GET_SIZE(consumer), i, size, nbytes = 0
+    cdef uint64_t first = tag
+    for i in range(low, high):
+        # Both methods have the names, and what is before and behind them has always the same size.
+        nbytes += 21 + tag_size + place[i].method - 15 + place[i].header + framed_size(place[i].body, limit)
+    cdef bytes deliveries = new_bytes(nbytes)
+    cdef Target to = <Target>PyBytes_AS_STRING(deliveries)
+    for i in range(low, high):
+        frames = data + place[i].at
+        size = place[i].method - 15
+        to = store_head(to, METHOD, channel, <uint32_t>(13 + tag_size + size))
+        store32(to, 0x003C003C)
+        memcpy(to + 4, PyBytes_AS_STRING(consumer), <size_t>tag_size)
+        to += 4 + tag_size
+        store64(to, first + <uint64_t>(i - low))
+        to[8] = redelivered
+        memcpy(to + 9, frames + 13, <size_t>size)
+        to += 9 + size
+        to[0] = FRAME_END
+        to = store_content(to + 1, frames + place[i].method, place + i, channel, limit)
+    return deliveries
+
+
+cdef Target store_content(
+    Target to, Source content, const Place* place, uint32_t channel, int64_t limit
+) noexcept nogil:
+    """Content header and body frames of the message, for the channel; where they end."""
+    cdef int64_t left = place.body, size
+    to = store_head(to, HEADER, channel, <uint32_t>(place.header - FRAME_OVERHEAD_BYTES))
+    memcpy(to, content + FRAME_HEAD_BYTES, place.header - FRAME_HEAD_BYTES)
+    to += place.header - FRAME_HEAD_BYTES
+    content += place.header + FRAME_HEAD_BYTES
+    while left > 0:
+        size = min(left, limit)
+        to = store_head(to, BODY, channel, <uint32_t>size)
+        memcpy(to, content, <size_t>size)
+        to += size
+        to[0] = FRAME_END
+        to += 1
+        content += size
+        left -= size
+    return to

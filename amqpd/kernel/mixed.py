@@ -4,9 +4,9 @@ What comes in: a buffer of received bytes and a position. What goes out: a `Mixe
 each message; the bytes of its deliveries.
 Rules: 1. Messages of one batch are of one channel and follow each other in one buffer, and what the broker acts on in
 their properties is the same (`screening.py`); keys, sizes, ids and headers differ as they like. 2. Each has at most
-one body frame, which is not large; there are two messages at least. 3. The index has 16 bytes for each message, in the order
-of publication: where it begins, the sizes of its method and header frames and of its body, and which of the batch's
-keys it has. No object is made for a message.
+one body frame, which is not large; there are two messages at least. 3. The index has 16 bytes for each message, in
+the order of publication: where it begins, the sizes of its method and header frames and of its body, and which of
+the batch's keys it has. No object is made for a message.
 Not here: publishes that are alike (`reference.py`), which queues a key leads to (`publishing/batches.py`).
 """
 
@@ -30,7 +30,7 @@ from amqpd.kernel.reference import (
 )
 from amqpd.kernel.screening import common_of
 
-# So many that are alike are better off as a run of their own.
+# This number of publishes that are alike are better off as a run of their own.
 ALIKE_MIN: Final = 16
 # Messages of one batch: what a turn may do at once, and few enough for a key's number to have 16 bits.
 MESSAGES_MAX: Final = 4096

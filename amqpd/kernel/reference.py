@@ -5,8 +5,8 @@ range of delivery tags.
 Rules: 1. A run is one or more complete publishes (method, content header and content body frames of one channel,
 not interleaved) that are equal byte for byte up to the body, so all that differs between them is the body's bytes;
 a publish whose body takes other than one frame is a run of its own. Others go together in a `Mixed` (`mixed.py`). 2.
-What is malformed or interleaved is no run (None), and the caller's frame-by-frame path gives the verdict. 3. Bytes are copied at most once into a run and
-once out of it.
+What is malformed or interleaved is no run (None), and the caller's frame-by-frame path gives the verdict. 3. Bytes
+are copied at most once into a run and once out of it.
 Not here: assembling content that is interleaved or spread over receives (`message/content.py`).
 
 Source: AMQP 0-9-1 sections 2.3.5 (frames), 4.2.6 (content framing).

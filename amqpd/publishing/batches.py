@@ -2,7 +2,7 @@
 
 What comes in: a batch and the channel it came by. What goes out: each of its messages in the queues that its key
 leads to, in the order of publication; or a no, when one of them has to be looked at by itself.
-Rules: 1. Either the whole batch is taken or nothing has happened: whoever is told no publishes its messages one after
+Rules: 1. Either the whole batch is taken or nothing has happened: after a no, its messages are published one after
 the other (`publish.py`), and each error comes at its message. 2. A key is looked up once for a batch, a queue is
 entered once; no object is made for a message. 3. The confirms of a batch wait for all of its queues.
 Not here: which publishes make a batch (`kernel/mixed.py`), what decides a route (`routing.py`), single runs
@@ -41,12 +41,10 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
     found = _queues_by_key(node, channel, batch.keys)
     if not found:
         return False
-    first, alike, copies = found[0], True, 0
-    for queues in found:
-        copies += len(queues)
-        if queues is not first and queues != first:
-            alike = False
-    if copies > COPIES_MAX or batch.nbytes * copies // len(found) >= LARGE_BYTES_MIN:
+    first = found[0]
+    alike = len(found) == 1 or found.count(first) == len(found)
+    copies = len(first) * len(found) if alike else sum([len(queues) for queues in found])
+    if batch.nbytes * copies // len(found) >= LARGE_BYTES_MIN or (copies > COPIES_MAX and not alike):
         return False
     if alike:
         for queue in first:

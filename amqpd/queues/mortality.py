@@ -254,9 +254,8 @@ class Mortality:
 
     def _drop(self, send: Send) -> None:
         """Drop from the head until the limits hold."""
-        backlog, settings = self._backlog, self.settings
+        backlog, settings, transfers = self._backlog, self.settings, self.settings.dead_letter_exchange is not None
         length_max, bytes_max = settings.max_length, settings.max_length_bytes
-        transfers = settings.dead_letter_exchange is not None
         while self._host.work_left > 0:
             self._host.work_left -= PIECE_WORK
             if length_max is not None and backlog.ready > length_max:

@@ -14,9 +14,9 @@ class Written:
     """A run of one message, as far as a segment looks at it."""
 
     count = 1
-    nbytes = 4
-    stride = 4
-    body_size = 3
+    mixed = False
+    nbytes = memory_bytes = 4
+    body_size = body_bytes = 3
 
     def raw(self) -> bytes:
         return b"data"

@@ -36,7 +36,7 @@ def form(run: Any) -> Any:
 
 
 def assert_same(data: bytes, pos: int, end: int, payload_max: int, random: Random) -> Any:
-    batch = reference.scan_batch(data, pos, end, payload_max)
+    batch: Any = reference.scan_batch(data, pos, end, payload_max)
     other = Kernel.scan_batch(data, pos, end, payload_max)
     assert form(batch) == form(other)
     if batch is None or not batch.mixed:
@@ -63,10 +63,9 @@ def assert_same(data: bytes, pos: int, end: int, payload_max: int, random: Rando
     for i in {-1, 0, batch.count - 1, batch.count, random.randint(0, batch.count)}:
         assert outcome(batch.body, i) == outcome(other.body, i)
         assert outcome(batch.names_of, i) == outcome(other.names_of, i)
-        for arguments in ((i, 7, frame_max) for frame_max in (*random.sample(FRAMES_MAX, 2), 8, 0)):
-            assert outcome(reference.encode_content, batch, *arguments) == outcome(
-                Kernel.encode_content, other, *arguments
-            ), arguments
+        for frame_max in (*random.sample(FRAMES_MAX, 2), 8, 0):
+            content = outcome(reference.encode_content, batch, i, 7, frame_max)
+            assert content == outcome(Kernel.encode_content, other, i, 7, frame_max), (i, frame_max)
     return batch
 
 

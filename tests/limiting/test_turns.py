@@ -22,8 +22,8 @@ def publisher_to_all(harness: Harness, queues: int = QUEUES) -> Client:
 
 
 def different(messages: int) -> bytes:
-    """No two of them are one run."""
-    return b"".join(publish_bytes(b"%d" % n, f"k{n}", "amq.fanout") for n in range(messages))
+    """No two of them are one run, nor do they go in one batch."""
+    return b"".join(publish_bytes(b"%d" % n, f"k{n}", "amq.fanout", priority=n % 2) for n in range(messages))
 
 
 def in_all(harness: Harness, queues: int = QUEUES) -> set[int]:
