@@ -25,6 +25,8 @@ RING_MESSAGES_MAX = 65_536
 _ACK = struct.Struct(">BHIHHQBB")
 ACK_BYTES = _ACK.size
 ACK_CLASS_AND_METHOD = (60, 80)
+_FRAME = struct.Struct(">BHI")
+_END = b"\xce"
 _LOW_BYTES = bytes(range(256))
 
 
@@ -60,6 +62,20 @@ def encode_publish(
     return head + b"".join(frame.marshal(ContentBody(piece), channel) for piece in pieces), len(head) + 7
 
 
+def encode_frames(method: bytes, header: bytes, body: bytes, *, channel: int = 1) -> bytes:
+    """Method, header and body frame of their payloads; the body fits one frame."""
+    pieces = [
+        _FRAME.pack(1, channel, len(method)),
+        method,
+        _END + _FRAME.pack(2, channel, len(header)),
+        header,
+        _END + _FRAME.pack(3, channel, len(body)),
+        body,
+        _END,
+    ]
+    return b"".join(pieces)
+
+
 class PublishRing:
     """`messages` publishes of one size in one buffer, stamped with consecutive sequence numbers.
 
@@ -83,6 +99,7 @@ class PublishRing:
         self.messages = messages
         self.stride = len(one)
         self.data = bytearray(b"".join(ones[i % len(ones)] for i in range(messages)))
+        self.send_bytes_max = len(self.data)
         self._body_at = body_at
         self._stream = stream
         self._columns: list[bytes] = [b""] * STAMP_BYTES

@@ -18,6 +18,7 @@ from typing import Any
 
 from pamqp import commands
 
+from bench.applications import ApplicationRecipe
 from bench.clock import Stopwatch, now
 from bench.count import CHUNK_BYTES, StrideCounter
 from bench.encode import encode_ack
@@ -25,6 +26,8 @@ from bench.errors import BenchError
 from bench.ledger import Ledger
 from bench.link import Link
 from bench.mixed import MixedCounter
+from bench.mixed_ledger import MixedLedger
+from bench.roles.recipes import make_recipe
 from bench.wire import Wire
 
 WAKE_SECONDS = 0.05
@@ -36,7 +39,7 @@ DRAIN_SECONDS_MAX = 180.0
 QUIET_SECONDS = 0.1
 """How long nothing more may come after the last message: catches a message that is delivered twice."""
 
-Counter = StrideCounter | Ledger | MixedCounter
+Counter = StrideCounter | Ledger | MixedCounter | MixedLedger
 
 
 def consumer_tag(number: int) -> str:
@@ -48,7 +51,11 @@ def make_counter(kind: str = "stride", **arguments: Any) -> Counter:
     if kind == "ledger":
         return Ledger(**arguments)
     if kind == "mixed":
-        return MixedCounter(consumer_tag=consumer_tag(0), **arguments)
+        recipe = make_recipe(**arguments.pop("recipe"))
+        return MixedCounter(recipe=recipe, consumer_tag=consumer_tag(0), **arguments)
+    if kind == "mixed_ledger":
+        recipes = [ApplicationRecipe(publisher) for publisher in range(arguments.pop("publishers"))]
+        return MixedLedger(recipes=recipes, consumer_tag=consumer_tag(0), **arguments)
     return StrideCounter(**arguments)
 
 
@@ -108,7 +115,7 @@ class Tap:
         every = self._ack_every
         if every and self.count - self._acked >= every:
             due = range(self._acked + every, self.count + 1, every)
-            self._unsent += b"".join([encode_ack(1, tag, multiple=True) for tag in due])
+            self._unsent += b"".join([encode_ack(1, tag, multiple=every > 1) for tag in due])
             self._acked = due[-1]
 
     def finish(self) -> None:
@@ -130,13 +137,16 @@ def consume(
     prefetch: int = 0,
     ack_every: int = 0,
     counter: dict[str, Any] | None = None,
+    counters: list[dict[str, Any]] | None = None,
     subscribe_on_go: bool = False,
 ) -> dict[str, Any]:
     """`queues` holds, per connection, the queues it consumes from; `counter` the `kind` ("stride", "ledger",
-    "mixed") and its arguments."""
+    "mixed", "mixed_ledger") and its arguments, `counters` those of each connection where they differ."""
     buffer = bytearray(CHUNK_BYTES)
+    kinds = counters or [counter or {}] * len(queues)
     taps = [
-        Tap(url, names, make_counter(**(counter or {})), prefetch=prefetch, ack_every=ack_every) for names in queues
+        Tap(url, names, make_counter(**kind), prefetch=prefetch, ack_every=ack_every)
+        for names, kind in zip(queues, kinds, strict=True)
     ]
     if not subscribe_on_go:
         for tap in taps:
@@ -234,7 +244,7 @@ def _streams(taps: list[Tap]) -> dict[str, int] | None:
     apart."""
     totals: dict[str, int] = {}
     for tap in taps:
-        if not isinstance(tap.counter, Ledger):
+        if not isinstance(tap.counter, Ledger | MixedLedger):
             return None
         for stream, due in tap.counter.next_of.items():
             totals[str(stream)] = totals.get(str(stream), 0) + due

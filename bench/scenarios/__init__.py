@@ -14,6 +14,7 @@ from bench.scenarios import (
     expiring,
     fanout,
     memory,
+    mixed,
     paced,
     restart,
     routing,
@@ -23,7 +24,7 @@ from bench.scenarios.base import Figure, Result, Scenario, Setting
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for family in (stream, closed, paced, fanout, routing, backlog, memory, restart, expiring, control)
+    for family in (mixed, stream, closed, paced, fanout, routing, backlog, memory, restart, expiring, control)
     for scenario in family.SCENARIOS
 }
 
