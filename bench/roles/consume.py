@@ -62,7 +62,9 @@ def make_counter(kind: str = "stride", **arguments: Any) -> Counter:
 class Tap:
     """One consuming connection; `count` deliveries so far."""
 
-    def __init__(self, url: str, queues: list[str], counter: Counter, *, prefetch: int, ack_every: int) -> None:
+    def __init__(
+        self, url: str, queues: list[str], counter: Counter, *, prefetch: int, ack_every: int, at_once: bool = False
+    ) -> None:
         self.wire = Wire(url)
         self.socket = self.wire.socket
         self.count = 0
@@ -73,6 +75,7 @@ class Tap:
         if prefetch:
             self.wire.call(commands.Basic.Qos(prefetch_count=prefetch), commands.Basic.QosOk)
         self._queues = queues
+        self.receive_bytes_min = 1 if at_once else RECEIVE_BYTES_MIN
 
     def subscribe(self, buffer: bytearray) -> None:
         for number, queue in enumerate(self._queues):
@@ -81,7 +84,7 @@ class Tap:
             )
             self.wire.call(consume, commands.Basic.ConsumeOk)
         self.wire.set_wake_seconds(WAKE_SECONDS)
-        self.wire.set_receive_bytes_min(RECEIVE_BYTES_MIN)
+        self.wire.set_receive_bytes_min(self.receive_bytes_min)
         rest = self.wire.take_rest()
         if rest:
             buffer[: len(rest)] = rest
@@ -139,13 +142,15 @@ def consume(
     counter: dict[str, Any] | None = None,
     counters: list[dict[str, Any]] | None = None,
     subscribe_on_go: bool = False,
+    at_once: bool = False,
 ) -> dict[str, Any]:
     """`queues` holds, per connection, the queues it consumes from; `counter` the `kind` ("stride", "ledger",
-    "mixed", "mixed_ledger") and its arguments, `counters` those of each connection where they differ."""
+    "mixed", "mixed_ledger") and its arguments, `counters` those of each connection where they differ.
+    `at_once`: it wakes for every delivery."""
     buffer = bytearray(CHUNK_BYTES)
     kinds = counters or [counter or {}] * len(queues)
     taps = [
-        Tap(url, names, make_counter(**kind), prefetch=prefetch, ack_every=ack_every)
+        Tap(url, names, make_counter(**kind), prefetch=prefetch, ack_every=ack_every, at_once=at_once)
         for names, kind in zip(queues, kinds, strict=True)
     ]
     if not subscribe_on_go:

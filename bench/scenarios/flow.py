@@ -9,6 +9,7 @@ Not here: what the workers do (`roles/`), the topology (`topology.py`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,16 @@ class Flow:
         return min(received, per_second(self.published["window"], "count") * copies)
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What one consuming worker receives from which publishing workers: jobs (`role` and arguments, without the url).
+    `totals_of` says what each of the consumer's connections must receive of what each publisher has published."""
+
+    publishers: list[dict[str, Any]]
+    consumer: dict[str, Any]
+    totals_of: Callable[[list[int]], list[int]] = lambda published: [sum(published)]
+
+
 def run_flow(
     setting: Setting,
     publisher: dict[str, Any] | list[dict[str, Any]],
@@ -64,12 +75,16 @@ def run_flow(
     *,
     totals_of: Callable[[list[int]], list[int]] = lambda published: [sum(published)],
 ) -> Flow:
-    """`publisher` and `consumer` are jobs (`role` and arguments, without the url). `totals_of` says what
-    each of the consumer's connections must receive of what each publisher has published."""
+    """The one course of these jobs; see `Course`."""
+    publishers = publisher if isinstance(publisher, list) else [publisher]
+    return run_flows(setting, [Course(publishers, consumer, totals_of)])[0]
+
+
+def run_flows(setting: Setting, courses: list[Course]) -> list[Flow]:
+    """Several courses in the same window, each with its report and its counts checked."""
     with Crew() as crew:
-        eater = crew.start(url=setting.url, **consumer)
-        jobs = publisher if isinstance(publisher, list) else [publisher]
-        feeders = [crew.start(url=setting.url, **job) for job in jobs]
+        eaters = [crew.start(url=setting.url, **course.consumer) for course in courses]
+        groups = [[crew.start(url=setting.url, **job) for job in course.publishers] for course in courses]
         start = now() + START_SECONDS + setting.warmup_s
         stop = start + setting.seconds
         crew.go(start, stop)
@@ -77,17 +92,25 @@ def run_flow(
         first = look(setting.pid)
         crew.watch_until(stop)
         last = look(setting.pid)
-        stopped = crew.expect("stopped", feeders, STOPPED_SECONDS_MAX)
-        totals = totals_of([each["published"] for each in stopped])
-        eater.tell("total", totals=totals)
-        (consumed,) = crew.expect("done", [eater], DONE_SECONDS_MAX)
+        stopped = [crew.expect("stopped", feeders, STOPPED_SECONDS_MAX) for feeders in groups]
+        totals = [
+            course.totals_of([each["published"] for each in reports])
+            for course, reports in zip(courses, stopped, strict=True)
+        ]
+        for eater, total in zip(eaters, totals, strict=True):
+            eater.tell("total", totals=total)
+        consumed = crew.expect("done", eaters, DONE_SECONDS_MAX)
         drained = now()
-        for feeder in feeders:
+        for feeder in itertools.chain(*groups):
             feeder.tell("finish")
-        published = crew.expect("done", feeders, DONE_SECONDS_MAX)
-    flow = Flow(together(stopped), together(published), consumed, drained - last.at, first, last)
-    check_counts(flow, sum(totals))
-    return flow
+        published = [crew.expect("done", feeders, DONE_SECONDS_MAX) for feeders in groups]
+    flows = [
+        Flow(together(sent), together(done), came, drained - last.at, first, last)
+        for sent, done, came in zip(stopped, published, consumed, strict=True)
+    ]
+    for flow, total in zip(flows, totals, strict=True):
+        check_counts(flow, sum(total))
+    return flows
 
 
 def together(reports: list[dict[str, Any]]) -> dict[str, Any]:

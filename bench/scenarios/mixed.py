@@ -76,7 +76,7 @@ SCENARIOS = [
     Scenario("mixed-4x4", "as mixed, 4 publishers, each to all of 4 queues with a consumer each", Mixed(spread=True)),
     Scenario(
         "mixed-durable",
-        "as mixed, durable queue, persistent messages, confirms (window 2000)",
-        Mixed(durable=True, window=2000),
+        "as mixed-ack, durable queue, persistent messages, confirms (window 2000)",
+        Mixed(durable=True, window=2000, prefetch=2000, ack_every=200),
     ),
 ]

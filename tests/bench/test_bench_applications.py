@@ -157,7 +157,7 @@ def test_a_changed_delivery_is_seen(changed: str) -> None:
         "delivery tag": 24,
     }
     data[at[changed]] ^= 1
-    with pytest.raises(BenchError, match="not those due"):
+    with pytest.raises(BenchError, match="is not the one due"):
         feed(MixedLedger("x", RECIPES, AREA, "c0000"), bytes(data), [])
 
 
