@@ -2,9 +2,9 @@
 
 What comes in: queues per connection, prefetch, `ack_every`. What goes out: the counts. Rules: 1. deliveries
 are counted by stride and checked (`count.py`), or one by one (`ledger.py`) where several streams mix; 2. with
-manual acks there is one `basic.ack(multiple)` for every `ack_every` messages, its tag computed, all that are
-due sent with one call; 3. it is done when it has received exactly the total that the runner names, and
-nothing more comes.
+manual acks there is one `basic.ack(multiple)` for every `ack_every` messages (a single one each for 1), its tag
+computed, all that are due sent with one call; 3. it is done when it has received exactly the total that the runner
+names, and nothing more comes.
 Not here: timestamps (`paced.py`).
 """
 
@@ -21,7 +21,7 @@ from pamqp import commands
 from bench.applications import ApplicationRecipe
 from bench.clock import Stopwatch, now
 from bench.count import CHUNK_BYTES, StrideCounter
-from bench.encode import encode_ack
+from bench.encode import SingleAcks, encode_ack
 from bench.errors import BenchError
 from bench.ledger import Ledger
 from bench.link import Link
@@ -71,6 +71,7 @@ class Tap:
         self.counter = counter
         self._ack_every = ack_every
         self._acked = 0
+        self._single_acks = SingleAcks()
         self._unsent = b""
         if prefetch:
             self.wire.call(commands.Basic.Qos(prefetch_count=prefetch), commands.Basic.QosOk)
@@ -116,9 +117,12 @@ class Tap:
     def _take(self, buffer: bytearray, size: int) -> None:
         self.count = self.counter.feed(buffer, size)
         every = self._ack_every
-        if every and self.count - self._acked >= every:
+        if every == 1 and self.count > self._acked:
+            self._unsent += self._single_acks.encode(self._acked + 1, self.count)
+            self._acked = self.count
+        elif every and self.count - self._acked >= every:
             due = range(self._acked + every, self.count + 1, every)
-            self._unsent += b"".join([encode_ack(1, tag, multiple=every > 1) for tag in due])
+            self._unsent += b"".join([encode_ack(1, tag, multiple=True) for tag in due])
             self._acked = due[-1]
 
     def finish(self) -> None:

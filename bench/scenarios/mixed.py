@@ -2,7 +2,8 @@
 
 What comes in: a setting. What goes out: messages per second that went all the way. Rules: 1. each publisher has a
 ring of its own (`bench/applications.py`), encoded before the clock starts; 2. a key's first word is its area, and
-each queue is bound to the areas that it has; 3. acks, window and prefetch are those of `stream` and its kin.
+each queue is bound to the areas that it has; 3. window and prefetch are those of `stream` and its kin; acks are
+single ones, as applications send them.
 Not here: keys and sizes alone, each message with another key (`routing.py`).
 """
 
@@ -69,14 +70,11 @@ SCENARIOS = [
         "topic exchange, 200 keys, bodies of 40 to 600 bytes, message-id, timestamp and three headers; auto-ack",
         Mixed(),
     ),
-    Scenario(
-        "mixed-ack", "as mixed, manual acks: prefetch 2000, one ack for 200", Mixed(prefetch=2000, ack_every=200)
-    ),
-    Scenario("mixed-ack-each", "as mixed-ack, an ack for each message", Mixed(prefetch=2000, ack_every=1)),
+    Scenario("mixed-ack", "as mixed, an ack for each message, prefetch 2000", Mixed(prefetch=2000, ack_every=1)),
     Scenario("mixed-4x4", "as mixed, 4 publishers, each to all of 4 queues with a consumer each", Mixed(spread=True)),
     Scenario(
         "mixed-durable",
         "as mixed-ack, durable queue, persistent messages, confirms (window 2000)",
-        Mixed(durable=True, window=2000, prefetch=2000, ack_every=200),
+        Mixed(durable=True, window=2000, prefetch=2000, ack_every=1),
     ),
 ]
