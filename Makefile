@@ -23,7 +23,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build quick test test-spark audit-proof test-heavy coverage lint format bench conformance client-suites cost stall-search stalls damage crashes upgrade sanitize clean
+.PHONY: help run build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search stalls damage crashes upgrade sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -72,6 +72,11 @@ format: $(DEV_STAMP) ## write the style that lint checks
 bench: $(DEV_STAMP) build ## measure amqpd and Debian's RabbitMQ side by side (ARGS: python -m bench --help)
 	@mkdir -p bench/results
 	$(PY) -m bench --amqpd --rabbitmq --json bench/results/latest.json $(ARGS)
+
+# PerfTest comes from the local Maven repository, or through Maven as it is set up on this machine.
+perf-test: $(DEV_STAMP) build ## let RabbitMQ's PerfTest (Java, Maven) measure amqpd and RabbitMQ (ARGS: python -m bench.perf_test --help)
+	@mkdir -p bench/results
+	$(PY) -m bench.perf_test --amqpd --rabbitmq --json bench/results/perf-test.json $(ARGS)
 
 stall-search: $(DEV_STAMP) build ## draw loads that one client can make and look how long others wait (SECONDS, SEED)
 	$(PY) -m tests.stalls.search --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))

@@ -8,25 +8,11 @@ Not here: everything else; the walk is in `bench/__init__.py`.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import signal
 import sys
-from contextlib import ExitStack
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
-from bench.brokers import Broker, PrivateAmqpd, PrivateRabbitmq, file_system_of
-from bench.brokers.private_amqpd import KERNELS
-from bench.brokers.private_rabbitmq import find_rabbitmq, install_rabbitmq
-from bench.errors import BenchError
-from bench.report import Outcome, as_json, table
-from bench.runner import run_all
-from bench.scenarios import SCENARIOS
+from bench.scenarios import SCENARIOS, Scenario
+from bench.session import add_broker_options, progress, run_session
 from bench.tls import can_make_certificates
-from bench.wire import Address, Wire
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,46 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in options.scenarios if name not in SCENARIOS]
     if unknown:
         parser.error(f"unknown scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
-    # A run that is terminated must stop its brokers too: turn the signal into an exception.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with ExitStack() as stack:
-        try:
-            brokers = _brokers(options, stack, parser)
-        except (BenchError, OSError) as error:
-            _progress(f"bench: {error}")
-            return 2
-        if not brokers:
-            _progress("bench: no broker; give --amqpd, --rabbitmq or --url NAME=amqp://...")
-            return 2
-        return _run(options, brokers)
-
-
-def _run(options: argparse.Namespace, brokers: list[Broker]) -> int:
-    names = [broker.name for broker in brokers]
-    baseline = options.baseline or ("rabbitmq" if "rabbitmq" in names else names[0])
-    outcomes: list[Outcome] = []
-    try:
-        run_all(
-            brokers,
-            [SCENARIOS[name] for name in options.scenarios or _quick()],
-            rounds=options.rounds,
-            seconds=options.seconds,
-            warmup_s=options.warmup,
-            scale=options.scale,
-            fresh=options.fresh,
-            progress=_progress,
-            on_outcome=outcomes.append,
-        )
-    finally:
-        # Also after an interrupt: what was measured until then is worth seeing.
-        if outcomes:
-            print("\n".join(f"{broker.name}: {broker.version}" for broker in brokers))
-            print(table(outcomes, baseline))
-        if options.json and outcomes:
-            value = as_json(outcomes, baseline, _about(options, brokers))
-            Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-            Path(options.json).write_text(json.dumps(value, indent=2) + "\n")
-    return 1 if any(outcome.result is None for outcome in outcomes) else 0
+    scenarios = [SCENARIOS[name] for name in options.scenarios or _quick()]
+    return run_session(
+        parser, options, scenarios, tls=_wants_tls(scenarios), scale=options.scale, fresh=options.fresh
+    )
 
 
 def _quick() -> list[str]:
@@ -86,94 +36,14 @@ def _quick() -> list[str]:
     return [name for name, scenario in SCENARIOS.items() if not scenario.takes_long]
 
 
-def _brokers(options: argparse.Namespace, stack: ExitStack, parser: argparse.ArgumentParser) -> list[Broker]:
-    brokers = []
-    pids = dict(_pair(text, parser) for text in options.pid)
-    tls_urls = dict(_pair(text, parser) for text in options.tls_url)
-    tls = _wants_tls(options)
-    for name, kernel, audit in _private_amqpds(options) if options.amqpd else ():
-        _progress(f"starting a private {name}")
-        private = PrivateAmqpd(options.work_dir, tls=tls, kernel=kernel, name=name, audit=audit)
-        brokers.append(stack.enter_context(private))
-        _progress(f"    {name} is {brokers[-1].version}")
-    if options.rabbitmq:
-        try:
-            script = find_rabbitmq()
-            if script is None:
-                _progress("installing rabbitmq-server")
-                script = install_rabbitmq()
-            _progress("starting a private rabbitmq-server")
-            brokers.append(stack.enter_context(PrivateRabbitmq(script, options.work_dir, tls=tls)))
-        except (BenchError, OSError) as error:
-            _progress(f"bench: going on without RabbitMQ: {error}")
-    for text in options.url:
-        name, url = _pair(text, parser)
-        for each in filter(None, (url, tls_urls.get(name))):
-            try:
-                Address.parse(each)
-            except ValueError as error:
-                parser.error(str(error))
-        with Wire(url) as wire:
-            said = wire.server_properties
-        version, product = str(said.get("version", "")), str(said.get("product", "")).lower()
-        tls_url = tls_urls.get(name) or (url if url.startswith("amqps:") else "")
-        pid = int(pids[name]) if name in pids else None
-        brokers.append(Broker(name, url, pid, version, tls_url=tls_url, product=product))
-    names = [broker.name for broker in brokers]
-    if len(set(names)) != len(names):
-        parser.error(f"two brokers have one name: {', '.join(names)}")
-    return brokers
-
-
-def _private_amqpds(options: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """(name of the broker, its kernel, its level of audit) of every private amqpd."""
-    if options.kernel == "both":
-        kernels = [("amqpd", "cython"), ("amqpd-python", "python")]
-    else:
-        kernels = [("amqpd", options.kernel)]
-    levels = [level.strip() for level in options.audit.split(",") if level.strip()]
-    if not levels:
-        return [(name, kernel, "") for name, kernel in kernels]
-    return [(f"{name}-{level}", kernel, level) for name, kernel in kernels for level in levels]
-
-
-def _wants_tls(options: argparse.Namespace) -> bool:
+def _wants_tls(scenarios: list[Scenario]) -> bool:
     """Whether private brokers listen for TLS: only when something that runs goes there."""
-    if not any(SCENARIOS[name].needs_tls for name in options.scenarios or _quick()):
+    if not any(scenario.needs_tls for scenario in scenarios):
         return False
     if not can_make_certificates():
-        _progress("bench: no trustme, so private brokers have no TLS (pip install trustme)")
+        progress("bench: no trustme, so private brokers have no TLS (pip install trustme)")
         return False
     return True
-
-
-def _pair(text: str, parser: argparse.ArgumentParser) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        parser.error(f"NAME=VALUE was expected, not {text!r}")
-    return name, value
-
-
-def _about(options: argparse.Namespace, brokers: list[Broker]) -> dict[str, Any]:
-    return {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cores": os.cpu_count(),
-        "load_average_1min": os.getloadavg()[0],
-        "machine": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "data_file_system": file_system_of(options.work_dir),
-        "seconds": options.seconds,
-        "warmup_s": options.warmup,
-        "rounds": options.rounds,
-        "scale": options.scale,
-        "fresh": options.fresh,
-        "brokers": [{"name": broker.name, "version": broker.version} for broker in brokers],
-    }
-
-
-def _progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -181,57 +51,15 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("scenarios", nargs="*", metavar="SCENARIO", help="names from --list; all the quick ones without any")
     add("--list", action="store_true", help="list the scenarios and exit")
-    add("--amqpd", action="store_true", help="start a private amqpd from this checkout")
-    add(
-        "--rabbitmq",
-        action="store_true",
-        help="start a private rabbitmq-server (installed if root and missing)",
-    )
-    add(
-        "--url",
-        action="append",
-        default=[],
-        metavar="NAME=URL",
-        help="a running broker, amqp(s)://user:password@host:port/vhost",
-    )
-    add(
-        "--pid",
-        action="append",
-        default=[],
-        metavar="NAME=PID",
-        help="process id of a --url broker, for its CPU and memory",
-    )
-    add(
-        "--tls-url",
-        action="append",
-        default=[],
-        metavar="NAME=URL",
-        help="amqps address of a --url broker, for tls-stream; ?cacertfile=FILE or ?verify=verify_none",
-    )
-    add(
-        "--kernel",
-        choices=(*KERNELS, "both"),
-        default="",
-        help="kernel of the private amqpd (what it chooses itself); both: two brokers, amqpd and amqpd-python",
-    )
-    add(
-        "--audit",
-        default="",
-        metavar="LEVEL,...",
-        help="a private amqpd for each of these levels of the audit log: off,full (ratios refer to the first)",
-    )
+    add_broker_options(parser)
     add(
         "--fresh",
         action="store_true",
         help="a process of its own for every run of a private broker (for differences of some percent)",
     )
-    add("--rounds", type=int, default=3, help="how often each broker runs each scenario (3)")
     add("--seconds", type=float, default=5.0, help="measured seconds of a run (5)")
     add("--warmup", type=float, default=1.0, help="seconds before them (1)")
     add("--scale", type=float, default=1.0, help="factor on what is counted in messages or connections (1)")
-    add("--baseline", metavar="NAME", help="the broker that ratios refer to (rabbitmq, else the first)")
-    add("--json", metavar="FILE", help="write everything that was measured to FILE")
-    add("--work-dir", metavar="DIR", help="where private brokers keep their data (the temporary directory)")
     return parser
 
 

@@ -2,8 +2,9 @@
 
 What comes in: results files (of which the last one that has a scenario counts), limits, and Markdown files with
 blocks. What goes out: the same files, each block between `<!-- bench:NAME -->` and `<!-- bench:end -->` written
-again. Rules: 1. no figure in a document is typed by hand; 2. NAME is a scenario or one of BLOCKS, another one is an
-error; 3. what was not measured is said to be so: an older figure does not stay; 4. equal results, equal text.
+again. Rules: 1. no figure in a document is typed by hand; 2. NAME is a scenario, a run of PerfTest or one of BLOCKS,
+another one is an error; 3. what was not measured is said to be so: an older figure does not stay; 4. equal results,
+equal text.
 Not here: the sentences around the blocks (`docs/performance.md`), the chart (`chart.py`).
 """
 
@@ -20,8 +21,7 @@ from typing import Any
 from bench.chart import product_name, ratio_text
 from bench.errors import BenchError
 from bench.report import number_text
-from bench.results import COST_COLUMNS, Results, Row, load
-from bench.scenarios import SCENARIOS
+from bench.results import COST_COLUMNS, ORDER, Results, Row, load
 
 DOCUMENTS = (Path("docs/performance.md"), Path("README.md"))
 _BEGIN = re.compile(r"<!-- bench:(?!end )[\w-]+ -->")
@@ -30,6 +30,20 @@ NOT_MEASURED = "Not measured in this run."
 
 # The ratios to RabbitMQ that amqpd has set itself as floors; for every figure that is shown of the scenario.
 FLOORS = {
+    "mixed": 12.0,
+    "mixed-ack": 12.0,
+    "mixed-4x4": 12.0,
+    "mixed-durable": 14.0,
+    "durable-closed-1": 1.5,
+    "durable-closed-1-ack": 1.5,
+    "durable-closed-1-stored": 1.5,
+    "durable-closed-50": 4.0,
+    "durable-paced-1k": 1.0,
+    "beside-stream": 1.0,
+    "perf-test-1x1-c1": 1.0,
+    "perf-test-4x4-c1000": 1.0,
+    "perf-test-r1000-c100": 1.0,
+    "perf-test-1x1-auto": 1.0,
     "stream": 12.0,
     "stream-ack": 12.0,
     "stream-confirm": 15.0,
@@ -85,7 +99,7 @@ def fill(text: str, results: Results, limits: Limits) -> str:
             raise BenchError(f"the block {name} has no end: <!-- bench:end --> is missing")
         if name in BLOCKS:
             lines = BLOCKS[name](results, limits)
-        elif name in SCENARIOS:
+        elif name in ORDER:
             lines = scenario(results, name)
         else:
             raise BenchError(f"no block is called {name}; there are {', '.join(BLOCKS)} and the scenarios")

@@ -25,6 +25,10 @@ RING_MESSAGES_MAX = 65_536
 _ACK = struct.Struct(">BHIHHQBB")
 ACK_BYTES = _ACK.size
 ACK_CLASS_AND_METHOD = (60, 80)
+ACKS = 1024
+"""Single acks in a ring."""
+_FRAME = struct.Struct(">BHI")
+_END = b"\xce"
 _LOW_BYTES = bytes(range(256))
 
 
@@ -60,6 +64,20 @@ def encode_publish(
     return head + b"".join(frame.marshal(ContentBody(piece), channel) for piece in pieces), len(head) + 7
 
 
+def encode_frames(method: bytes, header: bytes, body: bytes, *, channel: int = 1) -> bytes:
+    """Method, header and body frame of their payloads; the body fits one frame."""
+    pieces = [
+        _FRAME.pack(1, channel, len(method)),
+        method,
+        _END + _FRAME.pack(2, channel, len(header)),
+        header,
+        _END + _FRAME.pack(3, channel, len(body)),
+        body,
+        _END,
+    ]
+    return b"".join(pieces)
+
+
 class PublishRing:
     """`messages` publishes of one size in one buffer, stamped with consecutive sequence numbers.
 
@@ -83,6 +101,7 @@ class PublishRing:
         self.messages = messages
         self.stride = len(one)
         self.data = bytearray(b"".join(ones[i % len(ones)] for i in range(messages)))
+        self.send_bytes_max = len(self.data)
         self._body_at = body_at
         self._stream = stream
         self._columns: list[bytes] = [b""] * STAMP_BYTES
@@ -119,3 +138,25 @@ class PublishRing:
     def whole_until(self, offset: int) -> int:
         """How many messages of the ring end at or before `offset`."""
         return offset // self.stride
+
+
+class SingleAcks:
+    """An ack of its own for each of consecutive delivery tags, cut out of a ring as publishes are."""
+
+    def __init__(self) -> None:
+        one = encode_ack(1, 0, multiple=False)
+        self._ring = PublishRing([one], ACK_BYTES - 2 - STAMP_BYTES, ACKS)
+        self._lap = 0
+
+    def encode(self, first: int, last: int) -> bytes:
+        """The acks of tags `first` to `last`; `first` is never below what was asked for before."""
+        pieces = []
+        while first <= last:
+            lap, at = divmod(first, ACKS)
+            if lap != self._lap:
+                self._ring.stamp_lap(lap)
+                self._lap = lap
+            count = min(last + 1 - first, ACKS - at)
+            pieces.append(self._ring.data[at * ACK_BYTES : (at + count) * ACK_BYTES])
+            first += count
+        return b"".join(pieces)

@@ -1,10 +1,10 @@
 """What this machine's sockets can do with no broker at all: `python -m bench.limits [--json FILE]`.
 
-What comes in: seconds and rounds. What goes out: per size of body, plain and over TLS, the messages a second that a
-process which only receives and sends can carry from a generator to a consumer; a table, and JSON for
-`bench.document`. Rules: 1. the same generator, sizes and frames as in the scenarios, so that the figures stand beside
-theirs; 2. the relay has one core: a broker with one thread that must also look at messages is below it; 3. median of
-the rounds.
+What comes in: seconds and rounds. What goes out: per size of body (and for those of `mixed`), plain and over TLS,
+the messages a second that a process which only receives and sends can carry from a generator to a consumer; a
+table, and JSON for `bench.document`. Rules: 1. the same generator, sizes and frames as in the scenarios, so that
+the figures stand beside theirs; 2. the relay has one core: a broker with one thread that must also look at messages
+is below it; 3. median of the rounds.
 Not here: the three processes (`roles/relaying.py`).
 """
 
@@ -31,9 +31,11 @@ from bench.tls import Certificate, can_make_certificates, make_certificate
 
 WARMUP_SECONDS = 0.5
 DONE_SECONDS_MAX = 60.0
-# name: (bytes of a body, over TLS, the scenario that it bounds)
+RECIPE = {"kind": "application"}
+# name: (bytes of a body, 0 for those of a recipe; over TLS; the scenario that it bounds)
 CASES = {
     "plain-100": (100, False, "stream"),
+    "plain-mixed": (0, False, "mixed"),
     "plain-64k": (65_536, False, "large-64k"),
     "tls-100": (100, True, "tls-stream"),
     "tls-64k": (65_536, True, ""),
@@ -96,7 +98,7 @@ def measure(name: str, files: Certificate | None, seconds: float) -> Limit:
     with Crew() as crew:
         middle = crew.start("relay", port=port, **server)
         eater = crew.start("drain", url=url)
-        feeder = crew.start("pour", url=url, body_bytes=body_bytes)
+        feeder = crew.start("pour", url=url, body_bytes=body_bytes, recipe=None if body_bytes else RECIPE)
         start = now() + WARMUP_SECONDS
         crew.go(start, start + seconds)
         reports = crew.expect("done", [feeder, middle, eater], seconds + DONE_SECONDS_MAX)
@@ -106,7 +108,7 @@ def measure(name: str, files: Certificate | None, seconds: float) -> Limit:
     size, rate = poured["message_bytes"], per_second(drained["window"], "count")
     share = per_second(relayed["window"], "cpu_s")
     a_cpu_s = per_second(relayed["window"], "count") / size / share if share else 0.0
-    return Limit(name, scenario, body_bytes, size, tls, rate / size, rate / 1e6, share, a_cpu_s)
+    return Limit(name, scenario, body_bytes, round(size), tls, rate / size, rate / 1e6, share, a_cpu_s)
 
 
 def _median(runs: list[Limit]) -> Limit:
@@ -122,7 +124,7 @@ def table(limits: list[Limit]) -> str:
     rows = [head] + [
         [
             limit.name,
-            str(limit.body_bytes),
+            str(limit.body_bytes or "40-600"),
             number_text(limit.messages_per_s),
             number_text(limit.mb_per_s),
             f"{limit.relay_cpu:.0%}",

@@ -1,12 +1,14 @@
-"""Messages that all differ: every publish of the ring has another routing key and another size.
+"""Messages that all differ: a ring of them for the publisher, and the counter of their deliveries.
 
-What comes in: the number of messages in the ring. What goes out: the ring for the publisher, and the counter
-that knows where each of its deliveries begins. Theory: the deliveries of one lap of the ring are known byte
-for byte in length, so a position in the stream is a lap and an entry of a table of offsets. As neighbours
-differ in size, a lost or repeated message shifts everything after it, and the next delivery that is looked at
-is not where it should be. Rules: 1. messages are numbered within the ring, not over laps, and the ring is
-never rewritten; 2. publisher and consumer derive the same messages from the same number alone.
-Not here: messages of one size (`encode.py`, `count.py`).
+What comes in: a recipe, which knows every message from its place in the ring and the lap. What goes out: the ring,
+and the counter that knows where each of its deliveries begins. Theory: the deliveries of one lap of the ring are
+known byte for byte in length, so a position in the stream is a lap and an entry of a table of offsets. As
+neighbours differ in size, a lost or repeated message shifts everything after it, and the next delivery that is
+looked at is not where it should be. Rules: 1. a message has one length in all laps; what else of it changes from
+lap to lap is for the recipe to write into the ring; 2. publisher and consumer derive the same messages from the
+recipe's arguments.
+Not here: what the messages are (`recipes.py`), messages of one size (`encode.py`, `count.py`), several publishers in
+one stream (`mixed_ledger.py`).
 """
 
 from __future__ import annotations
@@ -14,37 +16,34 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
 
-from bench.encode import STAMP, encode_publish
+from pamqp import commands
+
+from bench.encode import encode_frames
 from bench.errors import BenchError, name_of_frame
+from bench.recipes import Recipe
 
-BODY_BYTES_MIN, BODY_BYTES_MAX = 40, 1000
-_SIZE_STEP = 383
-"""Coprime to the number of sizes (961 = 31 * 31): sizes go through all of them in an order without a
-pattern."""
-
-
-def mixed_message(number: int) -> tuple[str, int]:
-    """(routing key, body size) of message `number` of a ring; keys have `key.` and 1 to 5 words of several
-    lengths."""
-    sizes = BODY_BYTES_MAX - BODY_BYTES_MIN + 1
-    words = [f"w{number * (word + 3) % 9973}" for word in range(number % 5)]
-    return ".".join(["key", str(number), *words]), BODY_BYTES_MIN + number * _SIZE_STEP % sizes
+SEND_BYTES_MAX = 256 * 1024
+"""One send call: a ring is some megabytes, and a slow broker would keep the publisher in one call for a second."""
 
 
 class MixedRing:
-    """Beside `PublishRing`, with the same interface; `data` does not change from lap to lap."""
+    """Beside `PublishRing`, with the same interface."""
 
-    def __init__(self, exchange: str, messages: int) -> None:
-        self.messages = messages
-        publishes = []
-        for number in range(messages):
-            key, body_bytes = mixed_message(number)
-            publishes.append(encode_publish(exchange, key, _body(number, body_bytes))[0])
+    send_bytes_max = SEND_BYTES_MAX
+
+    def __init__(self, exchange: str, recipe: Recipe) -> None:
+        self.messages = recipe.messages
+        publishes = [
+            encode_frames(_publish(exchange, recipe.key(number)), recipe.header(number, 0), recipe.body(number, 0))
+            for number in range(recipe.messages)
+        ]
         self.data = bytearray(b"".join(publishes))
         self._offsets = [0, *accumulate(map(len, publishes))]
+        self._recipe = recipe
 
     def stamp_lap(self, lap: int) -> None:
-        """Nothing to do: the numbers are those of the ring."""
+        """Write what changes from lap to lap. The whole ring must have been sent."""
+        self._recipe.stamp_lap(self.data, self._offsets, lap)
 
     def offset(self, position: int) -> int:
         return self._offsets[position]
@@ -56,18 +55,15 @@ class MixedRing:
 class MixedCounter:
     """Counts the deliveries of a `MixedRing` through one queue to the consumer with tag `consumer_tag`.
 
-    Compares the first and the last whole delivery of every chunk: tag, key, size, number and end octets."""
+    Compares the first and the last whole delivery of every chunk: tag, key, header, body and end octets."""
 
-    def __init__(self, exchange: str, messages: int, consumer_tag: str) -> None:
+    def __init__(self, exchange: str, recipe: Recipe, consumer_tag: str) -> None:
         self.count = 0
-        self._messages = messages
-        self._head = bytes([0, 60, 0, 60, len(consumer_tag)]) + consumer_tag.encode()
-        self._exchange = bytes([len(exchange)]) + exchange.encode()
-        self._keys = [mixed_message(number)[0].encode() for number in range(messages)]
-        self._sizes = [mixed_message(number)[1] for number in range(messages)]
-        # Method, header (class, weight, size, flags) and body frame, each with 8 bytes around its payload.
-        fixed = 8 + len(self._head) + 9 + len(self._exchange) + 1 + 8 + 14 + 8
-        lengths = (fixed + len(key) + size for key, size in zip(self._keys, self._sizes, strict=True))
+        self._messages = recipe.messages
+        self._recipe = recipe
+        self._deliveries = Deliveries(exchange, consumer_tag)
+        fixed = self._deliveries.fixed_bytes
+        lengths = (fixed + recipe.content_bytes(number) for number in range(recipe.messages))
         self._offsets = [0, *accumulate(lengths)]
         self._lap = 0
         self._at = 0
@@ -93,20 +89,31 @@ class MixedCounter:
         return lap * self._offsets[-1] + self._offsets[position]
 
     def _check(self, buffer: bytearray, at: int, number: int) -> None:
-        position = number % self._messages
-        key, size = self._keys[position], self._sizes[position]
-        method = self._head + (number + 1).to_bytes(8)
-        route = self._exchange + bytes([len(key)]) + key
-        method_end = at + 7 + len(method) + 1 + len(route)
-        body_at = method_end + 1 + 22 + 7
-        if (
-            buffer[at + 7 : at + 7 + len(method)] != method
-            or buffer[method_end - len(route) : method_end] != route
-            or buffer[body_at : body_at + size] != _body(position, size)
-            or buffer[body_at + size] != 0xCE
-        ):
+        lap, position = divmod(number, self._messages)
+        due = self._deliveries.encode(self._recipe, position, lap, number + 1)
+        if buffer[at : at + len(due)] != due:
             raise BenchError(f"delivery {number} is not the one due: {name_of_frame(buffer[at:])}")
 
 
-def _body(number: int, size: int) -> bytes:
-    return STAMP.pack(number).ljust(size, b".")
+class Deliveries:
+    """What a broker makes of publishes for the consumer `consumer_tag` on channel 1 (`basic.deliver`: AMQP 0-9-1,
+    1.8.3.14)."""
+
+    def __init__(self, exchange: str, consumer_tag: str) -> None:
+        self._head = bytes([0, 60, 0, 60, len(consumer_tag)]) + consumer_tag.encode()
+        self._exchange = bytes([len(exchange)]) + exchange.encode()
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Of one delivery, without key, content header and body: a frame has 8 bytes around its payload."""
+        return 8 + len(self._head) + 9 + len(self._exchange) + 1 + 8 + 8
+
+    def encode(self, recipe: Recipe, position: int, lap: int, delivery_tag: int) -> bytes:
+        key = recipe.key(position).encode()
+        method = self._head + delivery_tag.to_bytes(8) + b"\0" + self._exchange + bytes([len(key)]) + key
+        return encode_frames(method, recipe.header(position, lap), recipe.body(position, lap))
+
+
+def _publish(exchange: str, key: str) -> bytes:
+    """The payload of its method frame."""
+    return bytes([0, 60, 0, 40]) + commands.Basic.Publish(exchange=exchange, routing_key=key).marshal()

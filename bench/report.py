@@ -71,7 +71,7 @@ def summarise(outcomes: list[Outcome], baseline: str) -> list[Summary]:
                     min(numbers),
                     max(numbers),
                     len(numbers),
-                    _ratio(middle, base, first.higher_is_better),
+                    _ratio(middle, base, first.higher_is_better) if first.compared else None,
                 )
             )
     return summaries

@@ -1,11 +1,11 @@
 """Results files, read back: what the chart and the documents show.
 
-What comes in: JSON files that `python -m bench --json` wrote. What goes out: rows in the order of the list of
-scenarios, with ratios to the baseline and their spread. Rules: 1. of a scenario that is in several files the last
-one's figures are taken, all of them: figures of two runs are never mixed within a scenario; 2. a ratio above 1 is
-better than the baseline, whatever the unit; its spread is the broker's lowest and highest round against the
-baseline's median; 3. the first file's baseline is that of all: one that has another cannot be shown with it, unless
-it has no figures of the first one's.
+What comes in: JSON files that `python -m bench --json` wrote. What goes out: rows in ORDER, with ratios to the
+baseline and their spread. Rules: 1. of a scenario that is in several files the last one's figures are taken, all of
+them: figures of two runs are never mixed within a scenario; 2. a ratio above 1 is better than the baseline,
+whatever the unit; its spread is the broker's lowest and highest round against the baseline's median; 3. the first
+file's baseline is that of all: one that has another cannot be shown with it, unless it has no figures of the first
+one's.
 Not here: measuring (`runner.py`), writing results (`report.py`).
 """
 
@@ -17,11 +17,24 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
+from bench.perf_test import RUNS
 from bench.report import COST_COLUMNS, Summary, costs_of
-from bench.scenarios import SCENARIOS, Result
+from bench.scenarios import APPLICATIONS, SCENARIOS, Result
+
+_FIRST = [scenario.name for family in APPLICATIONS for scenario in family.SCENARIOS]
+# What applications do, PerfTest's runs, everything else.
+ORDER = [*_FIRST, *RUNS, *(name for name in SCENARIOS if name not in _FIRST)]
 
 # What a scenario is known by in charts and short tables; where nothing is said, its first figure.
 SHOWN: dict[str, tuple[str, ...]] = {
+    "durable-closed-1": ("rate", "p50"),
+    "durable-closed-1-ack": ("rate", "p50"),
+    "durable-closed-1-stored": ("rate", "p50"),
+    "durable-paced-1k": ("confirm p50", "confirm p99"),
+    "beside-stream": ("p50", "p99", "stream beside"),
+    "perf-test-1x1-c1": ("rate", "confirm p50", "confirm p99"),
+    "perf-test-4x4-c1000": ("rate", "confirm p50", "confirm p99"),
+    "perf-test-r1000-c100": ("confirm p50", "confirm p99"),
     "paced-5k": ("confirm p50", "confirm p99", "delivery p50", "delivery p99"),
     "declare-1000": ("declare", "delete"),
     "restart": ("first", "all"),
@@ -80,7 +93,7 @@ def load(paths: list[Path]) -> Results:
             raise BenchError(f"the files have several baselines: {baseline}, {value['baseline']}")
     source = {each["scenario"]: value for value in values for each in value["outcomes"]}
     # A scenario that has since been renamed or taken out comes last.
-    order = [name for name in SCENARIOS if name in source] + [name for name in source if name not in SCENARIOS]
+    order = [name for name in ORDER if name in source] + [name for name in source if name not in ORDER]
     rows, costs, failures = [], {}, []
     for scenario in order:
         value = source[scenario]
@@ -126,4 +139,4 @@ def _rows(summaries: list[dict[str, Any]], baseline: str) -> list[Row]:
     return rows
 
 
-__all__ = ["COST_COLUMNS", "SHOWN", "Results", "Row", "load"]
+__all__ = ["COST_COLUMNS", "ORDER", "SHOWN", "Results", "Row", "load"]

@@ -31,6 +31,7 @@ def run_all(
     warmup_s: float,
     scale: float = 1.0,
     fresh: bool = False,
+    work_dir: str | None = None,
     progress: Progress,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
@@ -48,7 +49,7 @@ def run_all(
                 if reason:
                     progress(f"    passed over: {reason}")
                     continue
-                setting = Setting(broker.url, broker.pid, warmup_s, seconds, scale)
+                setting = Setting(broker.url, broker.pid, warmup_s, seconds, scale, work_dir)
                 outcome = _run_one(scenario, broker, round_, setting, fresh)
                 progress(f"    {describe(outcome)}")
                 outcomes.append(outcome)

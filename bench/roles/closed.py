@@ -32,10 +32,10 @@ _ACK_START = bytes([1, 0, 1, 0, 0, 0, 13, 0, 60, 0, 80])
 class Caller:
     """One connection. `confirmed` publishes are done; one more is on its way while `waiting`."""
 
-    def __init__(self, url: str, key: str, body_bytes: int, stream: int) -> None:
+    def __init__(self, url: str, key: str, body_bytes: int, stream: int, *, persistent: bool) -> None:
         self.wire = Wire(url)
         self.wire.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
-        one, self._body_at = encode_publish("", key, bytes(body_bytes))
+        one, self._body_at = encode_publish("", key, bytes(body_bytes), persistent=persistent)
         self._data = bytearray(one)
         self._first = stamp(stream, 0)
         self.confirmed = 0
@@ -63,8 +63,10 @@ class Caller:
             raise BenchError(f"confirm {self.confirmed} was due, came {name_of_frame(data)} {data.hex(' ')}")
 
 
-def closed(link: Link, *, url: str, key: str, connections: int, body_bytes: int) -> dict[str, Any]:
-    callers = [Caller(url, key, body_bytes, stream) for stream in range(connections)]
+def closed(
+    link: Link, *, url: str, key: str, connections: int, body_bytes: int, persistent: bool = False
+) -> dict[str, Any]:
+    callers = [Caller(url, key, body_bytes, stream, persistent=persistent) for stream in range(connections)]
     link.say("ready")
     go = link.hear("go", GO_SECONDS_MAX)
     watch = Stopwatch(go["start"], go["stop"])

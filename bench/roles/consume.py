@@ -2,9 +2,9 @@
 
 What comes in: queues per connection, prefetch, `ack_every`. What goes out: the counts. Rules: 1. deliveries
 are counted by stride and checked (`count.py`), or one by one (`ledger.py`) where several streams mix; 2. with
-manual acks there is one `basic.ack(multiple)` for every `ack_every` messages, its tag computed, all that are
-due sent with one call; 3. it is done when it has received exactly the total that the runner names, and
-nothing more comes.
+manual acks there is one `basic.ack(multiple)` for every `ack_every` messages (a single one each for 1), its tag
+computed, all that are due sent with one call; 3. it is done when it has received exactly the total that the runner
+names, and nothing more comes.
 Not here: timestamps (`paced.py`).
 """
 
@@ -18,13 +18,16 @@ from typing import Any
 
 from pamqp import commands
 
+from bench.applications import ApplicationRecipe
 from bench.clock import Stopwatch, now
 from bench.count import CHUNK_BYTES, StrideCounter
-from bench.encode import encode_ack
+from bench.encode import SingleAcks, encode_ack
 from bench.errors import BenchError
 from bench.ledger import Ledger
 from bench.link import Link
 from bench.mixed import MixedCounter
+from bench.mixed_ledger import MixedLedger
+from bench.roles.recipes import make_recipe
 from bench.wire import Wire
 
 WAKE_SECONDS = 0.05
@@ -36,7 +39,7 @@ DRAIN_SECONDS_MAX = 180.0
 QUIET_SECONDS = 0.1
 """How long nothing more may come after the last message: catches a message that is delivered twice."""
 
-Counter = StrideCounter | Ledger | MixedCounter
+Counter = StrideCounter | Ledger | MixedCounter | MixedLedger
 
 
 def consumer_tag(number: int) -> str:
@@ -48,24 +51,32 @@ def make_counter(kind: str = "stride", **arguments: Any) -> Counter:
     if kind == "ledger":
         return Ledger(**arguments)
     if kind == "mixed":
-        return MixedCounter(consumer_tag=consumer_tag(0), **arguments)
+        recipe = make_recipe(**arguments.pop("recipe"))
+        return MixedCounter(recipe=recipe, consumer_tag=consumer_tag(0), **arguments)
+    if kind == "mixed_ledger":
+        recipes = [ApplicationRecipe(publisher) for publisher in range(arguments.pop("publishers"))]
+        return MixedLedger(recipes=recipes, consumer_tag=consumer_tag(0), **arguments)
     return StrideCounter(**arguments)
 
 
 class Tap:
     """One consuming connection; `count` deliveries so far."""
 
-    def __init__(self, url: str, queues: list[str], counter: Counter, *, prefetch: int, ack_every: int) -> None:
+    def __init__(
+        self, url: str, queues: list[str], counter: Counter, *, prefetch: int, ack_every: int, at_once: bool = False
+    ) -> None:
         self.wire = Wire(url)
         self.socket = self.wire.socket
         self.count = 0
         self.counter = counter
         self._ack_every = ack_every
         self._acked = 0
+        self._single_acks = SingleAcks()
         self._unsent = b""
         if prefetch:
             self.wire.call(commands.Basic.Qos(prefetch_count=prefetch), commands.Basic.QosOk)
         self._queues = queues
+        self.receive_bytes_min = 1 if at_once else RECEIVE_BYTES_MIN
 
     def subscribe(self, buffer: bytearray) -> None:
         for number, queue in enumerate(self._queues):
@@ -74,7 +85,7 @@ class Tap:
             )
             self.wire.call(consume, commands.Basic.ConsumeOk)
         self.wire.set_wake_seconds(WAKE_SECONDS)
-        self.wire.set_receive_bytes_min(RECEIVE_BYTES_MIN)
+        self.wire.set_receive_bytes_min(self.receive_bytes_min)
         rest = self.wire.take_rest()
         if rest:
             buffer[: len(rest)] = rest
@@ -106,7 +117,10 @@ class Tap:
     def _take(self, buffer: bytearray, size: int) -> None:
         self.count = self.counter.feed(buffer, size)
         every = self._ack_every
-        if every and self.count - self._acked >= every:
+        if every == 1 and self.count > self._acked:
+            self._unsent += self._single_acks.encode(self._acked + 1, self.count)
+            self._acked = self.count
+        elif every and self.count - self._acked >= every:
             due = range(self._acked + every, self.count + 1, every)
             self._unsent += b"".join([encode_ack(1, tag, multiple=True) for tag in due])
             self._acked = due[-1]
@@ -130,13 +144,18 @@ def consume(
     prefetch: int = 0,
     ack_every: int = 0,
     counter: dict[str, Any] | None = None,
+    counters: list[dict[str, Any]] | None = None,
     subscribe_on_go: bool = False,
+    at_once: bool = False,
 ) -> dict[str, Any]:
     """`queues` holds, per connection, the queues it consumes from; `counter` the `kind` ("stride", "ledger",
-    "mixed") and its arguments."""
+    "mixed", "mixed_ledger") and its arguments, `counters` those of each connection where they differ.
+    `at_once`: it wakes for every delivery."""
     buffer = bytearray(CHUNK_BYTES)
+    kinds = counters or [counter or {}] * len(queues)
     taps = [
-        Tap(url, names, make_counter(**(counter or {})), prefetch=prefetch, ack_every=ack_every) for names in queues
+        Tap(url, names, make_counter(**kind), prefetch=prefetch, ack_every=ack_every, at_once=at_once)
+        for names, kind in zip(queues, kinds, strict=True)
     ]
     if not subscribe_on_go:
         for tap in taps:
@@ -234,7 +253,7 @@ def _streams(taps: list[Tap]) -> dict[str, int] | None:
     apart."""
     totals: dict[str, int] = {}
     for tap in taps:
-        if not isinstance(tap.counter, Ledger):
+        if not isinstance(tap.counter, Ledger | MixedLedger):
             return None
         for stream, due in tap.counter.next_of.items():
             totals[str(stream)] = totals.get(str(stream), 0) + due

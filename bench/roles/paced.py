@@ -18,7 +18,7 @@ from pamqp import commands
 
 from bench.clock import Stopwatch, now, percentiles_ms
 from bench.confirms import Confirms
-from bench.encode import SEQUENCE_BITS, STAMP, STAMP_BYTES, encode_publish
+from bench.encode import SEQUENCE_BITS, STAMP, STAMP_BYTES, encode_ack, encode_publish
 from bench.errors import BenchError
 from bench.layout import learn_layout
 from bench.link import Link
@@ -128,19 +128,23 @@ class _Pacer:
         self._settled = self.confirms.floor
 
 
-def paced_consume(link: Link, *, url: str, queue: str) -> dict[str, Any]:
+def paced_consume(link: Link, *, url: str, queue: str, acks: bool = False) -> dict[str, Any]:
+    """`acks`: one ack for what a receive call brought, which is a message each time where the broker keeps up."""
     with Wire(url) as wire:
-        wire.call(commands.Basic.Consume(queue=queue, consumer_tag="c", no_ack=True), commands.Basic.ConsumeOk)
+        wire.call(commands.Basic.Consume(queue=queue, consumer_tag="c", no_ack=not acks), commands.Basic.ConsumeOk)
         wire.set_wake_seconds(WAKE_SECONDS)
         link.say("ready")
         go = link.hear("go", GO_SECONDS_MAX)
         watch = Stopwatch(go["start"], go["stop"])
         latencies: list[float] = []
-        count = _time_deliveries(link, wire, watch, latencies)
+        count = _time_deliveries(link, wire, watch, latencies, acks=acks)
+        if acks:
+            # Answered when the broker has taken all acks.
+            wire.call(commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk)
         return {"received": count, "latency_ms": percentiles_ms(latencies), "window": watch.report()}
 
 
-def _time_deliveries(link: Link, wire: Wire, watch: Stopwatch, latencies: list[float]) -> int:
+def _time_deliveries(link: Link, wire: Wire, watch: Stopwatch, latencies: list[float], *, acks: bool) -> int:
     start, stop = watch.mark, watch.stop
     data, layout, total, count = bytearray(wire.take_rest()), None, None, 0
     while count != total:
@@ -163,6 +167,8 @@ def _time_deliveries(link: Link, wire: Wire, watch: Stopwatch, latencies: list[f
                 latencies.append(moment - sent_at)
             count += 1
             at += stride
+        if acks and at:
+            wire.socket.sendall(encode_ack(1, count, multiple=True))
         del data[:at]
         if moment >= watch.mark:
             watch.take(moment, count)

@@ -1,9 +1,9 @@
 """The publisher: one connection, one channel, publishes from a ring, with or without confirms.
 
-What comes in: a route, a size, a window of unconfirmed publishes (0: no confirms) and optionally a number of
-messages to stop at. What goes out: `stopped` with the number published. Rules: 1. one send call for as many
-whole messages as the window or the ring allows; 2. it stops between two messages, never inside one; 3. with
-confirms, it has not stopped before every publish is confirmed.
+What comes in: a route and a size, or a recipe of messages (`roles/recipes.py`), a window of unconfirmed publishes
+(0: no confirms) and optionally a number of messages to stop at. What goes out: `stopped` with the number published.
+Rules: 1. one send call for as many whole messages as the window or the ring allows; 2. it stops between two
+messages, never inside one; 3. with confirms, it has not stopped before every publish is confirmed.
 Not here: one message at a time (`closed.py`), a fixed rate (`paced.py`).
 """
 
@@ -21,6 +21,7 @@ from bench.encode import PublishRing, encode_publish
 from bench.errors import BenchError, name_of_frame
 from bench.link import Link
 from bench.mixed import MixedRing
+from bench.roles.recipes import make_recipe
 from bench.wire import Socket, Wire
 
 WAKE_SECONDS = 0.1
@@ -45,6 +46,7 @@ class Outflow:
         none."""
         ring = self._ring
         end = ring.offset(min(limit - self._lap * ring.messages, ring.messages))
+        end = min(end, self._at + ring.send_bytes_max)
         try:
             sent = self._socket.send(self._view[self._at : end])
         except BlockingIOError:
@@ -70,7 +72,7 @@ def publish(
     link: Link,
     *,
     url: str,
-    keys: list[str],
+    keys: list[str] | None = None,
     exchange: str = "",
     body_bytes: int = 0,
     persistent: bool = False,
@@ -78,16 +80,16 @@ def publish(
     messages: int = 0,
     stream: int = 0,
     ring_messages: int = 0,
-    mixed_messages: int = 0,
+    recipe: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     with Wire(url) as wire:
         if window:
             wire.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
         ring: PublishRing | MixedRing
-        if mixed_messages:
-            ring = MixedRing(exchange, mixed_messages)
+        if recipe:
+            ring = MixedRing(exchange, make_recipe(**recipe))
         else:
-            ring = _ring(exchange, keys, body_bytes, persistent, wire.frame_bytes_max, ring_messages, stream)
+            ring = _ring(exchange, keys or [""], body_bytes, persistent, wire.frame_bytes_max, ring_messages, stream)
         wire.set_wake_seconds(WAKE_SECONDS)
         out = Outflow(wire.socket, ring)
         link.say("ready")

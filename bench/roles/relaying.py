@@ -17,6 +17,8 @@ from bench.clock import Stopwatch, now
 from bench.encode import PublishRing, encode_publish
 from bench.errors import BenchError
 from bench.link import Link
+from bench.mixed import MixedRing
+from bench.roles.recipes import make_recipe
 from bench.tls import TlsSocket
 from bench.wire import Address, Socket, connect
 
@@ -58,19 +60,27 @@ def _accept(server: socket.socket, certificate: str, key: str) -> Socket:
     return TlsSocket(sock, context, None, server=True)
 
 
-def pour(link: Link, *, url: str, body_bytes: int) -> dict[str, Any]:
-    """Sends whole publishes until the window is over, then ends the connection."""
+def pour(link: Link, *, url: str, body_bytes: int = 0, recipe: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Sends whole publishes, of bodies of one size or of a recipe, until the window is over, then ends the
+    connection."""
     sock = _connect(url)
-    one, body_at = encode_publish("", "bench-00000000", bytes(body_bytes))
-    ring = PublishRing([one], body_at, max(1, RING_BYTES // len(one)))
-    view = memoryview(ring.data)
+    ring: PublishRing | MixedRing
+    if recipe:
+        ring = MixedRing("bench-00000000-x", make_recipe(**recipe))
+    else:
+        one, body_at = encode_publish("", "bench-00000000", bytes(body_bytes))
+        ring = PublishRing([one], body_at, max(1, RING_BYTES // len(one)))
+    view, message_bytes = memoryview(ring.data), len(ring.data) / ring.messages
     link.say("ready")
     go = link.hear("go", GO_SECONDS_MAX)
     watch = Stopwatch(go["start"], go["stop"])
-    poured = 0
+    poured = laps = 0
     while (moment := now()) < watch.stop:
+        # All of the ring, so that what comes out is whole messages; stamped as a publisher does.
         sock.sendall(view)
         poured += len(view)
+        laps += 1
+        ring.stamp_lap(laps)
         if moment >= watch.mark:
             watch.take(moment, poured)
     watch.take(now(), poured)
@@ -79,7 +89,7 @@ def pour(link: Link, *, url: str, body_bytes: int) -> dict[str, Any]:
     while sock.recv(RELAY_BYTES):
         pass
     sock.close()
-    return {"bytes": poured, "message_bytes": len(one), "window": watch.report()}
+    return {"bytes": poured, "message_bytes": message_bytes, "window": watch.report()}
 
 
 def drain(link: Link, *, url: str) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class Setting:
     warmup_s: float = 1.0
     seconds: float = 5.0
     scale: float = 1.0
+    work_dir: str | None = None
+    """on the disk of the broker's data; None is the temporary directory"""
     restart: Callable[[], Restarted] | None = None
     """ends the broker's process by SIGTERM and starts it again on the same data; for a scenario that `restarts`"""
 
@@ -42,6 +44,8 @@ class Figure:
     value: float
     unit: str
     higher_is_better: bool = True
+    compared: bool = True
+    """not where it says something of the machine, or is a difference: it has no ratio to another broker's"""
 
 
 @dataclass(frozen=True, slots=True)

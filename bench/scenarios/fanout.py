@@ -34,7 +34,7 @@ class Fanout:
                 "ring_messages": 256,
             }
             consumer = {"role": "consume", "queues": [[queue] for queue in queues]}
-            flow = run_flow(setting, publisher, consumer, totals_of=lambda published: [published] * self.queues)
+            flow = run_flow(setting, publisher, consumer, totals_of=lambda published: published * self.queues)
         return flow.result([Figure("rate", flow.rate(self.queues), "msg/s")], queues=self.queues)
 
 

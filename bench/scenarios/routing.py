@@ -54,12 +54,13 @@ def run_topic(setting: Setting) -> Result:
     return flow.result([Figure("rate", flow.rate(), "msg/s")], patterns=PATTERNS, keys=KEYS)
 
 
-def run_mixed(setting: Setting) -> Result:
+def run_mixed_keys(setting: Setting) -> Result:
+    recipe = {"kind": "keys", "messages": MIXED_MESSAGES}
     with Topology(setting.url) as topology:
         exchange, queue = topology.exchange("topic"), topology.queue()
         topology.bind(queue, exchange, "key.#")
-        publisher = {"role": "publish", "exchange": exchange, "keys": [], "mixed_messages": MIXED_MESSAGES}
-        counter = {"kind": "mixed", "exchange": exchange, "messages": MIXED_MESSAGES}
+        publisher = {"role": "publish", "exchange": exchange, "recipe": recipe}
+        counter = {"kind": "mixed", "exchange": exchange, "recipe": recipe}
         consumer = {"role": "consume", "queues": [[queue]], "counter": counter}
         flow = run_flow(setting, publisher | {"window": WINDOW}, consumer)
     return flow.result([Figure("rate", flow.rate(), "msg/s")], keys=MIXED_MESSAGES)
@@ -77,8 +78,8 @@ def run_many_queues(setting: Setting) -> Result:
         }
         consumer |= {"counter": {"kind": "ledger", "queues": count}}
 
-        def totals_of(published: int) -> list[int]:
-            each = [_share(published, number, count) for number in range(count)]
+        def totals_of(published: list[int]) -> list[int]:
+            each = [_share(published[0], number, count) for number in range(count)]
             return [sum(each[tap::CONSUMERS]) for tap in range(CONSUMERS)]
 
         flow = run_flow(setting, publisher, consumer, totals_of=totals_of)
@@ -99,7 +100,7 @@ SCENARIOS = [
     Scenario(
         "mixed-keys",
         "topic exchange, 16,384 publishes in turn, each with another key and size (40 to 1000 bytes)",
-        run_mixed,
+        run_mixed_keys,
     ),
     Scenario(
         "many-queues",

@@ -10,7 +10,7 @@ import pytest
 from bench.document import BLOCKS, fill, main
 from bench.errors import BenchError
 from bench.report import as_json
-from bench.results import Results, load
+from bench.results import ORDER, Results, load
 from bench.scenarios import SCENARIOS, Figure
 from tests.bench.results_files import outcome, write_results
 
@@ -53,7 +53,7 @@ def test_the_last_file_with_a_scenario_counts(tmp_path: Path) -> None:
     assert both.of("large-64k")
     assert [run["rounds"] for run in both.runs] == [3, 1]
     order = list(dict.fromkeys(row.scenario for row in both.rows))
-    assert order == sorted(order, key=list(SCENARIOS).index)
+    assert order == sorted(order, key=ORDER.index)
 
 
 def test_a_file_of_amqpd_alone_is_shown_without_ratios_and_two_baselines_are_refused(tmp_path: Path) -> None:
@@ -123,6 +123,16 @@ def test_a_block_that_nobody_knows_is_an_error(results: Results) -> None:
         fill("<!-- bench:table -->\n" + block("short"), results, [])
 
 
+def test_tables_lead_with_what_applications_do(tmp_path: Path) -> None:
+    names = ["stream", "perf-test-1x1-c1", "durable-closed-1", "mixed"]
+    found = [
+        outcome(name, broker, 1, [Figure("rate", 7.0, "msg/s")]) for name in names for broker in ("a", "rabbitmq")
+    ]
+    text = fill(block("short"), load([write_results(tmp_path / "results.json", found)]), [])
+    rows = [line.split(",")[0] for line in text.splitlines() if "msg/s" in line]
+    assert rows == ["| mixed", "| durable-closed-1 rate", "| perf-test-1x1-c1 rate", "| stream"]
+
+
 def test_documents_are_written_or_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_results(tmp_path / "results.json")
     good, bad = tmp_path / "good.md", tmp_path / "bad.md"
@@ -141,6 +151,6 @@ def test_the_projects_own_document_has_a_block_for_every_scenario(results: Resul
     text = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
     fill(text, results, [])
     # Those that take long are documented where they were asked for.
-    due = [name for name, scenario in SCENARIOS.items() if not scenario.takes_long]
+    due = [name for name in ORDER if name not in SCENARIOS or not SCENARIOS[name].takes_long]
     missing = [name for name in [*due, *BLOCKS] if name != "short" and f"<!-- bench:{name} -->" not in text]
     assert not missing

@@ -6,7 +6,7 @@ import pytest
 from pamqp import commands, frame, header
 from pamqp.body import ContentBody
 
-from bench.encode import ACK_BYTES, STAMP, PublishRing, encode_ack, encode_publish, stamp
+from bench.encode import ACK_BYTES, STAMP, PublishRing, SingleAcks, encode_ack, encode_publish, stamp
 
 
 def frames_of(data: bytes) -> list:
@@ -96,3 +96,11 @@ def test_ring_needs_room_for_the_stamp_and_one_size():
     longer, _ = encode_publish("", "qq", bytes(7))
     with pytest.raises(ValueError, match="one size"):
         PublishRing([one, longer], body_at, 4)
+
+
+def test_single_acks_are_one_for_each_tag():
+    acks, tag, data = SingleAcks(), 0, b""
+    for count in (0, 1, 2, 255, 1024, 1025, 3000, 1):
+        data += acks.encode(tag + 1, tag + count)
+        tag += count
+    assert data == b"".join(encode_ack(1, number + 1, multiple=False) for number in range(tag))

@@ -19,7 +19,7 @@ QUICK = [name for name, each in SCENARIOS.items() if not (each.needs_fresh or ea
 @pytest.mark.parametrize("name", QUICK)
 def test_scenario_runs_and_its_counts_hold(name, broker_url):
     result = SCENARIOS[name].run(Setting(broker_url, None, warmup_s=0.1, seconds=0.3, scale=0.02))
-    assert all(figure.value > 0 for figure in result.figures)
+    assert all(figure.value > 0 for figure in result.figures if figure.compared)
     assert result.counts["published"] > 0
 
 

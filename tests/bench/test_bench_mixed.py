@@ -11,10 +11,11 @@ from pamqp import commands, frame, header
 from pamqp.body import ContentBody
 
 from bench.errors import BenchError
-from bench.mixed import MixedCounter, MixedRing, mixed_message
+from bench.mixed import MixedCounter, MixedRing
+from bench.recipes import KeysRecipe, mixed_message
 
 MESSAGES = 50
-RING = MixedRing("x", MESSAGES)
+RING = MixedRing("x", KeysRecipe(MESSAGES))
 
 
 def publish(number: int) -> bytes:
@@ -35,7 +36,7 @@ STREAM = b"".join(delivery(number) for number in range(3 * MESSAGES))
 
 
 def feed(data: bytes, cuts: list[int]) -> int:
-    counter = MixedCounter("x", MESSAGES, "c0000")
+    counter = MixedCounter("x", KeysRecipe(MESSAGES), "c0000")
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for start, stop in pairwise(edges):
         counter.feed(bytearray(data[start:stop]) + b"\xce" * 9, stop - start)

@@ -17,7 +17,7 @@ from struct import Struct
 import trio
 from pamqp import commands
 
-from bench.mixed import mixed_message
+from bench.recipes import mixed_message
 from bench.scenarios.routing import topic_key, topic_patterns
 from tests.cost.clients import Consumer, Publisher
 from tests.cost.rig import Rig

@@ -135,7 +135,7 @@ def test_small_messages_that_differ_cost_what_is_counted_for_them(spread: int) -
             client.connection.receive(published[at : at + RECEIVE_BYTES])
             harness.step()
     backlog = queue_of(harness).backlog
-    runs: int = sum(len(segment.runs or ()) for segment in backlog.store.segments)
+    runs = sum([len(segment.runs or ()) for segment in backlog.store.segments])
     assert runs <= 3 * len(published) // RECEIVE_BYTES
     assert backlog.ready == count
     assert backlog.store.memory_bytes == len(published) + count * PLACE_BYTES + runs * RUN_BYTES
