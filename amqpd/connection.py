@@ -201,8 +201,7 @@ class Connection(ConnectionBase):
         end = len(data)
         channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, _CLOSED
         alarms = self.node.alarms.kinds
-        # What is before it was found to be a batch that has to go message by message.
-        singly_until = 0
+        apart_until = 0  # a batch that ends there has to go message by message
         while end - pos >= 7 and not (
             self.suspended or self.choked or intake.throttled or intake.blocked or self.state is closed
         ):
@@ -228,17 +227,13 @@ class Connection(ConnectionBase):
                 if kind == 1 and channel is not None and channel.plain:
                     self.current = data[pos + 7 : pos + 11]
                     if self.current == _PUBLISH_ID:
-                        if pos >= singly_until and channel.takes_batches:
-                            run = scan_batch(data, pos, end, self.frame_max)
-                            if isinstance(run, Mixed):
-                                singly_until = pos + run.nbytes
-                                if channel.publish_batch(run):
-                                    pos = singly_until
-                                    self._waits = 0
-                                    continue
-                                run = scan_publishes(data, pos, end, self.frame_max)
-                        else:
-                            run = scan_publishes(data, pos, end, self.frame_max)
+                        scan = scan_batch if pos >= apart_until and channel.takes_batches else scan_publishes
+                        run = scan(data, pos, end, self.frame_max)
+                        if isinstance(run, Mixed):
+                            apart_until = pos + run.nbytes
+                            if channel.publish_batch(run):
+                                pos, self._waits = apart_until, 0
+                            continue
                         if run is not None and run.count and quotas.active:
                             run = quotas.cut(self, run, self.node.now_ms)
                             if run is None:
@@ -249,8 +244,7 @@ class Connection(ConnectionBase):
                                 if run.stride >= LARGE_BYTES_MIN:
                                     self.stride = run.stride
                                 channel.publish(run)
-                                pos = stop
-                                self._waits = 0
+                                pos, self._waits = stop, 0
                                 continue
                             self._waits += 1
                             due = publish_due(data, pos, end)
