@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from amqpd.audit import kinds
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.message.propertylist import EXPIRATION, edited
@@ -24,6 +25,9 @@ from amqpd.queues.settings import QueueSettings
 from amqpd.wire.fieldwriter import Encoded
 
 REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
+# What the audit log calls it, without a dead letter exchange and with one.
+ALONE = {EXPIRED: kinds.EXPIRED, REJECTED: kinds.REJECTED, DELIVERY_LIMIT: kinds.OVER_DELIVERY_LIMIT}
+DEAD = {EXPIRED: kinds.DEAD_EXPIRED, REJECTED: kinds.DEAD_REJECTED, DELIVERY_LIMIT: kinds.DEAD_DELIVERY_LIMIT}
 
 # In the reserved field of a publish: its x-death was written by a broker.
 DEAD_LETTER = 1

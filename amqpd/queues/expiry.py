@@ -94,6 +94,30 @@ class Expiry:
             work += took
         return count, work
 
+    def expire_in_line(self, now_ms: int, leaving: Leaving) -> int:
+        """`expire` waits for a read: what consumers could be given meanwhile does not go to them if it has expired.
+        What it took, in the unit of `limiting/turns.py`."""
+        store, backlog, work = self._store, self._backlog, 0
+        for index in range(store.at, len(store.segments)):
+            segment = store.segments[index]
+            if segment.runs is None:
+                if segment.left and not backlog.leaving:
+                    break  # it must be read before anything behind it is delivered
+            elif segment.due_ms is not None and segment.due_ms <= now_ms:
+                self._agenda.remove(segment)
+                work += LOOK_WORK + self._expire_in(segment, now_ms, leaving)[1]
+        return work
+
+    def expire_returned(self, now_ms: int, leaving: Leaving) -> None:
+        """As `expire_in_line`, of what came back and is the next to be delivered."""
+        returned, store = self._backlog.returned, self._store
+        while returned:
+            segment = store.segments[store.index_of(returned.first[0])]
+            if segment.runs is None or segment.due_ms is None or segment.due_ms > now_ms:
+                return
+            self._agenda.remove(segment)
+            self._expire_in(segment, now_ms, leaving)
+
     def _expire_in(self, segment: Segment, now_ms: int, leaving: Leaving | None) -> tuple[int, int]:
         count = 0
         deadlines = segment.deadlines

@@ -134,6 +134,20 @@ class Levels:
             work += took
         return count, work
 
+    def expire_in_line(self, now_ms: int, leaving: Leaving) -> int:
+        """See `Expiry`."""
+        return sum(
+            [
+                level.expire_in_line(now_ms, partial(_leaving_in, leaving, priority))
+                for priority, level in self._levels.items()
+            ]
+        )
+
+    def expire_returned(self, now_ms: int, leaving: Leaving) -> None:
+        """See `Expiry`."""
+        for priority, level in self._levels.items():
+            level.expire_returned(now_ms, partial(_leaving_in, leaving, priority))
+
     @property
     def finished(self) -> int:
         """See `Store`."""

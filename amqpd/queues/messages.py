@@ -109,6 +109,14 @@ class Messages:
         """See `Expiry`."""
         return self.expiry.expire(now_ms, transfer, leaving, cause, work_max)
 
+    def expire_in_line(self, now_ms: int, leaving: Leaving) -> int:
+        """See `Expiry`."""
+        return self.expiry.expire_in_line(now_ms, leaving)
+
+    def expire_returned(self, now_ms: int, leaving: Leaving) -> None:
+        """See `Expiry`."""
+        self.expiry.expire_returned(now_ms, leaving)
+
     def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
         """See `Expiry`."""
         return self.expiry.transfer(first, last, transfer, cause)

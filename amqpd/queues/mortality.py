@@ -23,7 +23,7 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.backlog import INSTANT, Backlog
 from amqpd.queues.counted import take_counted, without
-from amqpd.queues.deadletters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
+from amqpd.queues.deadletters import ALONE, DEAD, DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from amqpd.queues.expiry import RETRY_MS, Transfer
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import drop_over_limits
@@ -42,9 +42,6 @@ PIECE_WORK = 5
 EXPIRE_WORK = 30
 # Of one stretch that dies at most this number of messages is taken at a time: their bodies may be in as many places.
 MESSAGES_MAX = 200
-# What the audit log calls it, without a dead letter exchange and with one.
-_ALONE = {EXPIRED: kinds.EXPIRED, REJECTED: kinds.REJECTED, DELIVERY_LIMIT: kinds.OVER_DELIVERY_LIMIT}
-_DEAD = {EXPIRED: kinds.DEAD_EXPIRED, REJECTED: kinds.DEAD_REJECTED, DELIVERY_LIMIT: kinds.DEAD_DELIVERY_LIMIT}
 
 
 Send = Callable[[Run, int, int, str], tuple[int, int]]
@@ -78,8 +75,8 @@ class Mortality:
         self._pending_count = 0
         self._sending = False
         """letters are on their way: one that comes back here must not find the queue half done"""
-        self.expiring = False
-        """more has expired than the tick had time for: nothing is delivered until that is gone"""
+        self.expiring = self.late = False
+        """more has expired than the tick had time for: nothing is delivered until that is gone; or it must be read"""
         self._refused = False
         """the last letter was not taken"""
         self.counts: dict[int, int] = {}
@@ -163,7 +160,7 @@ class Mortality:
         messages, host = self._messages, self._host
         if self._sending:
             return
-        self.expiring = False
+        self.expiring = self.late = False
         due_ms = messages.next_due_ms
         if due_ms is not None and due_ms <= now_ms:
             sends = self.settings.dead_letter_exchange is not None
@@ -171,16 +168,19 @@ class Mortality:
             cause = kinds.DEAD_EXPIRED if sends else kinds.EXPIRED
             self._sending = True
             try:
-                gone, work = messages.expire(now_ms, transfer, self._die_expired, cause, max(1, host.work_left))
+                gone, work = messages.expire(now_ms, transfer, self.die_expired, cause, max(1, host.work_left))
             finally:
                 self._sending = False
             self._facts.expired += gone
             host.work_left -= EXPIRE_WORK + work
             self.prune()
             due_ms = messages.next_due_ms
-            self.expiring = host.work_left <= 0 and due_ms is not None and due_ms <= now_ms
+            if due_ms is not None and due_ms <= now_ms:
+                self.expiring, self.late = host.work_left <= 0, host.work_left > 0
+            if self.late:
+                host.work_left -= messages.expire_in_line(now_ms, self.die_expired)
 
-    def _die_expired(self, first: int, last: int) -> None:
+    def die_expired(self, first: int, last: int) -> None:
         self._die(first, last, EXPIRED)
 
     def _die(self, first: int, last: int, reason: str) -> None:
@@ -363,10 +363,10 @@ class Mortality:
         end = min(last, first + MESSAGES_MAX - 1)
         transfer = self._transfer(send, reason)
         if transfer is None:
-            count, stopped = self._backlog.settle(first, end, _ALONE[reason]), end + 1
+            count, stopped = self._backlog.settle(first, end, ALONE[reason]), end + 1
             self._pending_count -= count
         else:
-            count, back, stopped = self._messages.transfer(first, end, transfer, _DEAD[reason])
+            count, back, stopped = self._messages.transfer(first, end, transfer, DEAD[reason])
             self._pending_count -= back
         self.forget(first, stopped - 1)
         if reason == REJECTED:

@@ -441,6 +441,8 @@ class Queue(HomeQueue):
 
     def _take(self, limit: int) -> Piece | None:
         backlog = self.backlog
+        if self.mortality.late:
+            self.messages.expire_returned(self.host.now_ms, self.mortality.die_expired)
         piece = self.mortality.take_counted(limit) if self.mortality.counts else backlog.take(limit)
         if piece is not None:
             count, facts = piece[2] - piece[1], self.facts

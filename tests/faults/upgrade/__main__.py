@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ...clients.broker_process import REPOSITORY, BrokerProcess
 from .judge import judge
-from .loads import LOADS, Book
+from .loads import LOADS, Book, read_book
 from .reading import Seen, read
 from .writing import ENVIRONMENT, write
 
@@ -57,14 +57,19 @@ def main() -> int:
     parser.add_argument("--span", type=float, default=240.0, help="seconds over which delays and lives spread")
     parser.add_argument("--ends", nargs="+", choices=ENDS, default=ENDS)
     parser.add_argument("--readers", nargs="+", choices=READERS, default=READERS)
-    parser.add_argument("--keep", type=Path, help="where the directories written stay")
+    parser.add_argument(
+        "--keep", type=Path, help="where directories stay; those that are there are not written again"
+    )
     options = parser.parse_args()
     before, failed = options.before.resolve(), 0
     with tempfile.TemporaryDirectory(prefix="amqpd-upgrade-") as temporary:
         for end in options.ends:
             written = (options.keep or Path(temporary)) / end
             began = time.monotonic()
-            book = write(before, written, options.messages, int(options.span * 1000), killed=end == "killed")
+            if (written / "book.json").exists():
+                book = read_book(written / "book.json")
+            else:
+                book = write(before, written, options.messages, int(options.span * 1000), killed=end == "killed")
             print(f"{end}: {options.messages} messages written in {time.monotonic() - began:.1f} s", flush=True)
             for reader in options.readers:
                 checkout = before if reader == "before" else REPOSITORY

@@ -91,6 +91,8 @@ class Drain:
     def __init__(self, wire: Wire, book: Book, seen: Seen) -> None:
         self._wire, self._book, self._seen = wire, book, seen
         self._came = 0
+        self._counts = {load.queue: book.count(load) for load in LOADS}
+        """a message with a higher number is one of the `unknown`, which nobody may wait for"""
         # Either here or among the letters, so each that comes at all comes once.
         self._due = sum(
             book.kind(load, number, seen.began_ms) not in (HELD, GONE)
@@ -118,8 +120,10 @@ class Drain:
                 if time.monotonic() > max(last, due_s) + NOTHING_S:
                     break  # the judge says what is missing
         wire.socket.settimeout(NOTHING_S)
-        # What is too much has come with these answers.
-        self._seen.left = {queue: self._depth(queue) for queue in queues}
+        # Whatever else they hold comes in front of the answers, sooner or later.
+        last = time.monotonic()
+        while any(self._look().values()) and time.monotonic() < last + NOTHING_S:
+            pass
         for queue in queues:
             wire.send(commands.Basic.Cancel(queue), channel=1)
             self._until(commands.Basic.CancelOk)
@@ -145,8 +149,13 @@ class Drain:
         if queue in self._headers:
             _note_headers(came, head)
         self._seen.queues[queue].append(came)
-        self._came += 1
+        if number < self._counts.get(home, 0):
+            self._came += 1
         return None
+
+    def _look(self) -> dict[str, int]:
+        self._seen.left = {queue: self._depth(queue) for queue in self._seen.queues}
+        return self._seen.left
 
     def _depth(self, queue: str) -> int:
         self._wire.send(commands.Queue.Declare(queue=queue, passive=True), channel=1)
