@@ -198,9 +198,8 @@ class Connection(ConnectionBase):
             self.fail(AMQPInternalError(), self.current)
 
     def _consume(self, data: bytes, pos: int) -> None:
-        end = len(data)
+        end, alarms = len(data), self.node.alarms.kinds
         channels, intake, quotas, closed = self.channels, self.intake, self.node.quotas, _CLOSED
-        alarms = self.node.alarms.kinds
         apart_until = 0  # a batch that ends there has to go message by message
         while end - pos >= 7 and not (
             self.suspended or self.choked or intake.throttled or intake.blocked or self.state is closed
@@ -233,7 +232,8 @@ class Connection(ConnectionBase):
                             apart_until = pos + run.nbytes
                             if channel.publish_batch(run):
                                 pos, self._waits = apart_until, 0
-                            continue
+                                continue
+                            run = scan_publishes(data, pos, end, self.frame_max)
                         if run is not None and run.count and quotas.active:
                             run = quotas.cut(self, run, self.node.now_ms)
                             if run is None:

@@ -4,7 +4,8 @@ What comes in: a batch and the channel it came by. What goes out: each of its me
 leads to, in the order of publication; or a no, when one of them has to be looked at by itself.
 Rules: 1. Either the whole batch is taken or nothing has happened: after a no, its messages are published one after
 the other (`publish.py`), and each error comes at its message. 2. A key is looked up once for a batch, a queue is
-entered once; no object is made for a message. 3. The confirms of a batch wait for all of its queues.
+entered once; no object is made for a message. 3. The confirms of a batch wait for all of its queues. 4. Keys that are
+new are looked up as far as the turn's budget reaches; a message at least goes on in each turn (`connection.py`).
 Not here: which publishes make a batch (`kernel/mixed.py`), what decides a route (`routing.py`), single runs
 (`publish.py`).
 """
@@ -91,8 +92,8 @@ def _queues_by_key(
                 route = route_by_key(node, channel, key)
             except AMQPSoftError:
                 return []  # it is raised again at its message
-            if route is None:
-                return []
+            if route is None or channel.connection.intake.work_left <= 0:
+                return []  # the next turn goes on with what is remembered now
         queues = route.queues
         if not queues or len(queues) > COPIES_AT_ONCE:
             return []

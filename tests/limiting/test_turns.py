@@ -114,3 +114,28 @@ def test_what_queues_have_left_to_do_at_the_end_of_a_tick_is_done_in_the_next() 
     while harness.node.behind:
         harness.node.tick()
     assert first + len(client.messages()) == 20 * QUEUES
+
+
+def test_a_batch_of_many_new_keys_looks_up_what_a_turn_has_time_for() -> None:
+    harness = Harness()
+    client, count = harness.client(), 2_000
+    client.declare("q")
+    for number in range(100):
+        client.call(
+            commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key=f"#.w{number}"), commands.Queue.BindOk
+        )
+    client.call(commands.Queue.Bind(queue="q", exchange="amq.topic", routing_key="#"), commands.Queue.BindOk)
+    data = b"".join(publish_bytes(b"%d" % n, f"a.b.{n}", "amq.topic") for n in range(count))
+    client.connection.receive(data)
+    known = len(client.connection.routes.known)
+    assert 0 < known < count // 2
+    assert client.connection.reading_paused
+    turns = 0
+    while client.connection.reading_paused:
+        harness.node.turns.next()
+        turns += 1
+        assert turns < count, "no turn goes on"
+    harness.step()
+    client.consume("q", no_ack=True)
+    harness.step()
+    assert client.bodies() == [b"%d" % n for n in range(count)]
