@@ -93,13 +93,13 @@ class Tenant:
         ),
         (
             "import amqpd.process.alarms as a\n"
-            "look, calls = a.Alarms.look, []\n"
+            "look, calls = a.ShortageWatch.look, []\n"
             "def broken(self):\n"
             "    calls.append(1)\n"
             "    if len(calls) in (2, 3):\n"
             "        raise OSError(5, 'I/O error')\n"
             "    return look(self)\n"
-            "a.Alarms.look = broken\n",
+            "a.ShortageWatch.look = broken\n",
             "alarms",
         ),
         (

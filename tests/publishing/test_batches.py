@@ -13,6 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
+from amqpd import KERNEL
 from amqpd.kernel import Mixed
 from amqpd.publishing import batches
 from amqpd.vocabulary.limits import Limits
@@ -206,6 +207,8 @@ def test_a_batch_does_what_its_messages_would(
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """(messages, whether they were taken together) of each batch that came."""
+    if KERNEL != "python":
+        pytest.skip("what a compiled module calls cannot be replaced")
     found: list[tuple[int, bool]] = []
     publish: Callable[..., bool] = batches.publish_batch
 
