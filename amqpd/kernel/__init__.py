@@ -1,7 +1,7 @@
 """The kernel: the work that is done per message, behind one seam.
 
-What comes in: received buffers and ranges. What goes out: `Run`s of publishes, encoded deliveries, ranges of
-acknowledged delivery tags.
+What comes in: received buffers and ranges. What goes out: `Run`s of publishes that are alike and batches (`Mixed`) of
+others, encoded deliveries, ranges of acknowledged delivery tags.
 Rules: 1. pure and synchronous; 2. `reference.py` is the definition: any other build of the same interface must
 give equal results for any bytes, cut anywhere (`compiled.pyx` is one); 3. nothing outside this package looks into a
 `Run`'s bytes, except through its methods; 4. one process has one kernel, chosen when it starts and never changed: the

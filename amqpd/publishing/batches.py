@@ -44,8 +44,10 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
         return False
     first = found[0]
     alike = len(found) == 1 or found.count(first) == len(found)
-    copies = len(first) * len(found) if alike else sum([len(queues) for queues in found])
-    if batch.nbytes * copies // len(found) >= LARGE_BYTES_MIN or (copies > COPIES_MAX and not alike):
+    # Which of the messages go to the most queues is not known here: as if all did.
+    if batch.nbytes * max([len(queues) for queues in found]) >= LARGE_BYTES_MIN:
+        return False  # whether it fits on the disk is asked for each of them
+    if not alike and sum([len(queues) for queues in found]) > COPIES_MAX:
         return False
     if alike:
         for queue in first:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 from pamqp.exceptions import AMQPSyntaxError
 
-from amqpd.kernel import mixed
+from amqpd.kernel import mixed, pieces
 from amqpd.kernel.rows import parse_row
 from amqpd.kernel.screening import common_of
 from amqpd.message.properties import PropertiesReader
@@ -322,3 +322,8 @@ def test_reading_refuses_what_a_batch_does_not_take() -> None:
         (run,) = parse_row(_BY_ITSELF[why])
         with pytest.raises(AMQPSyntaxError):
             PropertiesReader().read(run.properties)
+
+
+def test_what_is_large_is_large_everywhere() -> None:
+    """A large body goes out in pieces (`pieces.py`), which know nothing of batches."""
+    assert mixed.BODY_BYTES_MAX == pieces.LARGE_BYTES_MIN - 1

@@ -295,3 +295,21 @@ def test_a_batch_of_a_transaction_is_held_for_it(taken: list[tuple[int, bool]]) 
     assert scene.consumer.call(passive, commands.Queue.DeclareOk).message_count == 0
     scene.publisher.call(commands.Tx.Commit(), commands.Tx.CommitOk)
     assert scene.consumer.call(passive, commands.Queue.DeclareOk).message_count == 6
+
+
+def test_copies_that_may_be_larger_than_the_disk_are_asked_for_one_by_one(taken: list[tuple[int, bool]]) -> None:
+    """Most keys lead to one queue, and the messages of one to many: together they are what counts."""
+    scene = Scene([], True)
+    for number in range(100):
+        scene.publisher.declare(f"copy{number}", durable=True)
+        scene.publisher.call(
+            commands.Queue.Bind(queue=f"copy{number}", exchange="x", routing_key="many"), commands.Queue.BindOk
+        )
+    scene.publisher.call(
+        commands.Queue.Bind(queue="durable", exchange="x", routing_key="one.*"), commands.Queue.BindOk
+    )
+    scene.said()
+    large = [publish_bytes(bytes(15_000 + n), "many", "x", message_id="m", delivery_mode=2) for n in range(10)]
+    small = [publish_bytes(b"x", f"one.{n}", "x", message_id="m", delivery_mode=2) for n in range(200)]
+    scene.publish([b"".join(large + small)])
+    assert taken[0] == (210, False)
