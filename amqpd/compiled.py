@@ -72,7 +72,7 @@ EXCLUDED = {
         "queues.consumer queues.deadletters queues.host queues.templates",
     ),
 }
-_KERNEL_PARTS = ("batches.pxi", "deliveries.pxi", "octets.pxd", "screening.pxi")
+_KERNEL_PARTS = ("batches.pxi", "deliveries.pxi", "keys.pxi", "octets.pxd", "screening.pxi")
 _HERE = Path(__file__).parent
 COMPILED = tuple(
     sorted(

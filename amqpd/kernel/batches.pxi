@@ -1,19 +1,15 @@
 """Publishes that differ in more than their bodies, as a part of `compiled.pyx`: the twin of `mixed.py`.
 
 What comes in and goes out: as in `mixed.py`.
-Rules: 1. `mixed.py` is the definition, except that a key may be numbered twice where very many of them have one hash:
-looking for one takes a bounded number of steps, whatever keys a client chooses. 2. An index is checked when it comes
-from outside, and never changes. 3. One scan is under way at a time, so its scratch memory is the module's.
-Not here: `Run` (`compiled.pyx`), what properties have in common (`screening.pxi`).
+Rules: 1. `mixed.py` is the definition. 2. An index is checked when it comes from outside, and never changes. 3. One
+scan is under way at a time, so its scratch memory is the module's.
+Not here: `Run` (`compiled.pyx`), what properties have in common (`screening.pxi`), keys (`keys.pxi`).
 """
 
 cdef enum:
     ALIKE_MIN = 16
     MESSAGES_MAX = 4096
     BODY_BYTES_MAX = 16 * 1024 - 1
-    # Twice as many as messages; a power of two.
-    SLOTS = 8192
-    PROBES_MAX = 16
 
 cdef uint32_t PUBLISH_ID = 0x003C0028
 cdef int64_t AT_MAX = (<int64_t>1 << 32) - 1
@@ -27,20 +23,7 @@ cdef struct Place:
     uint32_t body
 
 
-cdef struct Slot:
-    # Of which scan it is; the others are empty.
-    uint64_t scan
-    uint64_t hash
-    uint32_t key
-
-
 cdef Place[MESSAGES_MAX] PLACES
-cdef Slot[SLOTS] SLOT_OF
-# By its number, the first message with a key.
-cdef uint32_t[MESSAGES_MAX] FIRST_WITH
-cdef uint64_t SCANS = 0
-# Clients choose keys and cannot know this.
-cdef uint64_t HASH_SEED = <uint64_t>(hash(b"amqpd's routing keys") & 0x7FFFFFFFFFFFFFFF) | 1
 
 
 cdef inline int64_t size_of(const Place* place) noexcept nogil:
@@ -177,34 +160,57 @@ cdef class Mixed(Run):
     def part(self, int64_t low, int64_t high):
         """See `mixed.Mixed.part`."""
         check_range(self, low, high)
-        return copied(self, low, high, None) if low < high else _INCOMPLETE
+        if low == high:
+            return _INCOMPLETE
+        cdef int64_t size = <int64_t>sizeof(Place)
+        return copied(self, cut(self.index, low * size, high * size))
 
     def drop_keys(self):
         """See `mixed.Mixed.drop_keys`."""
         self.keys = ()
 
-    def selected(self, bytes wanted not None):
-        """See `mixed.Mixed.selected`."""
+    def divided(self, bytes ends not None, bytes parts not None, int64_t count):
+        """See `mixed.Mixed.divided`."""
+        cdef const uint32_t* stops = <const uint32_t*>PyBytes_AS_STRING(ends)
+        cdef const uint32_t* numbers = <const uint32_t*>PyBytes_AS_STRING(parts)
+        cdef int64_t keys = PyBytes_GET_SIZE(ends) // 4, all_parts = PyBytes_GET_SIZE(parts) // 4, i, at, begin
+        if keys != <int64_t>len(self.keys):
+            raise ValueError("an end for each key")
+        for i in range(keys):
+            if stops[i] < (stops[i - 1] if i else 0) or stops[i] > all_parts:
+                raise ValueError("an end for each key")
+        for i in range(all_parts):
+            if numbers[i] >= count:
+                raise ValueError("a number of a part that there is not")
+        if not 0 < count <= all_parts or not keys:
+            raise ValueError("a part of nothing")
         cdef const Place* place = self.places()
-        cdef Source chosen = <Source>PyBytes_AS_STRING(wanted)
-        cdef int64_t i, count = 0, nbytes = 0
-        if PyBytes_GET_SIZE(wanted) < <int64_t>len(self.keys):
-            raise IndexError("an octet for each key")
-        for i in range(self.count):
-            if chosen[place[i].key]:
-                count += 1
-                nbytes += size_of(place + i)
-        if not count:
-            raise IndexError("no message has such a key")
-        if count < 2 or nbytes * PIN_SHARE_MIN < PyBytes_GET_SIZE(self.data):
-            return copied(self, 0, self.count, wanted)
-        cdef bytes index = new_bytes(count * <int64_t>sizeof(Place))
-        cdef Place* to = <Place*>PyBytes_AS_STRING(index)
-        for i in range(self.count):
-            if chosen[place[i].key]:
-                to[0] = place[i]
-                to += 1
-        return made(self.data, index, (), self.common)
+        cdef int64_t* sizes = <int64_t*>calloc(<size_t>count, sizeof(int64_t))
+        cdef Place** to = <Place**>calloc(<size_t>count, sizeof(Place*))
+        cdef list indexes = []
+        cdef bytes index
+        try:
+            if sizes == NULL or to == NULL:
+                raise MemoryError
+            for i in range(self.count):
+                begin = stops[place[i].key - 1] if place[i].key else 0
+                for at in range(begin, stops[place[i].key]):
+                    sizes[numbers[at]] += <int64_t>sizeof(Place)
+            for i in range(count):
+                if not sizes[i]:
+                    raise ValueError("a part of nothing")
+                index = new_bytes(sizes[i])
+                indexes.append(index)
+                to[i] = <Place*>PyBytes_AS_STRING(index)
+            for i in range(self.count):
+                begin = stops[place[i].key - 1] if place[i].key else 0
+                for at in range(begin, stops[place[i].key]):
+                    to[numbers[at]][0] = place[i]
+                    to[numbers[at]] += 1
+        finally:
+            free(sizes)
+            free(to)
+        return [part_of(self, each) for each in indexes]
 
     def names_of(self, int64_t i):
         """Exchange and routing key of message i as they were published."""
@@ -254,73 +260,41 @@ cdef Run single(bytes data, int64_t start, const Place* place):
     return run
 
 
-cdef Run copied(Mixed batch, int64_t low, int64_t high, bytes wanted):
-    """The messages low..high-1, or those of them with a wanted key, and nothing else."""
-    cdef const Place* place = batch.places()
-    cdef Source chosen = <Source>PyBytes_AS_STRING(wanted) if wanted is not None else NULL
+cdef Run part_of(Mixed batch, bytes index):
+    """The messages of this index, which is of the batch's data: what is small is copied out."""
+    cdef const Place* place = <const Place*>PyBytes_AS_STRING(index)
+    cdef int64_t count = PyBytes_GET_SIZE(index) // <int64_t>sizeof(Place), i, nbytes = 0
+    for i in range(count):
+        nbytes += size_of(place + i)
+    if count < 2 or nbytes * PIN_SHARE_MIN < PyBytes_GET_SIZE(batch.data):
+        return copied(batch, index)
+    return made(batch.data, index, (), batch.common)
+
+
+cdef Run copied(Mixed batch, bytes index):
+    """As `part_of`, and it shares no memory with the batch."""
+    cdef const Place* place = <const Place*>PyBytes_AS_STRING(index)
     cdef Source frames = <Source>PyBytes_AS_STRING(batch.data)
-    cdef int64_t i, count = 0, nbytes = 0, size
-    cdef const Place* only = NULL
-    for i in range(low, high):
-        if chosen == NULL or chosen[place[i].key]:
-            count += 1
-            nbytes += size_of(place + i)
-            only = place + i
+    cdef int64_t count = PyBytes_GET_SIZE(index) // <int64_t>sizeof(Place), i, nbytes = 0, size
+    for i in range(count):
+        nbytes += size_of(place + i)
     if count == 1:
-        return single(cut(batch.data, only.at, only.at + nbytes), 0, only)
+        return single(cut(batch.data, place.at, place.at + nbytes), 0, place)
     cdef bytes data = new_bytes(nbytes)
-    cdef bytes index = new_bytes(count * <int64_t>sizeof(Place))
-    cdef Place* to = <Place*>PyBytes_AS_STRING(index)
+    cdef bytes moved = new_bytes(PyBytes_GET_SIZE(index))
+    cdef Place* to = <Place*>PyBytes_AS_STRING(moved)
     cdef Target begin = <Target>PyBytes_AS_STRING(data)
     nbytes = 0
-    for i in range(low, high):
-        if chosen == NULL or chosen[place[i].key]:
-            size = size_of(place + i)
-            memcpy(begin + nbytes, frames + place[i].at, <size_t>size)
-            to[0] = place[i]
-            to.at = <uint32_t>nbytes
-            to += 1
-            nbytes += size
-    return made(data, index, (), batch.common)
+    for i in range(count):
+        size = size_of(place + i)
+        memcpy(begin + nbytes, frames + place[i].at, <size_t>size)
+        to[i] = place[i]
+        to[i].at = <uint32_t>nbytes
+        nbytes += size
+    return made(data, moved, (), batch.common)
 
 
-cdef inline uint64_t hash_of(Source at, int64_t size) noexcept nogil:
-    cdef uint64_t value = HASH_SEED ^ <uint64_t>size, part
-    while size >= 8:
-        memcpy(&part, at, 8)
-        value = (value ^ part) * <uint64_t>0x9E3779B97F4A7C15
-        value ^= value >> 32
-        at += 8
-        size -= 8
-    part = 0
-    memcpy(&part, at, <size_t>size)
-    value = (value ^ part) * <uint64_t>0x9E3779B97F4A7C15
-    return value ^ value >> 29
-
-
-cdef uint32_t number_of(Source base, int64_t pos, const Place* place, uint32_t message, uint32_t* keys) noexcept nogil:
-    """Of the message's key, of which there are `keys` until now; `place` counts from `pos`."""
-    cdef int64_t size = place.method - 14
-    cdef Source key = base + pos + place.at + 13
-    cdef uint64_t code = hash_of(key, size)
-    cdef const Place* known
-    cdef Slot* slot = NULL
-    cdef int probe
-    for probe in range(PROBES_MAX):
-        slot = &SLOT_OF[(code + <uint64_t>probe) & (SLOTS - 1)]
-        if slot.scan != SCANS:
-            break
-        if slot.hash == code:
-            known = &PLACES[FIRST_WITH[slot.key]]
-            if known.method == place.method and memcmp(base + pos + known.at + 13, key, <size_t>size) == 0:
-                return slot.key
-    if slot.scan != SCANS:
-        slot.scan = SCANS
-        slot.hash = code
-        slot.key = keys[0]
-    FIRST_WITH[keys[0]] = message
-    keys[0] += 1
-    return keys[0] - 1
+include "keys.pxi"
 
 
 def scan_batch(bytes data not None, int64_t pos, int64_t end, int64_t payload_max):

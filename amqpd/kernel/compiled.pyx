@@ -15,6 +15,7 @@ Not here: which kernel is used (`__init__.py`), how it is built (`setup.py`).
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from amqpd.kernel.octets cimport *

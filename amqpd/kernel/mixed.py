@@ -12,6 +12,7 @@ Not here: publishes that are alike (`reference.py`), which queues a key leads to
 
 from __future__ import annotations
 
+from array import array
 from itertools import accumulate
 from struct import Struct
 from typing import Final
@@ -126,19 +127,30 @@ class Mixed(Run):
         """It is routed: a message that stays in a queue for long must not pin all keys of its batch."""
         self.keys = ()
 
-    def selected(self, wanted: bytes) -> Run:
-        """The messages for whose key's number there is a nonzero octet in `wanted`, which has one for each key. They
-        have no keys any more. Raises IndexError when there is no such message, or no octet for a key."""
-        if len(wanted) < len(self.keys):
-            raise IndexError("an octet for each key")
-        places = [place for place in self._places(0, self.count) if wanted[place[2]]]
-        if not places:
-            raise IndexError("no message has such a key")
+    def divided(self, ends: bytes, parts: bytes, count: int) -> list[Run]:
+        """The batch in `count` parts, each with the messages whose keys lead to it, in their order; they have no keys
+        any more. `parts` are numbers of parts, those of each key behind each other, and `ends` where each key's end
+        among them: both packed, 32 bits each, in the machine's order. In one pass: what it takes is proportional to
+        the messages of all parts together. Raises ValueError for other numbers, and for a part of nothing."""
+        stops, numbers = array("I", ends), array("I", parts)
+        if len(stops) != len(self.keys) or list(stops) != sorted(stops) or (stops and stops[-1] > len(numbers)):
+            raise ValueError("an end for each key")
+        if numbers and max(numbers) >= count:
+            raise ValueError("a number of a part that there is not")
+        begins = [0, *stops]
+        found: list[list[Place]] = [[] for _ in range(count)]
+        for place in self._places(0, self.count):
+            for number in numbers[begins[place[2]] : stops[place[2]]]:
+                found[number].append(place)
+        if not found or not all(found):
+            raise ValueError("a part of nothing")
+        return [self._part_of(places) for places in found]
+
+    def _part_of(self, places: list[Place]) -> Run:
         nbytes = sum([_size(method, header, body) for _, method, _, header, body in places])
         if len(places) < 2 or nbytes * PIN_SHARE_MIN < len(self.data):
             return _copied(self, places)
-        index = b"".join([_pack_place(*place) for place in places])
-        return Mixed(self.data, index, (), self.common)
+        return Mixed(self.data, b"".join([_pack_place(*place) for place in places]), (), self.common)
 
     def names_of(self, i: int) -> bytes:
         """Exchange and routing key of message i as they were published. Raises IndexError."""

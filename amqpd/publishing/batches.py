@@ -12,6 +12,7 @@ Not here: which publishes make a batch (`kernel/mixed.py`), what decides a route
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 from pamqp.exceptions import AMQPSoftError
@@ -26,8 +27,8 @@ from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.publish import forget_routes, route_by_key
 from amqpd.queues.port import QueuePort
 
-# What goes to more places is too much for one step: (key, queue) pairs, each of which takes some 50 ns.
-COPIES_MAX: Final = 4_096
+# Of a batch that is divided, copies of messages: more are too much for one step, each may take a microsecond.
+COPIES_MAX: Final = 32_768
 # Messages that take about as long as a unit of `limiting/turns.py`.
 MESSAGES_A_WORK: Final = 2
 
@@ -45,9 +46,10 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
     first = found[0]
     alike = len(found) == 1 or found.count(first) == len(found)
     # Which of the messages go to the most queues is not known here: as if all did.
-    if batch.nbytes * max([len(queues) for queues in found]) >= LARGE_BYTES_MIN:
+    widest = max([len(queues) for queues in found])
+    if batch.nbytes * widest >= LARGE_BYTES_MIN:
         return False  # whether it fits on the disk is asked for each of them
-    if not alike and sum([len(queues) for queues in found]) > COPIES_MAX:
+    if not alike and batch.count * widest > COPIES_MAX:
         return False
     if alike:
         for queue in first:
@@ -57,16 +59,14 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
         copies = len(first)
         taken, waits = offer(node, first, batch, properties, None, channel.connection)
     else:
-        wanted = _keys_by_queue(found)
-        for queue in wanted:
+        queues, ends, parts = _parts_by_key(found)
+        for queue in queues:
             if queue.refuses:
                 return False
         taken, waits = batch.count, NONE
-        copies = len(wanted)
-        for queue, keys in wanted.items():
-            part_taken, part_waits = offer(
-                node, (queue,), batch.selected(bytes(keys)), properties, None, channel.connection
-            )
+        copies = len(queues)
+        for queue, part in zip(queues, batch.divided(ends, parts, copies), strict=True):
+            part_taken, part_waits = offer(node, (queue,), part, properties, None, channel.connection)
             waits = joined(waits, part_waits)
             if part_taken < 0:
                 taken = part_taken
@@ -103,13 +103,13 @@ def _queues_by_key(
     return found
 
 
-def _keys_by_queue(found: list[tuple[QueuePort, ...]]) -> dict[QueuePort, bytearray]:
-    """Of each queue, an octet for each key: whether it leads there."""
-    wanted: dict[QueuePort, bytearray] = {}
-    for number, queues in enumerate(found):
+def _parts_by_key(found: list[tuple[QueuePort, ...]]) -> tuple[list[QueuePort], bytes, bytes]:
+    """The queues, each once, in the order in which they come; and which of them each key leads to, as `Mixed.divided`
+    wants it."""
+    numbers: dict[QueuePort, int] = {}
+    ends, parts = array("I"), array("I")
+    for queues in found:
         for queue in queues:
-            keys = wanted.get(queue)
-            if keys is None:
-                keys = wanted[queue] = bytearray(len(found))
-            keys[number] = 1
-    return wanted
+            parts.append(numbers.setdefault(queue, len(numbers)))
+        ends.append(len(parts))
+    return list(numbers), ends.tobytes(), parts.tobytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -176,24 +177,49 @@ def test_deliveries_of_a_batch_are_those_of_its_messages(kernel: Any, frame_max:
         assert kernel.encode_content(batch, i, channel, frame_max) == expected
 
 
+def led(*keys: tuple[int, ...]) -> tuple[bytes, bytes]:
+    """Of each key, the parts it leads to, packed."""
+    ends = [sum(map(len, keys[: number + 1])) for number in range(len(keys))]
+    return array("I", ends).tobytes(), array("I", [part for parts in keys for part in parts]).tobytes()
+
+
 @each_kernel
-def test_messages_are_chosen_by_their_keys_in_their_order(kernel: Any) -> None:
+def test_a_batch_is_divided_by_keys_in_the_order_of_its_messages(kernel: Any) -> None:
     frames = messages(50)
     data = b"".join(frames)
     batch = kernel.scan_batch(data, 0, len(data), WHOLE)
-    for keys in ((0,), (1, 4), (0, 1, 2, 3, 4, 5), range(7)):
-        chosen = batch.selected(bytes(number in keys for number in range(7)))
-        expected = [each for i, each in enumerate(frames) if i % 7 in keys]
-        assert (chosen.count, chosen.raw()) == (len(expected), b"".join(expected))
-        assert [bytes(chosen.part(i, i + 1).raw()) for i in range(chosen.count)] == expected
+    leads = ((0,), (1, 0), (), (2,), (1,), (0, 1, 3), (0,))
+    parts = batch.divided(*led(*leads), 4)
+    for number, part in enumerate(parts):
+        expected = [each for i, each in enumerate(frames) if number in leads[i % 7]]
+        assert (part.count, part.raw()) == (len(expected), b"".join(expected))
+        assert [bytes(part.part(i, i + 1).raw()) for i in range(part.count)] == expected
         # A few messages that stay in a queue for long must not pin the keys of all.
-        assert chosen.keys == ()
-    assert not batch.selected(b"\0\0\0\0\0\1\0").part(0, 1).mixed
-    for wrong in (bytes(7), bytes(6), b"\1"):
-        with pytest.raises(IndexError):
-            batch.selected(wrong)
+        assert part.keys == ()
+    few = kernel.scan_batch(data, 0, sum(map(len, frames[:3])), WHOLE)
+    (alone,) = few.divided(*led((), (0,), ()), 1)
+    assert (alone.mixed, alone.raw()) == (False, frames[1])
     batch.drop_keys()
     assert batch.keys == ()
+
+
+@each_kernel
+def test_parts_that_are_not_there_are_refused(kernel: Any) -> None:
+    data = b"".join(messages(9))
+    batch = kernel.scan_batch(data, 0, len(data), WHOLE)
+    ends, parts = led(*[(0,)] * 7)
+    wrong_ends = array("I", [1, 2, 3, 2, 5, 6, 7]).tobytes()
+    for arguments in (
+        (ends[:-4], parts, 1),
+        (ends, parts[:-4], 1),
+        (wrong_ends, parts, 1),
+        (ends, parts, 0),
+        (ends, parts, 2),
+        (*led(*[()] * 7), 0),
+        (*led(*[()] * 7), 1),
+    ):
+        with pytest.raises(ValueError):
+            batch.divided(*arguments)
 
 
 @each_kernel
@@ -204,9 +230,8 @@ def test_a_few_messages_do_not_pin_a_large_buffer(kernel: Any) -> None:
     data = b"".join(messages(600))
     batch = kernel.scan_batch(data, 0, len(data), WHOLE)
     assert batch.data is data
-    chosen = batch.selected(b"\1" + bytes(6))
+    chosen, most = batch.divided(*led((0, 1), *[(1,)] * 5, ()), 2)
     assert len(chosen.data) == chosen.nbytes
-    most = batch.selected(b"\1" * 6 + b"\0")
     assert most.data is data
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from array import array
+from itertools import accumulate, chain
 from random import Random
 from typing import Any
 
@@ -40,9 +42,14 @@ def assert_same(data: bytes, pos: int, end: int, payload_max: int, random: Rando
     if batch is None or not batch.mixed:
         return batch
     by_hand = Kernel.Mixed(batch.data, batch.index, batch.keys, batch.common)
-    wanted = bytes(random.random() < random.choice((0.1, 0.5, 0.9)) for _ in batch.keys)
-    chosen, same = outcome(batch.selected, wanted), outcome(other.selected, wanted)
-    assert (chosen is same is IndexError) or form(chosen) == form(same)
+    count, leads = random.choice((1, 2, 9)), random.choice((0.1, 0.5, 0.9))
+    by_key = [[part for part in range(count) if random.random() < leads] for _ in batch.keys]
+    ends, parts = array("I", accumulate(map(len, by_key))), array("I", chain.from_iterable(by_key))
+    if random.random() < 0.1:
+        ends = array("I", (random.choice((0, 1, 2**31)) for _ in ends))
+    arguments: Any = (ends.tobytes(), parts.tobytes(), count)
+    divided, same = outcome(batch.divided, *arguments), outcome(other.divided, *arguments)
+    assert (divided is same is ValueError) or [form(each) for each in divided] == [form(each) for each in same]
     for low, high in (
         (0, batch.count),
         tuple(sorted(random.choices(range(batch.count + 1), k=2))),
