@@ -62,14 +62,9 @@ class Mixed(Run):
 
     def __init__(self, data: bytes, index: bytes, keys: tuple[bytes, ...], common: bytes) -> None:
         """Raises ValueError for an index that is not the data's."""
-        self.data = data
-        self.index = index
-        self.keys = keys
-        self.common = common
-        self.count = len(index) // PLACE_BYTES
         places = list(_PLACE.iter_unpack(index))
-        if self.count < 2 or self.count > MESSAGES_MAX:
-            raise ValueError(f"no batch has {self.count} messages")
+        if not 2 <= len(places) <= MESSAGES_MAX:
+            raise ValueError(f"no batch has {len(places)} messages")
         end, keys_max = 0, len(keys) or MESSAGES_MAX
         for at, method, key, header, body in places:
             if at < end or method < 17 or header < 22 or key >= keys_max or body > BODY_BYTES_MAX:
@@ -77,6 +72,15 @@ class Mixed(Run):
             end = at + _size(method, header, body)
         if end > len(data):
             raise ValueError("a batch's messages are not within its data")
+        self._set(data, index, keys, common, places)
+
+    def _set(self, data: bytes, index: bytes, keys: tuple[bytes, ...], common: bytes, places: list[Place]) -> None:
+        """What is known to be right."""
+        self.data = data
+        self.index = index
+        self.keys = keys
+        self.common = common
+        self.count = len(places)
         sizes = [body for _, _, _, _, body in places]
         self._body_bytes: int = sum(sizes)
         self._body_size_max: int = max(sizes)
@@ -150,7 +154,7 @@ class Mixed(Run):
         nbytes = sum([_size(method, header, body) for _, method, _, header, body in places])
         if len(places) < 2 or nbytes * PIN_SHARE_MIN < len(self.data):
             return _copied(self, places)
-        return Mixed(self.data, b"".join([_pack_place(*place) for place in places]), (), self.common)
+        return _made(self.data, (), self.common, places)
 
     def names_of(self, i: int) -> bytes:
         """Exchange and routing key of message i as they were published. Raises IndexError."""
@@ -216,8 +220,14 @@ def _copied(run: Mixed, places: list[Place]) -> Run:
         _, method, _, header, body = places[0]
         return Run(data, 0, len(data), 1, method, header, body, 1 if body else 0)
     starts = [0, *accumulate(sizes)]
-    index = b"".join([_pack_place(at, *place[1:]) for at, place in zip(starts, places, strict=False)])
-    return Mixed(data, index, (), run.common)
+    moved = [(at, *place[1:]) for at, place in zip(starts, places, strict=False)]
+    return _made(data, (), run.common, moved)
+
+
+def _made(data: bytes, keys: tuple[bytes, ...], common: bytes, places: list[Place]) -> Mixed:
+    batch = Mixed.__new__(Mixed)
+    batch._set(data, b"".join([_pack_place(*place) for place in places]), keys, common, places)
+    return batch
 
 
 def scan_batch(data: bytes, pos: int, end: int, payload_max: int) -> Run | None:
@@ -257,10 +267,8 @@ def scan_batch(data: bytes, pos: int, end: int, payload_max: int) -> Run | None:
         data, less = data[pos:at], pos
     else:
         less = 0
-    index = b"".join(
-        [
-            _pack_place(begin - less, method, key, header, body)
-            for (begin, method, header, body), key in zip(found, keys, strict=True)
-        ]
-    )
-    return Mixed(data, index, tuple(numbers), common)
+    places = [
+        (begin - less, method, key, header, body)
+        for (begin, method, header, body), key in zip(found, keys, strict=True)
+    ]
+    return _made(data, tuple(numbers), common, places)
