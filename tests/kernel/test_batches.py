@@ -350,5 +350,5 @@ def test_reading_refuses_what_a_batch_does_not_take() -> None:
 
 
 def test_what_is_large_is_large_everywhere() -> None:
-    """A large body goes out in pieces (`pieces.py`), which know nothing of batches."""
+    """A body that the kernel takes in pieces knows nothing of batches."""
     assert mixed.BODY_BYTES_MAX == pieces.LARGE_BYTES_MIN - 1
