@@ -29,7 +29,10 @@ from amqpd.vocabulary.records import QueueRecord
 
 # Damaged rows of one queue that the log names one by one.
 TOLD_MAX = 20
-REMEDY = "amqpd message quarantine sets it aside in a file, amqpd message delete deletes it"
+REMEDY = (
+    "amqpd message quarantine sets it aside in a file, amqpd message delete deletes it; with --delayed where it is "
+    "delayed messages"
+)
 
 
 class Damage(NamedTuple):
@@ -164,5 +167,5 @@ def tell(host: Host, record: QueueRecord, damage: Damage, last: bool) -> None:
         first=damage.first,
         last=damage.last,
         reason=damage.reason,
-        remedy="more is damaged: amqpd queue show says how much" if last else REMEDY,
+        remedy="more is damaged: amqpd queue show says how much, for delayed messages amqpd status" if last else REMEDY,
     )

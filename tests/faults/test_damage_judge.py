@@ -28,6 +28,7 @@ CRITICAL = 'time=2026-01-01T00:00:00Z level=critical event="node stopped" reason
 
 def book(**changes: Any) -> Book:
     made = {"due": {"a": DUE, "b": ["b:0"], "letters": []}, "settled": {"a": ["a:0", "a:1", "a:2"]}, "gone": ["old"]}
+    made["delayed"] = ["a"]
     return Book(**{"kind": "fabricated", "letters": {"b": "letters"}, **made, **changes})
 
 
@@ -61,6 +62,7 @@ def refused(*lines: str, **others: Any) -> Outcome:
         (refused(CRITICAL), REFUSED),
         (seen(DUE[:2], rows=rows(fenced=("a",), held=3)), FENCED),
         (seen(b=[], rows=rows(fenced=("letters",), held=1)), FENCED),
+        (seen(DUE[:2], delayed_fenced=3), FENCED),
         (seen([], rows=rows(names=("b", "letters")), **parked(DUE)), PARKED),
         (seen([], rows=rows(names=("b", "letters")), **parked(DUE[:2], left=3)), PARKED),
         (seen(DUE[:2], **parked(DUE[2:])), PARKED),
@@ -76,6 +78,8 @@ def test_what_is_allowed(outcome: Outcome, ruling: str) -> None:
         (seen(DUE[1:]), r"lost from a: 1 (a 3)"),
         (seen(DUE[:-1]), "lost from a: 1 (a 7)"),
         (seen(b=[]), "lost from b"),
+        (seen(b=[], delayed_fenced=1), "lost from b"),
+        (seen(DUE[:2], delayed_fenced=2), "lost from a: 3 (a 5-7)"),
         (seen(DUE[:2], rows=rows(fenced=("b",), held=9)), "lost from a: 3 (a 5-7)"),
         (seen(DUE[:2], rows=rows(fenced=("a",), held=2)), "fenced a holds 2 messages, 3 are missing"),
         (

@@ -24,8 +24,8 @@ HUGE_BYTES, BIG_BYTES, SMALL_BYTES_MAX = 100_000, 20_000, 900
 @dataclass
 class Book:
     """`due`: queue -> ids in the order of the queue; `settled`: queue -> ids. `letters`: queue -> its dead letter
-    queue, where what is due may come out instead. `unordered`: queues that keep no order of publishes. `counts`:
-    queue -> id -> how often a due message came back. `gone`: queues whose deletion was answered. `bound`:
+    queue, where what is due may come out instead. `unordered`: queues that keep no order of publishes. `delayed`:
+    queues that have their messages from `x-delay`. `counts`: queue -> id -> how often a due message came back. `gone`: queues whose deletion was answered. `bound`:
     exchange -> queues."""
 
     kind: str
@@ -33,6 +33,7 @@ class Book:
     settled: dict[str, list[str]] = field(default_factory=dict)
     letters: dict[str, str] = field(default_factory=dict)
     unordered: list[str] = field(default_factory=list)
+    delayed: list[str] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     bound: dict[str, list[str]] = field(default_factory=dict)

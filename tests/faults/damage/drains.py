@@ -26,6 +26,7 @@ from .images import HEADER as NUMBER
 from .judge import Delivered, Outcome
 
 QUIET_S = 0.25
+DELAYED = "delayed messages"
 HANG_S = 15.0
 
 
@@ -97,7 +98,11 @@ class Drain:
     def _empty(self) -> bool:
         self._ask()
         status = control_call(self.data, "status", {}, HANG_S) or {}
-        return not status.get("messages_delayed") and all(
+        delayed = int(status.get("messages_delayed", 0))
+        fenced = [fence for fence in status.get("queues_fenced", ()) if fence["name"] == DELAYED]
+        # Those that are not due yet wait behind the damage; nothing else is due for ever in an image.
+        self.seen.delayed_fenced = delayed if any(map(_stopped, fenced)) else 0
+        return delayed == self.seen.delayed_fenced and all(
             _stopped(row.get("fenced")) or not row["messages"] for row in self.seen.rows.values()
         )
 

@@ -223,6 +223,7 @@ def _mixed(life: Life) -> None:
     life.queue("ranked", x_max_priority=5)
     life.book.unordered += ["ranked", "delayed", "expiring.dead", "counted"]
     life.queue("delayed")
+    life.book.delayed.append("delayed")
     life.queue("expiring.dead")
     life.queue("expiring", letters="expiring.dead")
     life.queue("rejected.dead")

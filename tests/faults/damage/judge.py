@@ -49,7 +49,7 @@ class Delivered(NamedTuple):
 class Outcome:
     """`exit_code` and `changed` (names of files) are of a start that was refused. `ended` are exit codes of
     brokers that ended while serving; they were started again, up to STARTS_MAX. `rows` are those of `queue list`,
-    `orphans` those of `orphans list`. `again` is what came out after a restart in good order; None: not tried.
+    `orphans` those of `orphans list`. `delayed_fenced` are delayed messages that `status` counts behind a fence. `again` is what came out after a restart in good order; None: not tried.
     `checked` is what `amqpd check` said before; empty: not asked."""
 
     exit_code: int | None = None
@@ -61,6 +61,7 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     orphans: list[dict[str, Any]] = field(default_factory=list)
+    delayed_fenced: int = 0
     adopted: dict[str, list[Delivered]] = field(default_factory=dict)
     left: int = 0
     unbound: list[str] = field(default_factory=list)
@@ -92,7 +93,7 @@ def judge(book: Book, seen: Outcome, damaged: str = "") -> Ruling:
         reasons += _of_what_did_not_come(book, seen, fenced)
         reasons += _of_the_orphans(book, seen)
         reasons += _of_the_definitions(book, seen)
-        outcome = FENCED if fenced else PARKED if seen.orphans else RECOVERED
+        outcome = FENCED if fenced or seen.delayed_fenced else PARKED if seen.orphans else RECOVERED
     reasons += _of_the_check(seen, outcome, damaged)
     return Ruling(NOT_ALLOWED if reasons else outcome, reasons)
 
@@ -221,6 +222,7 @@ def _of_what_did_not_come(book: Book, seen: Outcome, fenced: set[str]) -> list[s
     reasons = []
     adopted = {each.message for came in seen.adopted.values() for each in came}
     unclaimed: list[str] = []
+    delayed = seen.delayed_fenced
     for queue, due in book.due.items():
         came = {each.message for each in seen.deliveries.get(queue, ())}
         came |= {each.message for each in seen.deliveries.get(book.letters.get(queue, queue), ())}
@@ -231,7 +233,9 @@ def _of_what_did_not_come(book: Book, seen: Outcome, fenced: set[str]) -> list[s
             reasons += _behind_the_fence(book, seen, queue, missing)
             continue
         missing = [message for message in missing if message not in adopted]
-        if missing and queue not in seen.rows and len(unclaimed) + len(missing) <= seen.left:
+        if queue in book.delayed and len(missing) <= delayed:
+            delayed -= len(missing)
+        elif missing and queue not in seen.rows and len(unclaimed) + len(missing) <= seen.left:
             unclaimed += missing
         elif missing:
             reasons.append(f"lost from {queue}: {_said(missing)}")
