@@ -204,7 +204,7 @@ class Paging:
         if timetable.lost:
             found = [each for each in self._store.segments if each.batch in timetable.lost]
             self._untimed = [*reversed(found), *self._untimed]
-            timetable.lost.clear()
+            timetable.lost = frozenset()
         self._agenda.timetable_changed()
 
     def loaded(self, first: int, rows: list[Row], last: int | None = None) -> None:

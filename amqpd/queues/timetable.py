@@ -99,7 +99,7 @@ class Timetable:
         """heaps: rows that are on disk or need not be read yet, rows with entries; by deadline"""
         self.coming: _Copies | None = None
         """wanted, or being read"""
-        self.lost: set[int] = set()
+        self.lost: frozenset[int] = frozenset()
         """batches given up; what they were made of has to be read"""
         self.damaged = ""
         """why one was given up, until it is told"""
@@ -259,7 +259,7 @@ class Timetable:
         for copies in batch.rows:
             self._over(copies)
         batch.rows = []
-        self.lost.add(batch.number)
+        self.lost |= {batch.number}
 
     def _ready(self, copies: _Copies, runs: list[Run], deadlines: Deadlines) -> None:
         copies.entries = list(_entries(runs, deadlines.by_deadline()))
