@@ -21,6 +21,7 @@ from amqpd.journal.entry import Entry
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.journal.records import Range, Row, SourceEntry, Transaction
+from amqpd.journal.unwritten import Unwritten
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -38,6 +39,7 @@ class JournalLane(Lane):
 
     def __init__(self, journal: JournalBuffer, gathering: int, committed: int) -> None:
         super().__init__(gathering, committed)
+        self.writes = True
         self._journal = journal
 
     def force(self) -> None:
@@ -61,6 +63,8 @@ class JournalBuffer:
         """of the local source"""
         self.gathered_bytes = 0
         """bytes of bodies handed in and not yet taken; an upper bound, for back-pressure"""
+        self.unwritten = Unwritten()
+        """what of it is settled before it is taken"""
         self._segments: list[tuple[int, Entry]] = []
         self._paged: deque[tuple[int, Entry, int]] = deque()
         """what is only to leave memory, with its bytes; hundreds of thousands, maybe, so nothing walks through all"""
@@ -133,11 +137,30 @@ class JournalBuffer:
         segment.index = self.index
         if segment.persistent:
             self._segments.append((queue_id, segment))
+            self.unwritten.append(queue_id)
             self.gathered_bytes += ROW_BYTES
         else:
             self._paged.append((queue_id, segment, segment.nbytes))
             self._paged_bytes += segment.nbytes
         self.gathered_bytes += segment.nbytes
+
+    def grow(self, queue_id: int, nbytes: int) -> None:
+        """So many bytes of persistent messages came into the entry that was appended last for the queue."""
+        self.gathered_bytes += nbytes
+        self.unwritten.came(queue_id)
+
+    def settled(self) -> list[int]:
+        """The end of a tick: queues of which nothing that gathers has to be written any more, since all of it was
+        settled. What waits for these entries waits for nothing. If that is so of all queues, they are no reason for a
+        commit."""
+        unwritten = self.unwritten
+        settled = unwritten.look()
+        if settled and not unwritten.is_left:
+            for queue_id, segment in self._segments:
+                self._forget_counts(queue_id, segment)
+            self._segments = []
+            self.gathered_bytes = self._paged_bytes
+        return settled
 
     def settle(self, queue_id: int, segment: Entry, first: int, last: int) -> None:
         """first..last, inside the stored segment, of which something is left, are settled."""
@@ -177,6 +200,7 @@ class JournalBuffer:
         """Commit nothing until `release`: what gathers until then is to be in one transaction, and others may have
         their turns meanwhile."""
         self.held += 1
+        self.unwritten.together()
 
     def release(self) -> None:
         """One that held the journal is done."""
@@ -215,6 +239,7 @@ class JournalBuffer:
         self._deletable = self._retired
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
+        self.unwritten.take()
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
         if self.homes:

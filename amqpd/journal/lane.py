@@ -24,6 +24,8 @@ class Lane:
         """what is handed in now has this number; it only grows"""
         self.reported = reported
         """everything up to this number is decided; smaller than `gathering`"""
+        self.writes = False
+        """it waits for what is written here: what needs no write does not wait for it"""
         self.alone: Lanes = (self,)
         """the most frequent set of lanes, made once"""
 

@@ -77,6 +77,8 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
             some = entries[at : at + SETTLED_AT_ONCE]
             lanes.update(dict.fromkeys(entry.queue.lane for entry in some))
             for portion in portions(some):
+                # Each may come into another transaction of the journal, of a commit that does not hold it.
+                node.journal.unwritten.together()
                 settle(channel, portion, requeue)
                 node.turns.charge(channel.connection, COMMIT_WORK * len(portion))
                 yield

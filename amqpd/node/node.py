@@ -123,7 +123,7 @@ class Node(HomeNode):
         # A set that keeps its order: equal input gives equal output.
         self.touched: dict[ConnectionBase, None] = {}
         self.faults = Faults(services.bug, self.log)
-        self.durability = Durability(journal.lane, self.faults)
+        self.durability = Durability(journal.lane, journal.unwritten, self.faults)
         self.orphans = Orphans(self)
         self.registry = QueueRegistry(self, self.orphans)
         self.disk_space = DiskSpace(journal, self.log)
@@ -264,6 +264,8 @@ class Node(HomeNode):
         if self.holds.waiting:
             self.holds.look()
         self.dispatching.run(reads)
+        if self.journal.unwritten.news:
+            self.durability.settled(self.journal.settled())
         if self.durability.due:
             self.durability.tell()
         while self.broken:

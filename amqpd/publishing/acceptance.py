@@ -69,7 +69,7 @@ def accept(
             taken = _unroutable(node, channel, run, route)
     if publication is not None:
         node.audit.end(publication, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
-    accepted(node, channel, run.count, taken, waits)
+    accepted(node, channel, run.count, taken, waits, True)
     if not fitting:
         _refuse_unconfirmed(channel, run, queues)
     return taken == run.count
@@ -106,7 +106,7 @@ def accept_slowly(
         for lane in waits:
             # The copies that wait may have an earlier number of it than the one that gathers now.
             lane.force()
-        accepted(node, channel, run.count, taken, waits)
+        accepted(node, channel, run.count, taken, waits, False)
         if not fitting:
             _refuse_unconfirmed(channel, run, queues)
     return taken == run.count
@@ -129,14 +129,17 @@ def _refuse_unconfirmed(channel: PublishingChannel, run: Run, queues: tuple[Queu
         )
 
 
-def accepted(node: PublishingNode, channel: PublishingChannel, count: int, taken: int, waits: Lanes) -> None:
-    """Of the channel's next publishes `taken` were taken; they are confirmed when they are safe."""
+def accepted(
+    node: PublishingNode, channel: PublishingChannel, count: int, taken: int, waits: Lanes, at_once: bool
+) -> None:
+    """Of the channel's next publishes `taken` were taken; they are confirmed when they are safe. `at_once`: see
+    `Durability.accepted`."""
     confirms = channel.confirms
     if confirms is not None:
         if confirms.accept(taken, waits):
             node.durability.due[channel] = None
-        elif waits and confirms.registered is None:
-            node.durability.wait(channel, confirms)
+        elif waits:
+            node.durability.accepted(channel, confirms, at_once)
         if taken < count:
             confirms.refuse(count - taken)
             node.durability.due[channel] = None

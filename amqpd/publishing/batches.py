@@ -75,7 +75,7 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
     connection.publishing = True
     connection.published += batch.count
     connection.published_bytes += batch.body_bytes
-    accepted(node, channel, batch.count, max(taken, 0), waits)
+    accepted(node, channel, batch.count, max(taken, 0), waits, True)
     return True
 
 

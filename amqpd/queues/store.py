@@ -14,7 +14,7 @@ from bisect import bisect_left
 from operator import attrgetter
 
 from amqpd.audit.book import Book
-from amqpd.audit.kinds import ACKED
+from amqpd.audit.kinds import ACKED, AUTO_ACKED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.queues.agenda import Agenda
@@ -86,7 +86,7 @@ class Store:
         nbytes = run.memory_bytes
         self.memory_bytes += nbytes + RUN_BYTES
         if persistent:
-            self.journal.gathered_bytes += nbytes
+            self.journal.grow(self.queue_id, nbytes)
         return segment
 
     def discard(
@@ -95,6 +95,8 @@ class Store:
         """Settle what is not settled yet of first..last, and unacked if `taken`: (number of messages, bytes of their
         bodies). `cause`: why, one of the ends in `audit.kinds`; `instead`: see `Book.ended`."""
         segments, journal, count, nbytes = self.segments, self.journal, 0, 0
+        if cause != ACKED and cause != AUTO_ACKED:
+            journal.unwritten.goes_on(self.queue_id)
         if segments:
             segment = segments[0]
             if segment.gone is None and first == segment.first + segment.head and last <= segment.last:
@@ -181,6 +183,8 @@ class Store:
             del self.damaged[segment.first]
         if segment.stored:
             self.journal.retire(self.queue_id, segment.first, segment.last)
+        elif segment.persistent:
+            self.journal.unwritten.settled(self.queue_id)
         self.agenda.finished(segment)
 
     def index_of(self, seq: int) -> int:

@@ -40,7 +40,17 @@ class Waiting:
 class Confirms(Confirming):
     """The publishes of one channel in confirm mode: safe, refused, told."""
 
-    __slots__ = ("_acknowledged", "_awaited", "_refused", "_waiting", "confirmed", "registered", "unsaid")
+    __slots__ = (
+        "_acknowledged",
+        "_awaited",
+        "_refused",
+        "_waiting",
+        "confirmed",
+        "number",
+        "registered",
+        "unsaid",
+        "unsettled",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +66,11 @@ class Confirms(Confirming):
         self._waiting: deque[Waiting] = deque()
         self._awaited: dict[Lane, int] = {}
         """the highest number of each lane that some entry of `_waiting` waits for, or has waited for"""
+        self.number = 0
+        """of the journal's transaction that `unsettled` is about"""
+        self.unsettled: dict[int, None] | None = None
+        """the queues that have something of what waits for it, and that were not settled since; None: its commit is
+        to be waited for, whatever is settled"""
 
     def accept(self, count: int, lanes: Lanes) -> bool:
         """`count` more publishes; they are safe when each of the lanes has reported what gathers in it now, at once
@@ -116,8 +131,50 @@ class Confirms(Confirming):
         for first, last in refused:
             yield from range(first, last + 1)
 
+    def rests_on(self, number: int, queues: list[int]) -> bool:
+        """What was accepted last has the journal's transaction `number` to wait for, or these queues to be settled:
+        those that it went to, by their ids. False if that does not help, since something that waits for the same
+        transaction is not known so."""
+        if number != self.number:
+            self.number, self.unsettled = number, {}
+        unsettled = self.unsettled
+        if unsettled is None:
+            return False
+        for queue_id in queues:
+            unsettled[queue_id] = None
+        return True
+
+    def rests_on_commit(self, number: int) -> None:
+        """What was accepted last has the journal's transaction `number` to wait for, and nothing else does."""
+        self.number, self.unsettled = number, None
+
+    def settled(self, queue_id: int) -> bool:
+        """One of the queues is: whether none is left, so that the commit is not waited for any more."""
+        unsettled = self.unsettled
+        if unsettled is None:
+            return False
+        unsettled.pop(queue_id, None)
+        if unsettled:
+            return False
+        self._need_no_write(self.number)
+        return True
+
+    def _need_no_write(self, number: int) -> None:
+        awaited = self._awaited
+        lanes = {lane for lane, awaits in awaited.items() if lane.writes and awaits == number}
+        for lane in lanes:
+            # What is published now waits again.
+            del awaited[lane]
+        for entry in reversed(self._waiting):
+            if not lanes:
+                break
+            for pair in list(entry.numbers):
+                if pair[0] in lanes and pair[1] == number:
+                    entry.numbers.remove(pair)
+                    lanes.discard(pair[0])
+
     def advance(self) -> bool:
-        """Some lane has reported: whether more is confirmed than before."""
+        """Some lane has reported, or a commit is not waited for any more: whether more is confirmed than before."""
         waiting, before = self._waiting, self.confirmed
         while waiting:
             entry = waiting[0]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from amqpd.faults import TASK, Faults
 from amqpd.journal.lane import Lane, Lanes
+from amqpd.journal.unwritten import Unwritten
 from amqpd.session.confirms import Confirms
 from amqpd.vocabulary.client import UnfinishedChannel
 
@@ -44,14 +45,18 @@ class Call:
 class Durability:
     """The waiters for what makes messages safe, of one node."""
 
-    def __init__(self, local: Lane, faults: Faults) -> None:
-        """`local`: the lane of what is this node's alone."""
+    def __init__(self, local: Lane, unwritten: Unwritten, faults: Faults) -> None:
+        """`local`: the lane of what is this node's alone; `unwritten`: of its journal."""
         self._local = local
+        self._unwritten = unwritten
         self._faults = faults
         self.due: dict[ConfirmingChannel, None] = {}
         """channels that have something to tell, in order"""
         self.waiting: dict[Lane, dict[ConfirmingChannel, None]] = {}
         """channels with publishes that are not safe yet, each once: at a lane that its first one waits for"""
+        self._unsettled: dict[int, dict[ConfirmingChannel, None]] = {}
+        """queue_id -> channels that do not wait for the commit of `_number` when their queues are settled before"""
+        self._number = 0
         self._calls: dict[Lane, deque[tuple[int, Call]]] = {}
 
     def wait(self, channel: ConfirmingChannel, confirms: Confirms) -> None:
@@ -62,6 +67,60 @@ class Durability:
             if waiting is None:
                 waiting = self.waiting[lane] = {}
             waiting[channel] = None
+
+    def accepted(self, channel: ConfirmingChannel, confirms: Confirms, at_once: bool) -> None:
+        """Some of the channel's publishes have just been accepted, and wait. `at_once`: they went to all of their
+        queues since the last call, so these are the ones that `Unwritten` knows."""
+        number, unwritten = self._local.gathering, self._unwritten
+        entered, unwritten.entered = unwritten.entered, []
+        if not (at_once and unwritten.apart):
+            confirms.rests_on_commit(number)
+            self._local.force()
+        else:
+            queues = [queue_id for queue_id in entered if unwritten.left(queue_id)]
+            if confirms.rests_on(number, queues):
+                if number != self._number:
+                    self._number, self._unsettled = number, {}
+                for queue_id in queues:
+                    channels = self._unsettled.get(queue_id)
+                    if channels is None:
+                        channels = self._unsettled[queue_id] = {}
+                    channels[channel] = None
+                if not queues and confirms.settled(0):
+                    # They were settled while they came in.
+                    self._advance(channel, confirms)
+        if confirms.registered is None:
+            self.wait(channel, confirms)
+
+    def settled(self, queues: list[int]) -> None:
+        """Nothing of what gathers in these queues has to be written any more."""
+        if self._number != self._local.gathering:
+            self._number, self._unsettled = 0, {}
+            return
+        for queue_id in queues:
+            channels = self._unsettled.pop(queue_id, None)
+            if channels is not None:
+                for channel in channels:
+                    confirms = channel.confirms
+                    if confirms is not None and confirms.number == self._number and confirms.settled(queue_id):
+                        self._advance(channel, confirms)
+
+    def _advance(self, channel: ConfirmingChannel, confirms: Confirms) -> None:
+        """What it waits for is less than before."""
+        if confirms.advance():
+            self.due[channel] = None
+        self._stand_nowhere(channel, confirms)
+        self.wait(channel, confirms)
+
+    def _stand_nowhere(self, channel: ConfirmingChannel, confirms: Confirms) -> None:
+        lane = confirms.registered
+        if lane is not None:
+            confirms.registered = None
+            waiting = self.waiting.get(lane)
+            if waiting is not None:
+                waiting.pop(channel, None)
+                if not waiting:
+                    del self.waiting[lane]
 
     def when_durable(self, done: Callable[[], None], lanes: Lanes = ()) -> None:
         """Call `done` when all that was handed to these lanes until now is safe; without any, to the local one."""
@@ -124,6 +183,10 @@ class Durability:
         """It is closed."""
         self.due.pop(channel, None)
         confirms = channel.confirms
-        if confirms is not None and confirms.registered is not None:
-            self.waiting.get(confirms.registered, {}).pop(channel, None)
-            confirms.registered = None
+        if confirms is not None:
+            self._stand_nowhere(channel, confirms)
+            if confirms.number == self._number and confirms.unsettled:
+                for queue_id in confirms.unsettled:
+                    channels = self._unsettled.get(queue_id)
+                    if channels is not None:
+                        channels.pop(channel, None)

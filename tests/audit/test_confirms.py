@@ -20,6 +20,21 @@ def confirms(harness: RecordedHarness) -> list[tuple[object, ...]]:
     return told(harness.log_rows("confirmed", "refused"), "event", "confirm_tag", "count", "publication")
 
 
+def test_a_persistent_message_that_is_taken_at_once_is_confirmed_behind_its_end(harness: RecordedHarness) -> None:
+    """Without a commit; the log says that it was acknowledged before it says that it is safe."""
+    client, consumer = confirming(harness), harness.client()
+    client.declare("q", durable=True)
+    consumer.consume("q", no_ack=True)
+    client.publish(b"x", "q", delivery_mode=2)
+    harness.automatic = False
+    while harness.node.journal.pending:
+        harness.commit()
+    client.publish(b"x", "q", mandatory=True, delivery_mode=2)
+    assert not harness.node.journal.pending
+    order = ("published", "routed", "delivered", "acked", "confirmed")
+    assert told(harness.log_rows(*order), "event") == [(event,) for event in 2 * order]
+
+
 def test_what_is_confirmed_together_is_one_row(harness: RecordedHarness) -> None:
     client = confirming(harness)
     client.declare("q", durable=True)
