@@ -145,7 +145,7 @@ class JournalBuffer:
         self.gathered_bytes += segment.nbytes
 
     def grow(self, queue_id: int, nbytes: int) -> None:
-        """So many bytes of persistent messages came into the entry that was appended last for the queue."""
+        """These bytes of persistent messages came into the entry that was appended last for the queue."""
         self.gathered_bytes += nbytes
         self.unwritten.came(queue_id)
 

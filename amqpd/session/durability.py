@@ -73,7 +73,7 @@ class Durability:
         queues since the last call, so these are the ones that `Unwritten` knows."""
         number, unwritten = self._local.gathering, self._unwritten
         entered, unwritten.entered = unwritten.entered, []
-        if not (at_once and unwritten.apart):
+        if not (at_once and unwritten.apart and entered):
             confirms.rests_on_commit(number)
             self._local.force()
         else:
