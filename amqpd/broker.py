@@ -164,6 +164,7 @@ class Broker:
             clock.ms,
             self._alone,
             busy_wait_s(self._settings.busy_wait_us),
+            self._writer.commit_now,
             self._audit.writer.sink.record,
         )
         self.node.recover(recovered)

@@ -42,6 +42,7 @@ MODULES = (
     "amqpd.journal.entry",
     "amqpd.journal.lane",
     "amqpd.journal.numbers",
+    "amqpd.journal.patience",
     "amqpd.journal.unwritten",
     "amqpd.journal.sqlite.checksums",
     "amqpd.journal.sqlite.intake",

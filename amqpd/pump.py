@@ -20,12 +20,14 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Final
 
 import trio
 
 from amqpd.connection import Connection
 from amqpd.faults import CONNECTION
+from amqpd.journal.patience import Patience
 from amqpd.kernel import Pieces
 from amqpd.limiting.turns import LOST_WORK, SENT_WORK, TURN_WORK_MAX
 from amqpd.node.node import Node
@@ -36,7 +38,7 @@ from amqpd.transport.acceptor import Acceptor
 from amqpd.transport.lingering import Lingering
 from amqpd.transport.link import Link, SocketAddress, connection_name, is_loopback
 from amqpd.transport.paused import PausedLinks
-from amqpd.transport.readiness import next_events
+from amqpd.transport.readiness import awake, next_events
 from amqpd.transport.tls_handshakes import STEP_BYTES_MAX, TlsHandshakes
 from amqpd.transport.tls_stream import TlsStream
 from amqpd.transport.unread import given_up
@@ -81,11 +83,13 @@ class Pump:
         clock_ms: Callable[[], int],
         alone: Callable[[], bool],
         busy_wait_s: float = 0.0,
+        commit_now: Callable[[], bool] = lambda: False,
         record: Callable[[], None] = lambda: None,
     ) -> None:
         """`clock_ms`: since the epoch, never going back; `alone`: nobody else has anything to do or waits for one;
-        `busy_wait_s`: see `transport/readiness.py`; `record` writes the audit log, before anything is sent or
-        committed where that is urgent, else at the end of a turn."""
+        `busy_wait_s`: see `transport/readiness.py`; `commit_now`: see `JournalWriter`, without it commits are only
+        wanted; `record` writes the audit log, before anything is sent or committed where that is urgent, else at the
+        end of a turn."""
         self.node = node
         self._clock_ms = clock_ms
         self._earlier = trio.Event()  # a queue has to be looked at before `run_wakes` would
@@ -94,6 +98,11 @@ class Pump:
         self._certificate_user = certificate_user
         self._want_reads = want_reads
         self._want_commit = want_commit
+        self._commit_now = commit_now
+        self._patience = Patience()
+        self._waits_with = 0
+        """the journal's transaction that is waited with; 0: none is"""
+        self._waits_until = 0.0
         self._alone = alone
         self._busy_wait_s = busy_wait_s
         self._record = record
@@ -142,9 +151,39 @@ class Pump:
                     break
                 events = self._epoll.poll(0)
                 if not events and not self._behind and self._alone():
-                    events = next_events(self._epoll, self._busy_wait_s)
+                    events = self._at_rest()
+            if self.node.journal.pending:
+                self._want_commit()
             if self._audit.pending:
                 self._record()
+
+    def _at_rest(self) -> list[tuple[int, int]]:
+        """Nobody has anything to do; what comes next. It is the moment for a commit: nobody waits longer because of
+        it. But with one that nobody waits for, what comes is waited for; with others for a moment, where that has
+        turned out well (`journal/patience.py`)."""
+        journal, begun = self.node.journal, self._waits_with
+        if begun and (begun != journal.index or not journal.urgent):
+            if begun == journal.index:
+                self._patience.tried(True)
+            begun = self._waits_with = 0
+        if not journal.pending:
+            return next_events(self._epoll, self._busy_wait_s)
+        if not journal.urgent:
+            events = next_events(self._epoll, self._busy_wait_s)
+        elif begun or (self._busy_wait_s and self._patience.tries):
+            if not begun:
+                self._waits_with, self._waits_until = journal.index, perf_counter() + self._busy_wait_s
+            events = awake(self._epoll, self._waits_until)
+            if not events:
+                self._waits_with = 0
+                self._patience.tried(False)
+        else:
+            events = []
+        if events:
+            return events
+        if self._audit.pending:
+            self._record()
+        return self._epoll.poll(0) if self._commit_now() else []
 
     @property
     def _behind(self) -> bool:
@@ -273,7 +312,7 @@ class Pump:
             node.audit.later()
         if self._paused:
             self._resume_paused()
-        if node.journal.pending:
+        if not fresh and node.journal.pending:
             self._want_commit()
         next_ms = node.wakes.next_ms if node.wakes.heap else None
         if next_ms is not None and (self._wakes_at_ms is None or next_ms < self._wakes_at_ms):

@@ -48,7 +48,7 @@ ARROWS = {
     "topology.metadata.sqlite": "storage topology.metadata",
     "audit.files": "errors vocabulary audit config audit.coverage node",
     "transport": "errors kernel vocabulary config node connection",
-    "pump": "faults kernel vocabulary limiting session node connection transport",
+    "pump": "faults kernel vocabulary journal limiting session node connection transport",
     "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
+from typing import Any
 
 import trio
 import trustme
@@ -17,7 +19,7 @@ from tests.harness.harness import Harness
 RECORD = b"\x17\x03\x03\x00\x12" + bytes(18)
 
 
-def pump_of(harness: Harness, connections_max: int = 10) -> Pump:
+def pump_of(harness: Harness, connections_max: int = 10, **options: Any) -> Pump:
     return Pump(
         harness.node,
         connections_max=connections_max,
@@ -27,6 +29,7 @@ def pump_of(harness: Harness, connections_max: int = 10) -> Pump:
         want_commit=lambda: None,
         clock_ms=lambda: 0,
         alone=lambda: True,
+        **options,
     )
 
 
@@ -60,3 +63,72 @@ def test_what_comes_behind_the_end_is_not_decrypted_and_not_kept() -> None:
         pump.close()
 
     trio.run(main)
+
+
+class Committing:
+    """A pump at rest, whose commits are counted; one end of a socket that it watches."""
+
+    def __init__(self, busy_wait_s: float = 0.0) -> None:
+        self.harness = Harness(automatic=False)
+        self.commits = self.records = 0
+        self.pump = pump_of(self.harness, busy_wait_s=busy_wait_s, commit_now=self._commit_now, record=self._record)
+        self.ours, self.theirs = socket.socketpair()
+        self.pump._epoll.register(self.ours.fileno(), select.EPOLLIN)
+
+    def __enter__(self) -> Committing:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.pump.close()
+        self.ours.close()
+        self.theirs.close()
+
+    def _commit_now(self) -> bool:
+        self.commits += 1
+        self.harness.node.journal.take()
+        return True
+
+    def _record(self) -> None:
+        assert not self.commits, "what is in a commit is in the log before it"
+        self.records += 1
+
+
+def test_what_somebody_waits_for_is_committed_when_nothing_is_ready() -> None:
+    with Committing() as committing:
+        committing.harness.node.journal.force()
+        committing.pump._audit.pending = True
+        assert committing.pump._at_rest() == []
+        assert (committing.commits, committing.records) == (1, 1)
+
+
+def test_acknowledgements_wait_for_what_comes_next_and_not_for_long() -> None:
+    with Committing() as committing:
+        journal = committing.harness.node.journal
+        journal.retire(1, 0, 0)
+        committing.theirs.send(b"x")
+        assert len(committing.pump._at_rest()) == 1
+        assert committing.commits == 0
+        committing.ours.recv(1)
+        assert committing.pump._at_rest() == []
+        assert committing.commits == 1
+
+
+def test_a_commit_waits_a_moment_while_that_turns_out_well() -> None:
+    with Committing(busy_wait_s=0.001) as committing:
+        journal, patience = committing.harness.node.journal, committing.pump._patience
+        for _ in range(100):
+            journal.force()
+            committing.theirs.send(b"x")
+            assert committing.pump._at_rest()
+            committing.ours.recv(1)
+            journal._forced = False  # as if what came had settled it
+            committing.pump._at_rest()
+        assert committing.commits == 0
+        while patience._credit:
+            journal.force()
+            committing.pump._at_rest()
+        before = committing.commits
+        journal.force()
+        committing.theirs.send(b"x")
+        committing.pump._at_rest()
+        assert committing.commits == before + 1, "it was in vain for long, so it is not waited any more"

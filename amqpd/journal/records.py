@@ -166,10 +166,17 @@ class Disk(Protocol):
         """Called once, before anything else. Deletes transient rows; reads the index only, never all bodies."""
         ...
 
-    def commit(self, transaction: Transaction) -> None:
+    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
         """Returns when everything is on stable storage (fsync). Any exception but `errors.DiskFull` means that the
         outcome is unknown: the caller stops the node and never tries again. DiskFull means that nothing was written:
-        the same transaction may be committed again when there is space. ValueError: `index` is not the next one."""
+        the same transaction may be committed again when there is space. ValueError: `index` is not the next one.
+        Without `housekeeping`, for which `prompt` must be true, it writes and syncs what it is given, and nothing
+        else."""
+        ...
+
+    @property
+    def prompt(self) -> bool:
+        """No housekeeping is due that goes with a commit, and there is nothing to be deleted in pieces."""
         ...
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from traceback import clear_frames
 from typing import Any
 
@@ -25,6 +26,10 @@ from amqpd.journal.records import Disk, Row, Transaction
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25
 HOUSEKEEPING_IDLE_S = 1.0
+# A commit on the pump's thread keeps all clients waiting. After one that took longer, or when they take longer on the
+# average of some eight, the next ones go to a thread for a while: a slow disk is tried that often, and one with a
+# hiccup now and then is hardly noticed. A process that the system does not let run looks like a slow disk, too.
+PROMPT_S_MAX, PROMPT_AVERAGE_S_MAX, SLOW_S = 0.02, 0.003, 10.0
 # One read of a backlog: some milliseconds of deliveries, and several rows.
 READ_BYTES = 1024 * 1024
 
@@ -53,29 +58,78 @@ class JournalWriter:
         self._full = full
         self._reserve_released = False
         self._idle = trio.Event()
+        self._refused: Transaction | None = None
+        """by a full disk, when it was to be committed at once"""
+        self._taken = self._resting = False
+        """a transaction is on its way to the disk; nothing is to be done when nothing comes"""
+        self._slow_until = self._prompt_at = -math.inf
+        self._average_s = 0.0
+        """what commits on the caller's thread take"""
 
     def want_commit(self) -> None:
         """There is something to write."""
         if not self._busy:
             self._work.set()
 
+    def commit_now(self) -> bool:
+        """Commit what gathers on the caller's thread, and tell it. It calls when nobody else has anything to do, and
+        is back after little more than a sync of the disk. False: that would take longer, so `run` does it. Raises
+        what `Disk.commit` raises."""
+        buffer, began = self._buffer, perf_counter()
+        if (
+            self._busy
+            or self._taken
+            or self._full
+            or self._refused is not None
+            or self.threads.borrowed_tokens
+            or began < self._slow_until
+            or not (buffer.small and self._disk.prompt)
+        ):
+            self.want_commit()
+            return False
+        transaction = buffer.take()
+        try:
+            self._disk.commit(transaction, housekeeping=False)
+        except DiskFull as error:
+            _forget_locals(error)
+            self._refused = transaction
+            self.want_commit()
+            return False
+        self._prompt_at = perf_counter()
+        took_s = self._prompt_at - began
+        self._average_s += (took_s - self._average_s) / 8
+        if took_s > PROMPT_S_MAX or self._average_s > PROMPT_AVERAGE_S_MAX:
+            self._slow_until, self._average_s = self._prompt_at + SLOW_S, 0.0
+        if self._resting:
+            self._work.set()
+        self._tell(transaction)
+        return True
+
     async def run(self) -> None:
         """Commit what gathers, until cancelled; a commit that is under way is waited for."""
-        buffer = self._buffer
         if self._full:
             self._tell_full("it was full at the start")
         while True:
             await self._wait_for_work()
             self._busy = True
-            while buffer.pending:
+            while self._pending:
                 await self._commit_next()
             self._busy = False
             self._idle.set()
             self._idle = trio.Event()
 
     async def _commit_next(self) -> None:
-        transaction = self._buffer.take()
+        transaction, self._refused = self._refused or self._buffer.take(), None
+        self._taken = True
         await self._commit(transaction)
+        self._taken = False
+        self._tell(transaction)
+
+    @property
+    def _pending(self) -> bool:
+        return self._buffer.pending or self._refused is not None
+
+    def _tell(self, transaction: Transaction) -> None:
         self._buffer.stored(transaction.index)
         # Without replicas, what is stored is committed.
         self._buffer.committed(transaction.index)
@@ -84,21 +138,23 @@ class JournalWriter:
     async def _wait_for_work(self) -> None:
         """Return when there is something to commit. What is settled leaves the disk with later transactions; when
         none comes, by itself, but not at once: a publisher that waits for each confirm would wait for that too."""
-        housekeeping = True
-        while not self._buffer.pending:
-            with trio.move_on_after(HOUSEKEEPING_IDLE_S if housekeeping else math.inf) as waiting:
+        self._resting = False
+        while not self._pending:
+            with trio.move_on_after(math.inf if self._resting else HOUSEKEEPING_IDLE_S) as waiting:
                 await self._work.wait()
             self._work = trio.Event()
-            if waiting.cancelled_caught:
+            if not waiting.cancelled_caught:
+                self._resting = False
+            elif perf_counter() >= self._prompt_at + HOUSEKEEPING_IDLE_S:
                 if self._buffer.deletable and not self._buffer.held:
                     await self._commit_next()
-                housekeeping = await self._step()
+                self._resting = not await self._step()
 
     async def _step(self) -> bool:
         """Housekeeping until there is something to commit; whether some is left."""
         try:
             while await self._in_thread(self._disk.vacuum_step):
-                if self._buffer.pending:
+                if self._pending:
                     return True
         except DiskFull:
             return True
@@ -143,7 +199,7 @@ class JournalWriter:
 
     async def flush(self) -> None:
         """Return when nothing waits to be written (shutdown)."""
-        while self._busy or self._buffer.pending:
+        while self._busy or self._pending:
             self.want_commit()
             await self._idle.wait()
 

@@ -26,10 +26,13 @@ def busy_wait_s(wanted_us: int) -> float:
 
 def next_events(epoll: select.epoll, busy_s: float) -> list[tuple[int, int]]:
     """(file descriptor, mask) of what is ready within `busy_s` awake and SLEEP_S asleep; empty if nothing is."""
-    if busy_s > 0.0:
-        until = perf_counter() + busy_s
-        while perf_counter() < until:
-            events = epoll.poll(0)
-            if events:
-                return events
-    return epoll.poll(SLEEP_S)
+    return awake(epoll, perf_counter() + busy_s) or epoll.poll(SLEEP_S)
+
+
+def awake(epoll: select.epoll, until_s: float) -> list[tuple[int, int]]:
+    """(file descriptor, mask) of what is ready before this time of `perf_counter`; empty if nothing is."""
+    while perf_counter() < until_s:
+        events = epoll.poll(0)
+        if events:
+            return events
+    return []

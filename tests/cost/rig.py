@@ -121,6 +121,7 @@ class Rig:
             want_commit=self._want_commit,
             clock_ms=lambda: CLOCK_MS,
             alone=lambda: True,
+            commit_now=self._commit,
         )
         self._epoll = self.pump._epoll
         self.pump._epoll = CountedEpoll(self._epoll, self.calls, self._waits)  # type: ignore[assignment]
@@ -174,18 +175,25 @@ class Rig:
             harness.answer()
             served = True
         while self._commit_wanted and journal.pending:
-            self._commit_wanted = False
-            transaction = journal.take()
-            self.calls["commit"] += 1
-            self.disk.commit(transaction)
-            journal.stored(transaction.index)
-            journal.committed(transaction.index)
-            self.node.reported(self.node.journal.lane)
+            self._commit()
             served = True
         assert not harness.reads, "a load was to stay in memory"
         if served:
             self.pump.settle()
         return served
+
+    def _commit(self) -> bool:
+        """On the pump's thread, as it is where one client at a time waits for it."""
+        journal = self.node.journal
+        self._commit_wanted = False
+        transaction = journal.take()
+        self.calls["commit"] += 1
+        self.disk.commit(transaction)
+        journal.stored(transaction.index)
+        journal.committed(transaction.index)
+        self.node.reported(journal.lane)
+        self.pump.settle()
+        return True
 
 
 async def serve(rig: Rig, work: Callable[[], Any]) -> None:

@@ -155,7 +155,9 @@ class MemoryDisk:
             )
         return Recovered(self.platter.index, queues)
 
-    def commit(self, transaction: Transaction) -> None:
+    prompt = True
+
+    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
         if not self._recovered or transaction.index != self.platter.index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {self.platter.index}")
         seen = {LOCAL}

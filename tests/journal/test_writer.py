@@ -33,7 +33,7 @@ class FullDisk(MemoryDisk):
         self.alive_max = 0
         self._tried = tried
 
-    def commit(self, transaction: Transaction) -> None:
+    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
         self.alive_max = max(self.alive_max, len(self.made))
         self.count += 1
         if self.count == TRIES:

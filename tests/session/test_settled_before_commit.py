@@ -8,6 +8,7 @@ published into the transaction is left. By cases: what looks settled and is not.
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from pamqp import commands, frame
@@ -81,7 +82,7 @@ class World:
         self.look()
         assert self.confirmed == [1, 1, 1]
 
-    def consumer(self, queue: str, **options: bool) -> Client:
+    def consumer(self, queue: str, **options: Any) -> Client:
         client = self.harness.client()
         client.consume(queue, **options)
         return client

@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
-from amqpd.journal.sqlite import checksums, statements, trust
+from amqpd.journal.sqlite import checksums, one_row, statements, trust
 from amqpd.journal.sqlite.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.files import has_log, sync_directory, wal_path
@@ -98,7 +98,7 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
                 # So that the look at the bare file in `check_untouched` sees the new revision.
                 writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 end, promise = WalEnd(0), None
-            writer.executescript(";".join(("BEGIN", *statements.CREATE_INTAKE, "COMMIT")))
+            writer.executescript(";".join(("BEGIN", *statements.CREATE_INTAKE, *one_row.CREATE, "COMMIT")))
             reader = _connect(path)
             opened.append(reader)
             reader.execute("PRAGMA query_only = ON")

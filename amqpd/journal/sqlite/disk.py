@@ -11,7 +11,8 @@ Not here: when a transaction is cut (`journal/buffer.py`), SQL text (`statements
 from __future__ import annotations
 
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
@@ -23,6 +24,7 @@ from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.entries import work_of, work_of_dead
+from amqpd.journal.sqlite.one_row import is_one_row, write_row
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.recovery import Found, examine
@@ -66,8 +68,7 @@ class SqliteDisk:
         """ids of queues that may have deadlines on disk: they are looked for only when rows of these are deleted"""
         self._counted: set[int] = set()
         """the same for counts of returned messages"""
-        self._marks = QueueMarks({})
-        self._recovered = False
+        self._marks, self._recovered = QueueMarks({}), False
         self._checkpoints = Checkpoints(self._writer, self.path, self._rows.turn)
         self._failure: str | None = None
         self.kept: str | None = None  # why settled messages do not leave the disk any more: a damaged page
@@ -116,7 +117,7 @@ class SqliteDisk:
         self._make_mark()
         return found.recovered
 
-    def commit(self, transaction: Transaction) -> None:
+    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
         """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again."""
         if self._failure is not None:  # not by a call: this is done for each commit
             raise DiskFailure(self._failure)
@@ -126,6 +127,12 @@ class SqliteDisk:
             raise ValueError(f"transaction {transaction.index} does not follow {local.idx}")
         if transaction.entries or sources.replicated:
             self._commit_of_sources(transaction)
+        elif is_one_row(transaction) and not (self._discards.pending or self._noted):
+            try:
+                wrote = write_row(self._writer, transaction, sources, self.names["identity"])
+            except sqlite3.Error as error:  # not by `_failing`: as above
+                raise self._failed(error) from error
+            self._checkpoints.wrote(*wrote)
         else:
             work, now = plain_work(transaction, local, self._discards, self._marks)
             piece = self._piece(work) if self._discards.pending else Piece()
@@ -136,8 +143,13 @@ class SqliteDisk:
             self._write(work, piece)
         if self._mark is not None:
             self._mark.promise(transaction.index)
-        if self._checkpoints.is_due():
+        if housekeeping and self._checkpoints.is_due():
             self._checkpoint()
+
+    @property
+    def prompt(self) -> bool:
+        """See `Disk`."""
+        return not (self._checkpoints.is_due() or self._discards.pending or self._noted or self._sources.replicated)
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """See `Disk`."""
@@ -161,8 +173,6 @@ class SqliteDisk:
         if self._checkpoints.is_due() if more else self._checkpoints.is_worthwhile():
             self._checkpoint()
         return more
-
-    # --- sources that are not the local one (`records.SourcesDisk`)
 
     def set_replicated(self, source: int, replicated: bool) -> None:
         """See `SourcesDisk`."""
@@ -218,11 +228,9 @@ class SqliteDisk:
     def _commit_of_sources(self, transaction: Transaction | None) -> None:
         """Also housekeeping, without a transaction."""
         self._refuse_after_failure()
-        identity = self.names["identity"]
-        try:
-            work, piece = work_of(transaction, self._sources, self._discards, self._marks, self._writer, identity)
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
+        given = (transaction, self._sources, self._discards, self._marks, self._writer, self.names["identity"])
+        with self._failing():
+            work, piece = work_of(*given)
         self._timed.update(row.queue_id for rows, *_ in work.parts for row in rows if row.deadlines)
         more = self._piece(work)
         piece.row_discards += more.row_discards
@@ -234,26 +242,21 @@ class SqliteDisk:
         """The disk is full: give up the held space, so that settles can be committed and rows deleted."""
         self._reserve.release()
         self._refuse_after_failure()
-        try:
+        with self._failing():
             self._checkpoints.run_after_release()
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
 
     def restore_reserve(self) -> bool:
         """Hold the space again, when there is twice as much. True: it is held, publishers may go on."""
-        held = self._reserve.restore()
-        if held and self._mark is None and self._recovered:
+        if (held := self._reserve.restore()) and self._mark is None and self._recovered:
             self._make_mark()
         return held
 
     def set_names(self, **names: str) -> None:
         """Write down names (`schema.names`), which are changed rarely. Raises like `commit`."""
         self._refuse_after_failure()
-        try:
+        with self._failing():
             put_names(self._writer, names)
             self._writer.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
         self._has_names(names)
 
     def note(self, **names: str) -> None:
@@ -293,10 +296,8 @@ class SqliteDisk:
     def _write(self, work: Work, piece: Piece) -> None:
         """One transaction; of housekeeping `work.head` is the local source's as it was. A page that cannot be changed
         when something is to be deleted ends deletions and nothing else."""
-        if self._failure is not None:
-            raise DiskFailure(self._failure)
-        if work.counted:
-            self._counted.update(work.counted)
+        self._refuse_after_failure()
+        self._counted.update(work.counted)
         if self.kept:
             piece = Piece()
         noted = self._noted
@@ -327,29 +328,31 @@ class SqliteDisk:
         """Delete nothing from now on: what is settled stays settled, and its space is lost until a repair."""
         if self._writer.in_transaction:
             self._writer.execute("ROLLBACK")
-        self.kept = (
-            f"{self.path} is damaged where settled messages are to be deleted ({error}): they stay on the disk"
-        )
+        where = f"{self.path} is damaged where settled messages are to be deleted"
+        self.kept = f"{where} ({error}): they stay on the disk"
         _log.error("deletions stop", reason=self.kept, remedy=trust.REMEDY_OF_RECORDS)
 
     def _piece(self, work: Work) -> Piece:
         """What of the discards goes with this transaction."""
         if self.kept:
             return Piece()
-        try:
-            return self._discards.piece(
-                self._writer,
-                rows=work.rows,
-                nbytes=work.nbytes,
-                begun=len(work.begun),
-                counted=self._counted,
+        discards, counted = self._discards, self._counted
+        with self._failing():
+            return discards.piece(
+                self._writer, rows=work.rows, nbytes=work.nbytes, begun=len(work.begun), counted=counted
             )
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
             raise DiskFailure(self._failure)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What SQLite raises becomes what is to be raised."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
 
     def _failed(self, error: sqlite3.Error) -> Exception:
         """The exception to raise. Whatever it was, SQLite has rolled back; unless it was a full disk, what is in the
@@ -393,7 +396,5 @@ class SqliteDisk:
 
     def _checkpoint(self) -> None:
         self._refuse_after_failure()
-        try:
+        with self._failing():
             self._checkpoints.run()
-        except sqlite3.Error as error:
-            raise self._failed(error) from error

@@ -289,7 +289,7 @@ def _former() -> list[Any]:
     return [keep, forget]
 
 
-def _program(*, rare: bool, sources: bool = False) -> list[Any]:
+def _program(*, rare: bool, sources: bool = False) -> list[str]:
     program = [_insert_rows(sources)]
     if rare:
         program += [_insert_deadlines(sources), _delete_rows("deadline_deletes", deadline, bounded=True)]
@@ -305,7 +305,7 @@ def _program(*, rare: bool, sources: bool = False) -> list[Any]:
     program.append(_put_marks(sources))
     if rare:
         program += _drops_and_discards()
-    return program
+    return [text(statement) for statement in program]
 
 
 LISTS = ("rows", "deletes", "settled", "marks")
@@ -317,28 +317,28 @@ SOURCES_LISTS = ("former", "committed", "heads")
 _COLUMNS = ("epoch", "idx", "source_crc", "inserted", *LISTS, "numbers", "data")
 
 
-def _create(view: str, columns: tuple[str, ...], program: list[Any]) -> tuple[str, str]:
+def through(view: str, columns: tuple[str, ...], program: list[str]) -> tuple[str, str]:
+    """The view through which a transaction comes in as one row of these columns, and the trigger that carries it
+    out."""
     return (
         f"CREATE TEMP VIEW {view} AS SELECT " + ", ".join(f"NULL AS {name}" for name in columns),
-        f"CREATE TEMP TRIGGER {view}_insert INSTEAD OF INSERT ON {view} BEGIN "
-        + "; ".join(text(statement) for statement in program)
-        + "; END",
+        f"CREATE TEMP TRIGGER {view}_insert INSTEAD OF INSERT ON {view} BEGIN " + "; ".join(program) + "; END",
     )
 
 
-def _commit(view: str, columns: tuple[str, ...]) -> str:
+def commit_through(view: str, columns: tuple[str, ...]) -> str:
     return str(insert(table(view, *[column(name) for name in columns])).compile(dialect=_dialect))
 
 
 _RARE_COLUMNS = (*_COLUMNS, *RARE_LISTS)
 _SOURCES_COLUMNS = (*_RARE_COLUMNS, *SOURCES_LISTS)
 CREATE_INTAKE = (
-    *_create("intake", _COLUMNS, _program(rare=False)),
-    *_create("intake_with_rare", _RARE_COLUMNS, _program(rare=True)),
-    *_create("intake_of_sources", _SOURCES_COLUMNS, _program(rare=True, sources=True)),
+    *through("intake", _COLUMNS, _program(rare=False)),
+    *through("intake_with_rare", _RARE_COLUMNS, _program(rare=True)),
+    *through("intake_of_sources", _SOURCES_COLUMNS, _program(rare=True, sources=True)),
 )
 
-COMMIT = _commit("intake", _COLUMNS)
+COMMIT = commit_through("intake", _COLUMNS)
 """One transaction of the local source. Lists are JSON arrays of arrays, or None when empty; but `rows` holds the
 offset (from 1) in `numbers` of each row's NUMBERS numbers:
 rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc, body_bytes,
@@ -346,7 +346,7 @@ published_ms, deadline_bytes; deletes, of rows and of settled records: queue_id,
 settled: queue_id, first_seq, last_seq, crc; marks: queue_id, next_seq, delivered, crc.
 `inserted` is the number of `rows`; `source_crc` is of the local source's record."""
 
-COMMIT_WITH_RARE = _commit("intake_with_rare", _RARE_COLUMNS)
+COMMIT_WITH_RARE = commit_through("intake_with_rare", _RARE_COLUMNS)
 """The same with RARE_LISTS as well: without anything to do they would cost more than all else of an empty
 transaction. deadlines, of rows of this transaction: queue_id, first_seq, last_seq, offset in `data`, bytes, crc;
 deadline_deletes: those of deletes and row_discards that may have some, as row_discards;
@@ -358,7 +358,7 @@ returned_deletes: those of deletes and settled_discards that may have some, as s
 dropped: queue_id; discards: discard_id, queue_id, first_seq, last_seq, source, epoch, idx, crc; discarded:
 discard_id."""
 
-COMMIT_OF_SOURCES = _commit("intake_of_sources", _SOURCES_COLUMNS)
+COMMIT_OF_SOURCES = commit_through("intake_of_sources", _SOURCES_COLUMNS)
 """The same for several sources: behind the numbers of each of rows (in `numbers`), deadlines, settled, returned and
 marks stand source, epoch, idx. former: a row of that table each; committed: source, epoch, idx, up to which former
 versions are not needed any more; heads: the numbers (`HEAD_COLUMNS`) of each source's

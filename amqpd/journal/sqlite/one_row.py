@@ -1,0 +1,93 @@
+"""The transaction that one client makes who waits for each confirm: one row, and nothing else.
+
+What comes in: such a transaction. What goes out: the journal, changed as by `work.write`, in less than half the time
+beside the disk's: no lists, so no JSON, and two statements in place of eight.
+Rules: what is on the disk afterwards is what `statements.COMMIT` would have made of it.
+Not here: all other transactions (`work.py`), what happens after a failure (`disk.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from sqlalchemy import Integer, insert, literal_column, update
+
+from amqpd.journal.records import Transaction
+from amqpd.journal.sqlite.checksums import HEAD, HEAD_SHIFT, head_sum, seed
+from amqpd.journal.sqlite.intake import checksum
+from amqpd.journal.sqlite.schema import SOURCE, batch, source
+from amqpd.journal.sqlite.sources import Sources
+from amqpd.journal.sqlite.statements import commit_through, text, through
+
+PAGES = 4
+"""What it changes: the last page of the table and one of its index, that of `source`, and now and then a new one."""
+
+_GIVEN = (
+    *("epoch", "idx", "source_crc", "queue_id", "first_seq", "last_seq", "nbytes", "persistent"),
+    *("body_bytes", "published_ms", "crc", "data"),
+)
+
+
+def _program() -> list[str]:
+    columns = [each.name for each in batch.c if each.name in _GIVEN]
+    values: dict[str, Any] = {name: literal_column(f"NEW.{name}") for name in columns}
+    fixed: dict[str, Any] = {
+        "batch_id": literal_column("NULL"),
+        "source": literal_column(str(SOURCE)),
+        "deadline_bytes": literal_column("0"),
+    }
+    one = literal_column("1", Integer)
+    reached = {"epoch": "NEW.epoch", "idx": "NEW.idx", "crc": "NEW.source_crc"}
+    counted = {"rows": source.c.rows + one, "rows_check": source.c.rows_check - one}
+    return [
+        text(insert(batch).values(values | fixed).inline()),
+        text(
+            update(source)
+            .where(source.c.source == SOURCE)
+            .values({name: literal_column(value) for name, value in reached.items()} | counted)
+        ),
+    ]
+
+
+CREATE = through("intake_of_row", _GIVEN, _program())
+_COMMIT = commit_through("intake_of_row", _GIVEN)
+
+
+def is_one_row(transaction: Transaction) -> bool:
+    """It is such a transaction."""
+    return (
+        len(transaction.rows) == 1
+        and not transaction.rows[0].deadlines
+        and not (transaction.settled or transaction.deletes or transaction.delivered)
+        and not (transaction.counts or transaction.dropped or transaction.entries)
+    )
+
+
+def write_row(
+    connection: sqlite3.Connection, transaction: Transaction, sources: Sources, identity: str
+) -> tuple[int, int]:
+    """As `work.write`, for such a transaction; the local source is then so far. Raises sqlite3.Error."""
+    head, (row,) = sources.local.at((sources.local.epoch, transaction.index)), transaction.rows
+    row.join()
+    data, queue_id, first, last = row.data, row.queue_id, row.first_seq, row.last_seq
+    nbytes, body_bytes, published_ms = len(data), row.body_bytes, row.published_ms
+    begun = seed(HEAD, SOURCE, head.epoch)
+    summed = head_sum(begun, queue_id, first, last, row.persistent, nbytes, head.idx, body_bytes, published_ms, 0)
+    given = {
+        "epoch": head.epoch,
+        "idx": head.idx,
+        "source_crc": head.record(identity)[-1],
+        "queue_id": queue_id,
+        "first_seq": first,
+        "last_seq": last,
+        "nbytes": nbytes,
+        "persistent": row.persistent,
+        "body_bytes": body_bytes,
+        "published_ms": published_ms,
+        "crc": summed << HEAD_SHIFT | checksum(row),
+        "data": data,
+    }
+    connection.execute(_COMMIT, given)
+    sources.put((head,))
+    return PAGES, nbytes

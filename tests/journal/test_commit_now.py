@@ -1,0 +1,252 @@
+"""A commit on the caller's thread: when it is carried out, and when it is the writer's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import trio
+import trio.testing
+
+from amqpd.journal import writer as writer_module
+from amqpd.journal.buffer import SMALL_BYTES, JournalBuffer
+from amqpd.journal.errors import DiskFailure, DiskFull
+from amqpd.journal.patience import CREDIT_MAX, SUCCESS, TRY_EACH, Patience
+from amqpd.journal.records import Transaction
+from amqpd.journal.writer import SLOW_S, JournalWriter
+from tests.journal.memory_disk import MemoryDisk
+
+pytestmark = pytest.mark.trio
+
+
+class Disk(MemoryDisk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.recover()
+        self.prompt = True
+        self.plain: list[int] = []
+        self.hook: Callable[[], None] = lambda: None
+
+    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+        self.hook()
+        if housekeeping:
+            self.plain.append(transaction.index)
+        super().commit(transaction)
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.s = 0.0
+        monkeypatch.setattr(writer_module, "perf_counter", lambda: self.s)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+class Told(list[int]):
+    """The numbers of commits that were told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._more = trio.Event()
+
+    def append(self, index: int) -> None:
+        super().append(index)
+        self._more.set()
+        self._more = trio.Event()
+
+    async def wait_for(self, index: int) -> None:
+        with trio.fail_after(60):
+            while index not in self:
+                await self._more.wait()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def buffer() -> JournalBuffer:
+    return JournalBuffer()
+
+
+@pytest.fixture
+def writer(buffer: JournalBuffer, disk: Disk, told: Told, clock: Clock) -> JournalWriter:
+    return JournalWriter(buffer, disk, told.append, lambda full: None)
+
+
+async def test_it_is_on_the_disk_and_told_when_it_returns(
+    writer: JournalWriter, buffer: JournalBuffer, disk: Disk, told: Told
+) -> None:
+    buffer.force()
+    assert writer.commit_now()
+    assert (disk.index, told, disk.plain) == (1, [1], [])
+    assert (buffer.stored_index, buffer.committed_index) == (1, 1)
+    assert not buffer.pending
+
+
+@pytest.mark.parametrize("why", ["large", "housekeeping is due", "a queue is deleted"])
+async def test_what_takes_longer_is_the_writers(
+    writer: JournalWriter, buffer: JournalBuffer, disk: Disk, told: Told, why: str
+) -> None:
+    buffer.force()
+    if why == "large":
+        buffer.gathered_bytes = SMALL_BYTES + 1
+    elif why == "a queue is deleted":
+        buffer.drop(1)
+    else:
+        disk.prompt = False
+    assert not writer.commit_now()
+    assert not told
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(60):
+            await writer.flush()
+        nursery.cancel_scope.cancel()
+    assert (told, disk.plain) == ([1], [1])
+
+
+@pytest.mark.parametrize(("took_s", "times"), [(0.021, 1), (0.008, 4), (0.001, None)])
+async def test_after_slow_ones_the_next_ones_are_the_writers_for_a_while(
+    writer: JournalWriter, buffer: JournalBuffer, disk: Disk, clock: Clock, took_s: float, times: int | None
+) -> None:
+    def slow() -> None:
+        clock.s += took_s
+
+    disk.hook = slow
+    for _ in range(times or 100):
+        buffer.force()
+        assert writer.commit_now()
+    if times is None:
+        return
+    disk.hook = lambda: None
+    buffer.force()
+    assert not writer.commit_now()
+    clock.s += SLOW_S / 2
+    assert not writer.commit_now()
+    clock.s += SLOW_S / 2 + 0.1
+    assert writer.commit_now()
+
+
+@pytest.mark.parametrize("housekeeping", [False, True])
+async def test_none_while_the_writer_has_one(
+    writer: JournalWriter,
+    buffer: JournalBuffer,
+    told: Told,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    housekeeping: bool,
+) -> None:
+    """Also before its thread has begun: the transactions would come to the disk in the wrong order."""
+    monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001 if housekeeping else 60)
+    buffer.retire(1, 0, 0)
+    assert writer.commit_now()
+    clock.s += 1000
+    tries: list[bool] = []
+
+    class Watch(trio.abc.Instrument):
+        def after_task_step(self, task: object) -> None:
+            if told == [1] and buffer.index == 3 and len(tries) < 100:
+                buffer.force()
+                tries.append(writer.commit_now())
+
+    trio.lowlevel.add_instrument(Watch())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await trio.testing.wait_all_tasks_blocked()
+        if not housekeeping:
+            buffer.force()
+            writer.want_commit()
+        await told.wait_for(3)
+        nursery.cancel_scope.cancel()
+    assert tries
+    assert not any(tries)
+    assert told == [1, 2, 3]
+
+
+async def test_what_a_full_disk_refuses_is_tried_again_by_the_writer(
+    writer: JournalWriter, buffer: JournalBuffer, disk: Disk, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "FULL_RETRY_S", 0)
+    left = [3]
+
+    def full() -> None:
+        if left[0]:
+            left[0] -= 1
+            raise DiskFull("no space left")
+
+    disk.hook = full
+    buffer.force()
+    assert not writer.commit_now()
+    buffer.force()
+    assert not writer.commit_now(), "the refused one comes first"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        with trio.fail_after(60):
+            await writer.flush()
+        nursery.cancel_scope.cancel()
+    assert told == [1, 2]
+
+
+async def test_a_failure_of_the_disk_is_raised_and_nothing_is_told(
+    writer: JournalWriter, buffer: JournalBuffer, disk: Disk, told: Told
+) -> None:
+    def fails() -> None:
+        raise DiskFailure("fsync")
+
+    disk.hook = fails
+    buffer.force()
+    with pytest.raises(DiskFailure):
+        writer.commit_now()
+    assert not told
+    assert buffer.stored_index == 0
+
+
+async def test_what_is_settled_leaves_the_disk_when_no_commit_follows(
+    writer: JournalWriter,
+    buffer: JournalBuffer,
+    disk: Disk,
+    told: Told,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when housekeeping had nothing to do before, and waits for commits."""
+    monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        with trio.fail_after(60):
+            while not writer._resting:
+                await trio.lowlevel.checkpoint()
+        buffer.retire(1, 0, 0)
+        assert writer.commit_now()
+        assert buffer.deletable
+        clock.s += 1000
+        await told.wait_for(2)
+        nursery.cancel_scope.cancel()
+    assert not buffer.deletable
+
+
+async def test_patience_lasts_while_some_tries_succeed() -> None:
+    patience = Patience()
+    for _ in range(10 * CREDIT_MAX):
+        for _ in range(SUCCESS):
+            assert patience.tries
+            patience.tried(False)
+        patience.tried(True)
+    tries = 0
+    for _ in range(CREDIT_MAX + 10 * TRY_EACH):
+        if patience.tries:
+            tries += 1
+            patience.tried(False)
+    assert tries == CREDIT_MAX + 10
+    patience.tried(True)
+    assert patience.tries
