@@ -517,7 +517,7 @@ class Pump:
         except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
             self.node.faults.contain(CONNECTION, link.connection.name, error)
         finally:
-            link.pending.clear()
+            link.pending = None
             link.socket.close()
         if not self._links:
             self._emptied.set()

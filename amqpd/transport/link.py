@@ -52,7 +52,7 @@ class Link:
         self.socket = client
         self.connection = connection
         self.tls = tls
-        self.pending: deque[memoryview] = deque()
+        self.pending: deque[memoryview] | None = None
         self.pending_bytes = 0
         self.events = select.EPOLLIN
         self.ended = False
@@ -126,6 +126,7 @@ class Link:
     def _send_pending(self) -> None:
         """As much as the socket takes. Raises BlockingIOError when that is nothing."""
         pending = self.pending
+        assert pending is not None
         while pending:
             sent = self.socket.sendmsg(list(islice(pending, PIECES_AT_ONCE)))
             self.pending_bytes -= sent
@@ -137,9 +138,13 @@ class Link:
                     return
                 sent -= len(first)
                 pending.popleft()
+        self.pending = None
 
     def _keep(self, data: bytes | bytearray | memoryview) -> None:
         pending = self.pending
+        if pending is None:
+            # An empty one takes 760 bytes, and most clients read what they are sent.
+            pending = self.pending = deque()
         self.pending_bytes += len(data)
         if pending and len(pending[-1]) + len(data) <= PENDING_JOINED_BYTES:
             data = b"".join((pending.pop(), data))
@@ -148,7 +153,7 @@ class Link:
     def reset(self) -> None:
         """Nothing more will be sent, not even what is pending: closing the socket now resets the stream."""
         self.ended = True
-        self.pending.clear()
+        self.pending = None
         self.pending_bytes = 0
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 

@@ -20,6 +20,7 @@ from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
+from sys import intern
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -135,6 +136,9 @@ def decode_record(key: str, text: str) -> Record:
                 values[name] = tuple(values[name])
             elif types[name] == (dict,):
                 values[name] = _table(values[name])
+        if (node := values.get("owner_node")) is not None:
+            # One text for all queues of a node.
+            values["owner_node"] = intern(node)
         record = record_type(**values)
         if encode_key(record.key) != key:
             raise ValueError("it belongs to another key")
