@@ -43,6 +43,7 @@ MODULES = (
     "amqpd.journal.lane",
     "amqpd.journal.numbers",
     "amqpd.journal.patience",
+    "amqpd.journal.promptness",
     "amqpd.journal.unwritten",
     "amqpd.journal.sqlite.checksums",
     "amqpd.journal.sqlite.intake",

@@ -21,15 +21,12 @@ import trio
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFull
+from amqpd.journal.promptness import Promptness
 from amqpd.journal.records import Disk, Row, Transaction
 
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25
 HOUSEKEEPING_IDLE_S = 1.0
-# A commit on the pump's thread keeps all clients waiting. After one that took longer, or when they take longer on the
-# average of some eight, the next ones go to a thread for a while: a slow disk is tried that often, and one with a
-# hiccup now and then is hardly noticed. A process that the system does not let run looks like a slow disk, too.
-PROMPT_S_MAX, PROMPT_AVERAGE_S_MAX, SLOW_S = 0.02, 0.003, 10.0
 # One read of a backlog: some milliseconds of deliveries, and several rows.
 READ_BYTES = 1024 * 1024
 
@@ -62,9 +59,9 @@ class JournalWriter:
         """by a full disk, when it was to be committed at once"""
         self._taken = self._resting = False
         """a transaction is on its way to the disk; nothing is to be done when nothing comes"""
-        self._slow_until = self._prompt_at = -math.inf
-        self._average_s = 0.0
-        """what commits on the caller's thread take"""
+        self._prompt_at = -math.inf
+        self._promptness = Promptness()
+        """of commits on the caller's thread"""
 
     def want_commit(self) -> None:
         """There is something to write."""
@@ -82,7 +79,7 @@ class JournalWriter:
             or self._full
             or self._refused is not None
             or self.threads.borrowed_tokens
-            or began < self._slow_until
+            or not self._promptness.expected(began)
             or not (buffer.small and self._disk.prompt)
         ):
             self.want_commit()
@@ -96,10 +93,7 @@ class JournalWriter:
             self.want_commit()
             return False
         self._prompt_at = perf_counter()
-        took_s = self._prompt_at - began
-        self._average_s += (took_s - self._average_s) / 8
-        if took_s > PROMPT_S_MAX or self._average_s > PROMPT_AVERAGE_S_MAX:
-            self._slow_until, self._average_s = self._prompt_at + SLOW_S, 0.0
+        self._promptness.took(began, self._prompt_at)
         if self._resting:
             self._work.set()
         self._tell(transaction)

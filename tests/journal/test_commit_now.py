@@ -13,7 +13,8 @@ from amqpd.journal.buffer import SMALL_BYTES, JournalBuffer
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.patience import CREDIT_MAX, SUCCESS, TRY_EACH, Patience
 from amqpd.journal.records import Transaction
-from amqpd.journal.writer import SLOW_S, JournalWriter
+from amqpd.journal.promptness import PAUSE_S_MIN
+from amqpd.journal.writer import JournalWriter
 from tests.journal.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.trio
@@ -131,9 +132,9 @@ async def test_after_slow_ones_the_next_ones_are_the_writers_for_a_while(
     disk.hook = lambda: None
     buffer.force()
     assert not writer.commit_now()
-    clock.s += SLOW_S / 2
+    clock.s += PAUSE_S_MIN / 2
     assert not writer.commit_now()
-    clock.s += SLOW_S / 2 + 0.1
+    clock.s += PAUSE_S_MIN / 2 + 0.001
     assert writer.commit_now()
 
 
