@@ -183,7 +183,10 @@ class Pump:
             return events
         if self._audit.pending:
             self._record()
-        return self._epoll.poll(0) if self._commit_now() else []
+        if not self._commit_now() or self._behind:
+            return []
+        # The client that had its confirm now may send the next message: to wait by way of other tasks costs more.
+        return next_events(self._epoll, self._busy_wait_s)
 
     @property
     def _behind(self) -> bool:

@@ -103,9 +103,15 @@ class Consumer(Client):
     """Of some queues; acknowledges, after each batch, with one `multiple`, or has them acknowledged by the
     broker (0)."""
 
-    def __init__(self, rig: Rig, queues: list[str], ack_every: int, prefetch: int) -> None:
+    def __init__(self, rig: Rig, queues: list[str], ack_every: int, prefetch: int, marker: bytes = b"") -> None:
+        """`marker` is in each message once; without one all deliveries are of one size."""
         super().__init__(rig)
         self._ack_every = ack_every
+        self._marker = marker
+        self._came = 0
+        """of deliveries with a marker"""
+        self._cut = b""
+        """what may be the beginning of one"""
         self._acked_bytes = self._acked = 0
         self._stride = 0
         if prefetch:
@@ -119,14 +125,24 @@ class Consumer(Client):
         data = self.read()
         if not (data and self._ack_every):
             return False
-        if not self._stride:
-            self._stride = _first_bytes(data)
-        due = range(self._acked + self._ack_every, self.received_bytes // self._stride + 1, self._ack_every)
+        due = range(self._acked + self._ack_every, self._count(data) + 1, self._ack_every)
         if not due:
             return False
         self._acked = due[-1]
-        self.send(b"".join([encode_ack(1, tag, multiple=True) for tag in due]))
+        self.send(b"".join([encode_ack(1, tag, multiple=self._ack_every > 1) for tag in due]))
         return True
+
+
+    def _count(self, data: bytes) -> int:
+        """Deliveries that have come."""
+        if self._marker:
+            data = self._cut + data
+            self._came += data.count(self._marker)
+            self._cut = data[1 - len(self._marker) :]
+            return self._came
+        if not self._stride:
+            self._stride = _first_bytes(data)
+        return self.received_bytes // self._stride
 
 
 def _first_bytes(data: bytes) -> int:

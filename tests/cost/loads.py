@@ -17,6 +17,7 @@ from struct import Struct
 import trio
 from pamqp import commands
 
+from bench.applications import AREAS, MARKER, ApplicationRecipe
 from bench.recipes import mixed_message
 from bench.scenarios.routing import topic_key, topic_patterns
 from tests.cost.clients import Consumer, Publisher
@@ -31,6 +32,8 @@ CONSUMING_CONNECTIONS = 10
 TOPIC_PATTERNS, TOPIC_KEYS = 1_000, 100
 # More than any cache holds.
 MIXED_MESSAGES = 8_192
+# Of the ring of an application: every key, size and set of headers twice, each with ids of its own.
+APPLICATION_MESSAGES = 2_048
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,13 @@ class Kind:
     queues: tuple[str, ...] = ("q",)
     consumers: tuple[tuple[str, ...], ...] = (("q",),)
     """the queues of each consuming connection"""
+    marker: bytes = b""
+    """in each message once, where their sizes differ"""
     audit: bool = False
     """every message is recorded in the audit log"""
     durable: bool = False
+    commits: bool = True
+    """where it is durable: something has to be written"""
     confirms: bool = False
     ack_every: int = 0
     lone: int = 0
@@ -69,7 +76,9 @@ class Load:
         self.publishers = [Publisher(rig, kind.confirms) for _ in range(kind.lone or 1)]
         self._declare()
         taps = kind.consumers if consuming else ()
-        self.consumers = [Consumer(rig, list(queues), kind.ack_every, 2000 * bool(kind.ack_every)) for queues in taps]
+        self.consumers = [
+            Consumer(rig, list(queues), kind.ack_every, 2000 * bool(kind.ack_every), kind.marker) for queues in taps
+        ]
         publishes = kind.publishes()
         self._ends = list(accumulate(map(len, publishes)))
         self._ring = memoryview(b"".join(publishes))
@@ -147,13 +156,13 @@ class Load:
 def publish(exchange: str, key: str, body_bytes: int, persistent: bool = False) -> bytes:
     """The three frames of a publish on channel 1 (AMQP 0-9-1, 4.2); not by pamqp, as thousands of them would take
     longer under valgrind than all that is counted."""
-    names = b"%c%b%c%b" % (len(exchange), exchange.encode(), len(key), key.encode())
     properties = b"\x10\x00\x02" if persistent else b"\x00\x00"
-    payloads = (
-        (1, b"\x00\x3c\x00\x28\x00\x00" + names + b"\x00"),
-        (2, b"\x00\x3c\x00\x00" + body_bytes.to_bytes(8) + properties),
-        (3, bytes(body_bytes)),
-    )
+    return _publish(exchange, key, b"\x00\x3c\x00\x00" + body_bytes.to_bytes(8) + properties, bytes(body_bytes))
+
+
+def _publish(exchange: str, key: str, header: bytes, body: bytes) -> bytes:
+    names = b"%c%b%c%b" % (len(exchange), exchange.encode(), len(key), key.encode())
+    payloads = ((1, b"\x00\x3c\x00\x28\x00\x00" + names + b"\x00"), (2, header), (3, body))
     return b"".join([_HEAD.pack(kind, 1, len(payload)) + payload + b"\xce" for kind, payload in payloads])
 
 
@@ -161,8 +170,21 @@ def equal(exchange: str = "", key: str = "q", persistent: bool = False) -> Calla
     return lambda: [publish(exchange, key, BODY_BYTES, persistent)] * 1024
 
 
-def mixed() -> list[bytes]:
+def keys_and_sizes() -> list[bytes]:
     return [publish("x", *mixed_message(number)) for number in range(MIXED_MESSAGES)]
+
+
+def application(persistent: bool = False) -> Callable[[], list[bytes]]:
+    """Messages as applications send them, see `bench/applications.py`."""
+
+    def publishes() -> list[bytes]:
+        recipe = ApplicationRecipe(persistent=persistent)
+        return [
+            _publish("x", recipe.key(at), recipe.header(at, 0), recipe.body(at, 0))
+            for at in range(APPLICATION_MESSAGES)
+        ]
+
+    return publishes
 
 
 def unlike() -> list[bytes]:
@@ -173,6 +195,7 @@ def of_keys(exchange: str, keys: Sequence[str]) -> Callable[[], list[bytes]]:
     return lambda: [publish(exchange, key, BODY_BYTES) for key in keys]
 
 
+AREAS_OF_APPLICATION = tuple(f"area{area}.#" for area in range(AREAS))
 NAMES = tuple(f"q-{number:04}" for number in range(QUEUES))
 TEN = NAMES[:10]
 KINDS = (
@@ -200,9 +223,50 @@ KINDS = (
     Kind("closed-1", "one publisher that waits for each confirm", equal(), confirms=True, lone=1, messages=600),
     Kind("closed-50", "fifty of these", equal(), confirms=True, lone=50, messages=1_000),
     Kind(
+        "mixed",
+        "topic exchange, messages as applications send them",
+        application(),
+        exchange="x",
+        exchange_type="topic",
+        keys=lambda: AREAS_OF_APPLICATION,
+    ),
+    Kind(
+        "mixed-durable",
+        "as mixed, persistent, confirms, acks of 200",
+        application(persistent=True),
+        exchange="x",
+        exchange_type="topic",
+        keys=lambda: AREAS_OF_APPLICATION,
+        marker=MARKER,
+        durable=True,
+        confirms=True,
+        ack_every=200,
+        messages=2_000,
+    ),
+    Kind(
+        "durable-closed-1",
+        "as closed-1, persistent: the consumer has a message before its commit begins, which writes nothing",
+        equal(persistent=True),
+        durable=True,
+        commits=False,
+        confirms=True,
+        lone=1,
+        messages=400,
+    ),
+    Kind(
+        "durable-closed-1-stored",
+        "the same, nobody consumes: a commit for each",
+        equal(persistent=True),
+        consumers=(),
+        durable=True,
+        confirms=True,
+        lone=1,
+        messages=400,
+    ),
+    Kind(
         "mixed-keys",
         "topic exchange, each message with another key and size",
-        mixed,
+        keys_and_sizes,
         exchange="x",
         exchange_type="topic",
         keys=lambda: ("key.#",),

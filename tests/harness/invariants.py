@@ -97,7 +97,7 @@ def check_lane(level: Messages) -> None:
         f"{level.backlog.ready} + {level.backlog.unacked} != {left}"
     )
     held = sum(segment.memory_bytes for segment in level.store.segments) + sum(
-        run.nbytes for run in level.backlog.fresh
+        run.memory_bytes for run in level.backlog.fresh
     )
     assert level.memory_bytes == held, "memory is not counted right"
     previous = -1
