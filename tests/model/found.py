@@ -51,4 +51,17 @@ FOUND: dict[str, list[Command]] = {
         ("until_the_next_deadline", {}),
         ("purge", {"name": "a"}),
     ],
+    "a purge took what had expired and waited to be read": [
+        _queue("b", True, kind="quorum", message_ttl=100, overflow="reject-publish-dlx", single_active_consumer=True),
+        _queue("c", True, kind="quorum", **_AT_LEAST_ONCE),
+        _publish("fan", 1, 300, persistent=True, priority=9, expiration=1000, at_once=False),
+        ("commit", {}),
+        ("disk", {"slow": True}),
+        _publish("fan", 3, 100, persistent=True),
+        _publish("b", 5, 50, persistent=True, priority=2, expiration=20),
+        ("commit", {}),
+        ("set_policy", {"pattern": "^[bc]", "definition": {"dead-letter-exchange": "fan"}}),
+        ("until_the_next_deadline", {}),
+        ("purge", {"name": "b"}),
+    ],
 }
