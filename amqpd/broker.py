@@ -280,7 +280,8 @@ class Broker:
 
     def _alone(self) -> bool:
         """No other task than the one that asks has anything to do, and none waits for a thread: it would not learn
-        of that one's end while the pump waits."""
+        of that one's end while the pump waits. Except tasks that trio has already begun to go through in this round:
+        they are not counted, and get their turn when the one that asks lets go."""
         limiters = (
             self._writer.threads,
             self._reader.threads,

@@ -152,10 +152,7 @@ class Pump:
                 events = self._epoll.poll(0)
                 if not events and not self._behind and self._alone():
                     events = self._at_rest()
-            if self.node.journal.pending:
-                self._want_commit()
-            if self._audit.pending:
-                self._record()
+            self._end_turn()
 
     def _at_rest(self) -> list[tuple[int, int]]:
         """Nobody has anything to do; what comes next. It is the moment for a commit: nobody waits longer because of
@@ -170,7 +167,7 @@ class Pump:
             return next_events(self._epoll, self._busy_wait_s)
         if not journal.urgent:
             events = next_events(self._epoll, self._busy_wait_s)
-        elif begun or (self._busy_wait_s and self._patience.tries):
+        elif begun or (self._busy_wait_s and self._patience.tries_next()):
             if not begun:
                 self._waits_with, self._waits_until = journal.index, perf_counter() + self._busy_wait_s
             events = awake(self._epoll, self._waits_until)
@@ -187,6 +184,17 @@ class Pump:
             return []
         # The client that had its confirm now may send the next message: to wait by way of other tasks costs more.
         return next_events(self._epoll, self._busy_wait_s)
+
+    def _end_turn(self) -> None:
+        """Other tasks have their turn now. Where clients come one by one, time ends most turns: nobody waits longer
+        then because of a commit, as in `_at_rest`."""
+        if self._audit.pending:
+            self._record()
+        if self.node.journal.pending:
+            if self._behind or not self._alone():
+                self._want_commit()
+            else:
+                self._commit_now()
 
     @property
     def _behind(self) -> bool:

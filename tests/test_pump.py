@@ -26,10 +26,8 @@ def pump_of(harness: Harness, connections_max: int = 10, **options: Any) -> Pump
         new_connection_id=harness.token,
         certificate_user=lambda certificate: None,
         want_reads=harness.reads.extend,
-        want_commit=lambda: None,
         clock_ms=lambda: 0,
-        alone=lambda: True,
-        **options,
+        **{"want_commit": lambda: None, "alone": lambda: True, **options},
     )
 
 
@@ -71,7 +69,15 @@ class Committing:
     def __init__(self, busy_wait_s: float = 0.0) -> None:
         self.harness = Harness(automatic=False)
         self.commits = self.records = 0
-        self.pump = pump_of(self.harness, busy_wait_s=busy_wait_s, commit_now=self._commit_now, record=self._record)
+        self.wanted, self.alone = 0, True
+        self.pump = pump_of(
+            self.harness,
+            busy_wait_s=busy_wait_s,
+            commit_now=self._commit_now,
+            want_commit=self._want_commit,
+            alone=lambda: self.alone,
+            record=self._record,
+        )
         self.ours, self.theirs = socket.socketpair()
         self.pump._epoll.register(self.ours.fileno(), select.EPOLLIN)
 
@@ -88,6 +94,9 @@ class Committing:
         self.harness.node.journal.take()
         return True
 
+    def _want_commit(self) -> None:
+        self.wanted += 1
+
     def _record(self) -> None:
         assert not self.commits, "what is in a commit is in the log before it"
         self.records += 1
@@ -99,6 +108,18 @@ def test_what_somebody_waits_for_is_committed_when_nothing_is_ready() -> None:
         committing.pump._audit.pending = True
         assert committing.pump._at_rest() == []
         assert (committing.commits, committing.records) == (1, 1)
+
+
+def test_a_commit_at_the_end_of_a_turn_is_the_threads_if_somebody_else_waits() -> None:
+    with Committing() as committing:
+        committing.pump._end_turn()
+        committing.harness.node.journal.force()
+        committing.alone = False
+        committing.pump._end_turn()
+        assert (committing.commits, committing.wanted) == (0, 1)
+        committing.alone = committing.pump._audit.pending = True
+        committing.pump._end_turn()
+        assert (committing.commits, committing.wanted, committing.records) == (1, 1, 1)
 
 
 def test_acknowledgements_wait_for_what_comes_next_and_not_for_long() -> None:

@@ -166,7 +166,7 @@ class JournalBuffer:
         self.gathered_bytes += nbytes
         self.unwritten.came(queue_id)
 
-    def settled(self) -> list[int]:
+    def drop_settled(self) -> list[int]:
         """The end of a tick: queues of which nothing that gathers has to be written any more, since all of it was
         settled. What waits for these entries waits for nothing. If that is so of all queues, they are no reason for a
         commit."""

@@ -25,9 +25,8 @@ class Patience:
         self._credit = CREDIT_MAX
         self._refused = 0
 
-    @property
-    def tries(self) -> bool:
-        """To wait with the next commit. Ask once for each."""
+    def tries_next(self) -> bool:
+        """Whether to wait with the next commit; it counts as asked for that one."""
         if self._credit > 0:
             return True
         self._refused += 1

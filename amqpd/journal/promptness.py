@@ -2,9 +2,9 @@
 
 What comes in: when such commits began and ended. What goes out: whether the next one may be one.
 Rules: 1. After one that took long, or when some took long on the average, the next ones go to a thread for a pause: a
-disk with a hiccup now and then is hardly noticed, by those that wait for confirms nor by others. 2. Each time that
-this happens soon after the last pause, the next is twice as long: a slow disk takes some hundredths of the time
-of all clients. A process that the system does not let run looks like a slow disk, too.
+disk with a hiccup now and then is hardly noticed, neither by those that wait for confirms nor by others. 2. Each time
+that this happens soon after the last pause, the next is twice as long: a slow disk takes some hundredths of all
+clients' time. A process that the system does not let run looks like a slow disk, too.
 Not here: which commits are small enough (`buffer.py`), who carries them out (`writer.py`).
 """
 

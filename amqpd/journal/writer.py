@@ -58,7 +58,7 @@ class JournalWriter:
         self._refused: Transaction | None = None
         """by a full disk, when it was to be committed at once"""
         self._taken = self._resting = False
-        """a transaction is on its way to the disk; nothing is to be done when nothing comes"""
+        """a transaction is on its way to the disk; housekeeping has nothing left to do"""
         self._prompt_at = -math.inf
         self._promptness = Promptness()
         """of commits on the caller's thread"""
@@ -139,10 +139,15 @@ class JournalWriter:
             self._work = trio.Event()
             if not waiting.cancelled_caught:
                 self._resting = False
+                if not self._pending:
+                    # The pump has committed it meanwhile; `flush` may wait for that.
+                    self._idle.set()
+                    self._idle = trio.Event()
             elif perf_counter() >= self._prompt_at + HOUSEKEEPING_IDLE_S:
                 if self._buffer.deletable and not self._buffer.held:
                     await self._commit_next()
-                self._resting = not await self._step()
+                # Between the last step and here the pump may have committed something that leaves the disk later.
+                self._resting = not await self._step() and not self._buffer.deletable
 
     async def _step(self) -> bool:
         """Housekeeping until there is something to commit; whether some is left."""

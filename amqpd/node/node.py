@@ -265,7 +265,7 @@ class Node(HomeNode):
             self.holds.look()
         self.dispatching.run(reads)
         if self.journal.unwritten.news:
-            self.durability.settled(self.journal.settled())
+            self.durability.settled(self.journal.drop_settled())
         if self.durability.due:
             self.durability.tell()
         while self.broken:

@@ -52,6 +52,8 @@ class DiskSpace:
         if (nbytes + sum(each for _, each in self._taken)) * PLACES > self._free_bytes:
             return False
         self._taken.append((index, nbytes))
+        # Even if consumers settle all of it before it is written: it counts until the transaction is on the disk.
+        self._journal.force()
         return True
 
     def fits(self, run: Run, queues: Sequence[QueuePort], properties: Properties) -> bool:

@@ -167,5 +167,7 @@ def tell(host: Host, record: QueueRecord, damage: Damage, last: bool) -> None:
         first=damage.first,
         last=damage.last,
         reason=damage.reason,
-        remedy="more is damaged: amqpd queue show says how much, for delayed messages amqpd status" if last else REMEDY,
+        remedy="more is damaged: amqpd queue show says how much, for delayed messages amqpd status"
+        if last
+        else REMEDY,
     )

@@ -86,8 +86,8 @@ class Durability:
                     if channels is None:
                         channels = self._unsettled[queue_id] = {}
                     channels[channel] = None
+                # They were settled while they came in, in all queues; the number is no queue's.
                 if not queues and confirms.settled(0):
-                    # They were settled while they came in.
                     self._advance(channel, confirms)
         if confirms.registered is None:
             self.wait(channel, confirms)

@@ -132,7 +132,6 @@ class Consumer(Client):
         self.send(b"".join([encode_ack(1, tag, multiple=self._ack_every > 1) for tag in due]))
         return True
 
-
     def _count(self, data: bytes) -> int:
         """Deliveries that have come."""
         if self._marker:

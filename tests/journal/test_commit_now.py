@@ -12,8 +12,8 @@ from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import SMALL_BYTES, JournalBuffer
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.patience import CREDIT_MAX, SUCCESS, TRY_EACH, Patience
-from amqpd.journal.records import Transaction
 from amqpd.journal.promptness import PAUSE_S_MIN
+from amqpd.journal.records import Transaction
 from amqpd.journal.writer import JournalWriter
 from tests.journal.memory_disk import MemoryDisk
 
@@ -240,14 +240,14 @@ async def test_patience_lasts_while_some_tries_succeed() -> None:
     patience = Patience()
     for _ in range(10 * CREDIT_MAX):
         for _ in range(SUCCESS):
-            assert patience.tries
+            assert patience.tries_next()
             patience.tried(False)
         patience.tried(True)
     tries = 0
     for _ in range(CREDIT_MAX + 10 * TRY_EACH):
-        if patience.tries:
+        if patience.tries_next():
             tries += 1
             patience.tried(False)
     assert tries == CREDIT_MAX + 10
     patience.tried(True)
-    assert patience.tries
+    assert patience.tries_next()

@@ -151,6 +151,22 @@ def test_what_was_taken_counts_until_a_reading_has_seen_it() -> None:
     assert client.take(commands.Basic.Ack)
 
 
+def test_copies_that_consumers_settled_before_they_were_written_count_no_longer_than_others() -> None:
+    harness, client = fanout(20)
+    takers = [harness.client() for _ in range(20)]
+    for number, taker in enumerate(takers):
+        taker.consume(f"q{number}", no_ack=True)
+    client.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+    answers: list[str] = []
+    for _ in range(6):
+        harness.node.disk_space.told(100_000_000, harness.node.journal.stored_index)
+        client.publish(bytes(1_000_000), "", "amq.fanout", delivery_mode=2)
+        for taker in takers:
+            taker.bodies()
+        answers += [type(each).__name__ for each in client.take((commands.Basic.Ack, commands.Basic.Nack))]
+    assert answers == ["Ack"] * 6
+
+
 def test_who_waits_for_no_confirm_learns_by_406_that_the_copies_do_not_fit() -> None:
     _, client = fanout(20)
     client.publish(bytes(5_000_000), "", "amq.fanout", delivery_mode=2)

@@ -25,8 +25,8 @@ HUGE_BYTES, BIG_BYTES, SMALL_BYTES_MAX = 100_000, 20_000, 900
 class Book:
     """`due`: queue -> ids in the order of the queue; `settled`: queue -> ids. `letters`: queue -> its dead letter
     queue, where what is due may come out instead. `unordered`: queues that keep no order of publishes. `delayed`:
-    queues that have their messages from `x-delay`. `counts`: queue -> id -> how often a due message came back. `gone`: queues whose deletion was answered. `bound`:
-    exchange -> queues."""
+    queues that have their messages from `x-delay`. `counts`: queue -> id -> how often a due message came back.
+    `gone`: queues whose deletion was answered. `bound`: exchange -> queues."""
 
     kind: str
     due: dict[str, list[str]] = field(default_factory=dict)

@@ -49,8 +49,9 @@ class Delivered(NamedTuple):
 class Outcome:
     """`exit_code` and `changed` (names of files) are of a start that was refused. `ended` are exit codes of
     brokers that ended while serving; they were started again, up to STARTS_MAX. `rows` are those of `queue list`,
-    `orphans` those of `orphans list`. `delayed_fenced` are delayed messages that `status` counts behind a fence. `again` is what came out after a restart in good order; None: not tried.
-    `checked` is what `amqpd check` said before; empty: not asked."""
+    `orphans` those of `orphans list`. `delayed_fenced` are delayed messages that `status` counts
+    behind a fence. `again` is what came out after a restart in good order; None: not tried. `checked` is what
+    `amqpd check` said before; empty: not asked."""
 
     exit_code: int | None = None
     changed: list[str] = field(default_factory=list)
