@@ -1,15 +1,16 @@
 """A worker process: plays one role of a scenario, apart from the other workers and from the runner.
 
-What comes in: on standard input the job (`role` and its arguments), then the runner's messages. What goes
-out: on standard output its own messages (`link.py`). Rules: 1. whatever goes wrong is reported as `error`
-with its text, and the exit code is 1; 2. the garbage collector is off: a role allocates no cycles while it
-measures.
+What comes in: on standard input the job (`role`, its arguments, `nice` if it is to yield the processor to others),
+then the runner's messages. What goes out: on standard output its own messages (`link.py`). Rules: 1. whatever goes
+wrong is reported as `error` with its text, and the exit code is 1; 2. the garbage collector is off: a role allocates
+no cycles while it measures.
 Not here: the other end (`crew.py`).
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import traceback
 
@@ -26,6 +27,7 @@ def main() -> int:
         job = link.hear("job", JOB_SECONDS_MAX)
         job.pop("kind")
         role = ROLES[job.pop("role")]
+        os.nice(job.pop("nice", 0))
         gc.disable()
         link.say("done", **role(link, **job))
     except (BenchError, OSError, EOFError) as error:

@@ -110,6 +110,37 @@ def test_what_somebody_waits_for_is_committed_when_nothing_is_ready() -> None:
         assert (committing.commits, committing.records) == (1, 1)
 
 
+def test_a_commit_waits_for_those_whose_confirms_went_out_with_the_last_one() -> None:
+    with Committing(busy_wait_s=0.001) as committing:
+        journal, pump = committing.harness.node.journal, committing.pump
+        pump._patience._credit = 0
+        journal.force()
+        journal.came_before, journal.came = 50, 24
+        committing.theirs.send(b"x")
+        assert pump._at_rest(), "another one has come"
+        assert committing.commits == 0
+        committing.ours.recv(1)
+        assert pump._at_rest() == [], "nobody came for so long"
+        assert committing.commits == 1
+        journal.force()
+        journal.came_before, journal.came = 50, 25
+        committing.theirs.send(b"x")
+        pump._at_rest()
+        assert committing.commits == 2, "half of them are enough"
+
+
+def test_what_the_last_commits_brought_fades() -> None:
+    journal = Harness(automatic=False).node.journal
+    for came, before in ((50, 50), (1, 43), (1, 37)):
+        journal.came = came
+        journal.take()
+        assert (journal.came, journal.came_before) == (0, before)
+    for _ in range(40):
+        journal.came = 1
+        journal.take()
+    assert journal.came_before == 1
+
+
 def test_a_commit_at_the_end_of_a_turn_is_the_threads_if_somebody_else_waits() -> None:
     with Committing() as committing:
         committing.pump._end_turn()

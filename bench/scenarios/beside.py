@@ -2,8 +2,9 @@
 
 What comes in: a setting. What goes out: the round trip of the one (p50, p99), the rate of the other beside it, and as
 a share of its rate alone, which is measured right before. Rules: 1. each publishes into a queue of its own with
-an auto-ack consumer in a process of its own; 2. the stream is that of `stream`, without confirms; 3. everything of
-both is counted and checked.
+an auto-ack consumer in a process of its own; 2. the stream is that of `stream`, without confirms; 3. the stream's
+workers yield the processor, also while it is alone: where there are fewer processors than processes, the lone client
+would wait for the stream's client in place of the broker; 4. everything of both is counted and checked.
 Not here: the same alone (`closed.py`, `stream.py`).
 """
 
@@ -15,13 +16,14 @@ from bench.topology import Topology
 
 BODY_BYTES = 100
 RING_MESSAGES = 1024
+NICE = 10
 
 
 def run_beside_stream(setting: Setting) -> Result:
     with Topology(setting.url) as topology:
         streamed, single = topology.queue("-s"), topology.queue("-1")
         streamer = {"role": "publish", "keys": [streamed], "body_bytes": BODY_BYTES, "ring_messages": RING_MESSAGES}
-        stream = Course([streamer], {"role": "consume", "queues": [[streamed]]})
+        stream = Course([streamer | {"nice": NICE}], {"role": "consume", "queues": [[streamed]], "nice": NICE})
         caller = {"role": "closed", "key": single, "connections": 1, "body_bytes": BODY_BYTES}
         taker = {"role": "consume", "queues": [[single]], "counter": {"kind": "ledger"}, "at_once": True}
         (alone,) = run_flows(setting, [stream])
