@@ -205,11 +205,8 @@ class Pump:
         then because of a commit, as in `_at_rest`."""
         if self._audit.pending:
             self._record()
-        if self.node.journal.pending:
-            if self._behind or not self._alone():
-                self._want_commit()
-            else:
-                self._commit_now()
+        if self.node.journal.pending and (self._behind or not self._alone() or not self._commit_now()):
+            self._want_commit()
 
     @property
     def _behind(self) -> bool:

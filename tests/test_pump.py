@@ -153,6 +153,16 @@ def test_a_commit_at_the_end_of_a_turn_is_the_threads_if_somebody_else_waits() -
         assert (committing.commits, committing.wanted, committing.records) == (1, 1, 1)
 
 
+def test_a_commit_that_the_pump_may_not_carry_out_is_wanted() -> None:
+    wanted: list[bool] = []
+    harness = Harness(automatic=False)
+    pump = pump_of(harness, commit_now=lambda: False, want_commit=lambda: wanted.append(True))
+    harness.node.journal.force()
+    pump._end_turn()
+    assert wanted
+    pump.close()
+
+
 def test_acknowledgements_wait_for_what_comes_next_and_not_for_long() -> None:
     with Committing() as committing:
         journal = committing.harness.node.journal

@@ -68,7 +68,8 @@ class JournalBuffer:
         self.gathered_bytes = 0
         """bytes of bodies handed in and not yet taken; an upper bound, for back-pressure"""
         self.came = 0
-        """runs of persistent messages, as clients send them, in the transaction that gathers"""
+        """how often something persistent came into a queue for the transaction that gathers: about as many clients
+        wait for it, if they send one message at a time"""
         self.came_before = 0
         """in the last ones: the largest number, which fades"""
         self.unwritten = Unwritten()
