@@ -39,6 +39,7 @@ MODULES = (
     "amqpd.connection",
     "amqpd.exchanges.cache_memory",
     "amqpd.journal.buffer",
+    "amqpd.journal.commit_timing",
     "amqpd.journal.entry",
     "amqpd.journal.lane",
     "amqpd.journal.numbers",

@@ -27,7 +27,7 @@ import trio
 
 from amqpd.connection import Connection
 from amqpd.faults import CONNECTION
-from amqpd.journal.patience import Patience
+from amqpd.journal.commit_timing import CommitTiming
 from amqpd.kernel import Pieces
 from amqpd.limiting.turns import LOST_WORK, SENT_WORK, TURN_WORK_MAX
 from amqpd.node.node import Node
@@ -49,8 +49,6 @@ from amqpd.vocabulary.states import Peer, State
 RECEIVE_BYTES_MAX: Final = 256 * 1024
 # How long it goes on, while there is always something ready, before other trio tasks get their turn.
 TURN_S = 0.004
-# A commit is put off no longer, in the expectation of others that would go with it: some part of what a disk takes.
-GATHER_S = 0.0002
 # Queues are looked at no more often than this because of the time alone: what falls due in between goes together.
 WAKE_S_MIN: Final = 0.01
 # After so much work, in the unit of `limiting/turns.py`, the objects are looked at that came with it; each third time
@@ -101,13 +99,7 @@ class Pump:
         self._want_reads = want_reads
         self._want_commit = want_commit
         self._commit_now = commit_now
-        self._patience = Patience()
-        self._waits_with = 0
-        """the journal's transaction that is waited with; 0: none is"""
-        self._waits_until = 0.0
-        self._gathers = 0
-        """the same of what waits for those that had confirms from the last one"""
-        self._gathers_until = 0.0
+        self._timing = CommitTiming(node.journal, busy_wait_s, perf_counter)
         self._alone = alone
         self._busy_wait_s = busy_wait_s
         self._record = record
@@ -161,44 +153,20 @@ class Pump:
 
     def _at_rest(self) -> list[tuple[int, int]]:
         """Nobody has anything to do; what comes next. It is the moment for a commit: nobody waits longer because of
-        it. But with one that nobody waits for, what comes is waited for; with others for a moment, where that has
-        turned out well (`journal/patience.py`)."""
-        journal, begun = self.node.journal, self._waits_with
-        if begun and (begun != journal.index or not journal.urgent):
-            if begun == journal.index:
-                self._patience.tried(True)
-            begun = self._waits_with = 0
-        if not journal.pending:
+        it."""
+        until = self._timing.wait_until()
+        if not self.node.journal.pending:
             return next_events(self._epoll, self._busy_wait_s)
-        if not journal.urgent:
-            events = next_events(self._epoll, self._busy_wait_s)
-        elif begun or (self._busy_wait_s and self._patience.tries_next()):
-            if not begun:
-                self._waits_with, self._waits_until = journal.index, perf_counter() + self._busy_wait_s
-            events = awake(self._epoll, self._waits_until)
-            if not events:
-                self._waits_with = 0
-                self._patience.tried(False)
-        else:
-            events = self._gathering()
+        events = next_events(self._epoll, self._busy_wait_s) if until == math.inf else awake(self._epoll, until)
         if events:
             return events
+        self._timing.nothing_came()
         if self._audit.pending:
             self._record()
         if not self._commit_now() or self._behind:
             return []
         # The client that had its confirm now may send the next message: to wait by way of other tasks costs more.
         return next_events(self._epoll, self._busy_wait_s)
-
-    def _gathering(self) -> list[tuple[int, int]]:
-        """What comes in a moment, if much less waits for this commit than did for the last ones: those clients have
-        just had their confirms, and their next messages are one commit with this one."""
-        journal = self.node.journal
-        if not self._busy_wait_s or 2 * journal.came >= journal.came_before:
-            return []
-        if self._gathers != journal.index:
-            self._gathers, self._gathers_until = journal.index, perf_counter() + GATHER_S
-        return awake(self._epoll, self._gathers_until)
 
     def _end_turn(self) -> None:
         """Other tasks have their turn now. Where clients come one by one, time ends most turns: nobody waits longer

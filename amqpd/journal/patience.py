@@ -4,7 +4,7 @@ What comes in: how often that was worth it. What goes out: whether to try it aga
 Rules: 1. A consumer that acknowledges at once spares the commit of the message, of the acknowledgement and of the
 deletion; where none does, each try costs its time. 2. So it is tried as long as one of some tries succeeds, and else
 only now and then.
-Not here: how long a moment is (`pump.py`), what is settled (`unwritten.py`).
+Not here: how long a moment is (`commit_timing.py`), what is settled (`unwritten.py`).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 
 DAMAGED = "damaged"
+ZEROS_BYTES = 1 << 20
 
 
 def wal_path(database: Path) -> Path:
@@ -57,6 +58,24 @@ def keep_log(database: Path, *, move: bool = False) -> list[str]:
         shutil.copyfile(log, aside)
         aside.chmod(0o600)
     return [f"the log as it was is kept in {aside}"]
+
+
+def lengthen(path: Path, nbytes: int) -> None:
+    """Make the file this long, with zeros that are on the disk, so that a sync of what overwrites them need not write
+    the file's length as well. What it has stays. Raises OSError; the file is then as long as before."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        length = os.fstat(descriptor).st_size
+        try:
+            place = length
+            while place < nbytes:
+                place += os.pwrite(descriptor, bytes(min(ZEROS_BYTES, nbytes - place)), place)
+            os.fdatasync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, length)
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def sync_file(path: Path) -> None:

@@ -1,6 +1,7 @@
 """When the write-ahead log is copied into the database, and how; and free pages, which go back to the file system.
 
-What comes in: how much each transaction wrote. What goes out: a log that stays small, and a file that shrinks.
+What comes in: how much each transaction wrote. What goes out: a log that stays small and has its length from the
+start, and a file that shrinks.
 Rules: 1. The log is copied here, when it has grown enough; a reader can delay that only for the time of one read.
 2. What was committed stays so, whatever happens: a full disk leaves the log as it is, to grow until a commit finds no
 space (and is refused) or there is space again.
@@ -9,14 +10,18 @@ Not here: what is written (`disk.py`).
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.database import meaning
 from amqpd.journal.sqlite.schema import PAGE_BYTES
+from amqpd.storage.files import lengthen, wal_path
 
 CHECKPOINT_BYTES = 8 << 20
 """WAL bytes after which a commit copies the WAL into the database. Measured: with 2 MB a commit of 200 kB costs up to
@@ -28,6 +33,13 @@ FREE_BYTES_KEPT = 64 << 20
 WAL_BYTES_MAX = 2 * CHECKPOINT_BYTES
 """WAL bytes after which that waits for the reader to finish, instead of leaving pages for the next time; half of
 the reserve, which must be enough for the WAL and a transaction (`reserve.py`)."""
+
+LOG_BYTES = CHECKPOINT_BYTES + CHECKPOINT_BYTES // 8
+"""What the log's file is lengthened to, once: the bytes that are counted, and what SQLite puts around them."""
+LOG_FREE_BYTES_MIN = 8 * LOG_BYTES
+"""As long as the file system has so much left."""
+
+_log = structlog.get_logger("amqpd.journal")
 
 
 class Checkpoints:
@@ -41,6 +53,7 @@ class Checkpoints:
         self._wal_bytes = 0
         """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
         self._at = CHECKPOINT_BYTES
+        self._lengthened = False
 
     def wrote(self, pages: int, nbytes: int) -> None:
         """A transaction changed this many pages, beside rows of this many bytes."""
@@ -69,13 +82,14 @@ class Checkpoints:
         self._wal_bytes = (pages - copied) * PAGE_BYTES
         self._at = self._wal_bytes + CHECKPOINT_BYTES
 
-    def give_back(self) -> bool:
-        """Some free pages, to the file system; True when there are more of them than are kept. Raises
-        sqlite3.Error."""
+    def idle_step(self) -> bool:
+        """Some free pages go back to the file system; True when there are more of them than are kept. When there are
+        none, the log's file gets its length. Raises sqlite3.Error."""
         (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
         (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
         spare = int(free - max(FREE_BYTES_KEPT // PAGE_BYTES, (pages - free) // 4))
         if spare <= 0:
+            self._lengthen_log()
             return False
         # executescript: SQLite returns after each page, and `execute` would stop at the first.
         self._writer.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUM_PAGES)})")
@@ -86,3 +100,18 @@ class Checkpoints:
         """Space was given back to a full disk. Raises as `run`."""
         self._at = CHECKPOINT_BYTES
         self.run()
+
+    def _lengthen_log(self) -> None:
+        """Once, while nothing is written: give the log's file the length that it has before a checkpoint. A sync of a
+        file that grows takes about twice as long, since its length has to be written as well."""
+        if self._lengthened:
+            return
+        self._lengthened = True
+        log = wal_path(self._path)
+        try:
+            space = os.statvfs(log.parent)
+            if space.f_bavail * space.f_frsize >= LOG_FREE_BYTES_MIN:
+                lengthen(log, LOG_BYTES)
+        except OSError as error:
+            # It grows by what is written, then. If the disk is failing, the next commit says so.
+            _log.warning("the log's file could not be lengthened", path=str(log), reason=error.strerror or str(error))

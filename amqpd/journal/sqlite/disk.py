@@ -169,7 +169,7 @@ class SqliteDisk:
             self._write(work, self._piece(work))
             more = True
         else:
-            more = self._give_back()
+            more = self._idle_step()
         if self._checkpoints.is_due() if more else self._checkpoints.is_worthwhile():
             self._checkpoint()
         return more
@@ -383,11 +383,11 @@ class SqliteDisk:
 
     # --- housekeeping
 
-    def _give_back(self) -> bool:
-        """Free pages, to the file system; True when there are more of them than are kept."""
+    def _idle_step(self) -> bool:
+        """See `Checkpoints`."""
         self._refuse_after_failure()
         try:
-            return self._checkpoints.give_back()
+            return self._checkpoints.idle_step()
         except sqlite3.Error as error:
             if not isinstance(meaning(error, self.path), JournalDamaged):
                 raise self._failed(error) from error
