@@ -73,7 +73,7 @@ EXCLUDED = {
         "message.claims message.delays message.propertylist message.rewriting",
         "node.wakes session.world",
         "publishing.dead_lettering publishing.replies publishing.transaction",
-        "queues.consumer queues.deadletters queues.host queues.templates",
+        "queues.deadletters queues.host queues.templates",
     ),
 }
 _KERNEL_PARTS = ("batches.pxi", "deliveries.pxi", "keys.pxi", "octets.pxd", "screening.pxi")

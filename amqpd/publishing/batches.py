@@ -107,9 +107,10 @@ def _parts_by_key(found: list[tuple[QueuePort, ...]]) -> tuple[list[QueuePort], 
     """The queues, each once, in the order in which they come; and which of them each key leads to, as `Mixed.divided`
     wants it."""
     numbers: dict[QueuePort, int] = {}
-    ends, parts = array("I"), array("I")
+    ends: list[int] = []
+    parts: list[int] = []
     for queues in found:
         for queue in queues:
             parts.append(numbers.setdefault(queue, len(numbers)))
         ends.append(len(parts))
-    return list(numbers), ends.tobytes(), parts.tobytes()
+    return list(numbers), array("I", ends).tobytes(), array("I", parts).tobytes()

@@ -9,8 +9,10 @@ Not here: credit and delivery tags (`channels.py`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Protocol
+
+from mypy_extensions import mypyc_attr
 
 from amqpd.audit.book import Book
 from amqpd.kernel import Run
@@ -18,8 +20,11 @@ from amqpd.kernel import Run
 CREDIT_UNLIMITED = 1 << 30
 
 
-class Subscriber(Protocol):
-    """One basic.consume."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Subscriber(ABC):
+    """One basic.consume. A base class: every dispatch goes by it."""
+
+    __slots__ = ("exclusive", "no_ack", "parked", "priority", "unacked")
 
     no_ack: bool
     exclusive: bool
@@ -28,32 +33,33 @@ class Subscriber(Protocol):
     parked: bool
     """found without credit, and not looked at until it may have some; only `Turns` sets it"""
 
+    @abstractmethod
     def credit(self) -> int:
         """How many messages it takes now; 0 while its prefetch is used up or its connection is full."""
-        ...
 
+    @abstractmethod
     def wait_for_credit(self) -> None:
         """It was found without credit: when it may have some, it asks for `Turns.restore` and a dispatch of the
         queue."""
-        ...
 
+    @abstractmethod
     def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
         """Send messages low..high-1 of the run, whose sequence numbers in the queue begin at `seq`. With `no_ack`
         the queue itself settles them."""
-        ...
 
+    @abstractmethod
     def pass_on(self, runs: list[Run], seq: int) -> int:
         """Send all messages of the runs, whose sequence numbers begin at `seq`, in order, for the first time; there
         is credit for all, if there is any. The number of runs that were sent until the connection was full."""
-        ...
 
+    @abstractmethod
     def record(self, book: Book, first: int, count: int, redelivered: bool) -> None:
         """The book notes that these messages were delivered to this consumer."""
-        ...
 
+    @abstractmethod
     def cancelled(self) -> None:
-        """The queue is gone (consumer cancel notification, https://www.rabbitmq.com/docs/consumer-cancel)."""
-        ...
+        """The queue is gone, or may not be read any more (consumer cancel notification,
+        https://www.rabbitmq.com/docs/consumer-cancel)."""
 
 
 def cancelling(consumers: Iterator[Subscriber]) -> Iterator[None]:

@@ -159,16 +159,17 @@ class Consumer(Subscription):
         nbytes = taken = 0
         frames: Pieces = []
         for run in runs:
+            count = run.count
             if run.body_size_max < LARGE_BYTES_MIN:
-                encoded = encode_deliveries(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
+                encoded = encode_deliveries(run, 0, count, channel_id, consumer_tag, tag, False, frame_max)
                 frames.append(encoded)
                 nbytes += len(encoded)
             else:
-                pieces = delivery_pieces(run, 0, run.count, channel_id, consumer_tag, tag, False, frame_max)
+                pieces = delivery_pieces(run, 0, count, channel_id, consumer_tag, tag, False, frame_max)
                 frames += pieces
                 nbytes += sum([len(piece) for piece in pieces])
                 connection.outbox_large = True
-            tag += run.count
+            tag += count
             taken += 1
             if nbytes > space:
                 break  # the outbox is full now

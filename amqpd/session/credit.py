@@ -11,29 +11,25 @@ Not here: how much credit a consumer has (`consumers.py`).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 
 from mypy_extensions import mypyc_attr
 
+from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import QueuePort
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Subscription(ABC):
+class Subscription(Subscriber):
     """A consumer, as far as its credit and its unacknowledged deliveries go."""
 
     __slots__ = (
         "ack_timeout_ms",
-        "exclusive",
-        "no_ack",
-        "parked",
         "prefetch",
-        "priority",
         "queue",
         "tag",
-        "unacked",
         "waits_in",
     )
 
@@ -73,16 +69,8 @@ class Subscription(ABC):
         """Back into the rotation of its queue."""
 
     @abstractmethod
-    def credit(self) -> int:
-        """How many messages it takes now; 0 while its prefetch is used up or its connection is full."""
-
-    @abstractmethod
     def end(self) -> None:
         """Its client cancelled it, or has gone."""
-
-    @abstractmethod
-    def cancelled(self) -> None:
-        """The queue is gone, or may not be read any more."""
 
     @abstractmethod
     def resume(self) -> None:

@@ -7,17 +7,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amqpd.queues.consumer import Subscriber
 from amqpd.queues.turns import Turns
 
 
-class Eater:
+class Eater(Subscriber):
     """A subscriber with so much credit."""
-
-    no_ack = exclusive = False
 
     def __init__(self, number: int, priority: int, credit: int = 1) -> None:
         self.number = number
         self.priority = priority
+        self.no_ack = self.exclusive = False
         self.left = credit
         self.unacked = 0
         self.parked = False
@@ -34,6 +34,11 @@ class Eater:
         assert self.left <= 0
 
     def deliver(self, *args: Any) -> None: ...
+
+    def pass_on(self, *args: Any) -> int:
+        return 0
+
+    def record(self, *args: Any) -> None: ...
 
     def cancelled(self) -> None: ...
 
