@@ -8,8 +8,10 @@ PY = $(VENV)/bin/python
 # This checkout goes first, also where the environment is another worktree's.
 export PYTHONPATH = .:spark
 
-# Tests wait for the disk and for processes more than they compute, but two at a time are enough to keep two cores busy.
-WORKERS ?= 2
+# Tests wait for the disk and for processes nearly half of their time: three at a time keep two cores busy. The pipeline's
+# compute all the time, and each has a JVM.
+WORKERS ?= 3
+SPARK_WORKERS ?= 2
 # Arguments for the program behind a target: make run ARGS='--port 5673', make test ARGS='-k topic'.
 ARGS ?=
 
@@ -46,7 +48,7 @@ test: $(DEV_STAMP) build ## run the tests, and the conformance suite without wha
 
 # A worker is a JVM of its own; a file's tests share it.
 test-spark: $(DEV_STAMP) ## run the tests of the pipeline on a local Spark (ARGS: arguments of pytest)
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile tests/spark $(ARGS)
+	$(PY) -m pytest -q -n $(SPARK_WORKERS) --dist loadfile tests/spark $(ARGS)
 
 # A real broker, real clients, real jobs: the promises of docs/audit.md.
 audit-proof: $(DEV_STAMP) build ## prove the audit log on two million messages, with kills (some 20 minutes; strace)

@@ -34,7 +34,7 @@ from .catalogue import DOCKER_PORT, PORT, SUITES, TLS_PORT, Certificates, Suite
 from .docker_stand_in import docker_stand_in
 from .network import IPV4, IPV6, isolated, with_hosts_of, with_localhost
 from .node import operated
-from .verdicts import FAILED, MISSING, Outcomes, only_on, outcomes, reasons, table
+from .verdicts import MISSING, Outcomes, exit_code, only_on, outcomes, reasons, table
 
 BROKERS: dict[str, type[BrokerProcess]] = {"RabbitMQ": RabbitMQProcess, "amqpd": BrokerProcess}
 LOGGED_ERROR = re.compile(r"level=(error|critical)|Traceback")
@@ -240,14 +240,14 @@ def report(options: argparse.Namespace, runs: dict[str, Outcomes]) -> int:
     for line in [line for line in log.splitlines() if LOGGED_ERROR.search(line)][:ERRORS_SHOWN_MAX]:
         print(f"amqpd logged: {line}")
     if len(runs) < len(BROKERS):
-        return 1 if FAILED in next(iter(runs.values())).values() else 0
+        return exit_code(runs)
     for name in only_on(runs["amqpd"], runs["RabbitMQ"]):
         print(f"passes on amqpd only: {name}")
     missed = only_on(runs["RabbitMQ"], runs["amqpd"])
     said = reasons(options.results / "amqpd")
     for name in missed:
         print(f"PASSES ON RABBITMQ ONLY: {name} ({runs['amqpd'].get(name, MISSING)})\n    {said.get(name, '')!r}")
-    return 1 if missed else 0
+    return exit_code(runs)
 
 
 def connections(folder: Path) -> str:

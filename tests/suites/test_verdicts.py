@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .verdicts import FAILED, PASSED, SKIPPED, only_on, outcomes, reasons
+from .verdicts import FAILED, PASSED, SKIPPED, exit_code, only_on, outcomes, reasons
 
 CARGO = """\
 warning: unused import
@@ -62,3 +62,18 @@ def test_half_a_report_is_no_report(tmp_path: Path, text: str) -> None:
 
 def test_a_test_that_is_not_reported_has_not_passed() -> None:
     assert only_on({"one": PASSED, "two": PASSED}, {"one": PASSED}) == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "code"),
+    [
+        ({"amqpd": {"a": PASSED, "b": SKIPPED}}, 0),
+        ({"amqpd": {"a": PASSED, "b": FAILED}}, 1),
+        ({"amqpd": {}}, 2),
+        ({"RabbitMQ": {"a": PASSED, "b": FAILED}, "amqpd": {"a": PASSED, "b": FAILED}}, 0),
+        ({"RabbitMQ": {"a": PASSED}, "amqpd": {"a": FAILED}}, 1),
+        ({"RabbitMQ": {"a": PASSED}, "amqpd": {}}, 1),
+    ],
+)
+def test_a_suite_that_did_not_run_has_an_exit_code_of_its_own(runs: dict[str, dict[str, str]], code: int) -> None:
+    assert exit_code(runs) == code

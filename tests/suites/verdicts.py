@@ -111,6 +111,15 @@ def only_on(passes: Outcomes, other: Outcomes) -> list[str]:
     return sorted(name for name, outcome in passes.items() if outcome == PASSED and other.get(name) != PASSED)
 
 
+def exit_code(runs: Mapping[str, Outcomes]) -> int:
+    """Of both brokers: 0, if amqpd passes all that RabbitMQ passes, else 1. Of one: 1 if a test failed, 2 if nothing
+    was reported, which may be the fault of either, else 0."""
+    if len(runs) > 1:
+        return 1 if only_on(runs["RabbitMQ"], runs["amqpd"]) else 0
+    (run,) = runs.values()
+    return 2 if not run else 1 if FAILED in run.values() else 0
+
+
 def table(runs: Mapping[str, Outcomes]) -> str:
     """A line for each broker: passed, failed, skipped, all."""
     lines = [f"{'':10} {PASSED:>8} {FAILED:>8} {SKIPPED:>8} {'all':>8}"]
