@@ -48,7 +48,7 @@ from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.node.orphans import done_with
-from amqpd.process.alarms import ShortageWatch
+from amqpd.process.alarms import DISK_HYSTERESIS, ShortageWatch
 from amqpd.process.clock import SteadyClock
 from amqpd.process.free_memory import return_free_memory
 from amqpd.process.garbage import collect_garbage
@@ -121,6 +121,7 @@ class Broker:
         self._pair = pair
         self._page_cache = page_cache
         self._disk, self._store = pair.disk, pair.store
+        self._disk.checkpoints.keep_free_bytes = int(settings.disk_free_bytes_min * DISK_HYSTERESIS)
         self._topology = Topology()
         patience_s = max(WAIT_MAX_S, 3 * settings.handshake_timeout_s)
         self._logins = Logins(self._topology, settings.loopback_users, patience_s)

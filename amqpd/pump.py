@@ -155,10 +155,8 @@ class Pump:
         """Nobody has anything to do; what comes next. It is the moment for a commit: nobody waits longer because of
         it."""
         until = self._timing.wait_until()
-        if not self.node.journal.pending:
-            return next_events(self._epoll, self._busy_wait_s)
         events = next_events(self._epoll, self._busy_wait_s) if until == math.inf else awake(self._epoll, until)
-        if events:
+        if events or not self.node.journal.pending:
             return events
         self._timing.nothing_came()
         if self._audit.pending:

@@ -126,7 +126,7 @@ class Job:
             return
         nbytes = self._log_bytes()
         self._progress.held_log = max(0, nbytes - self._log_at_start)
-        if nbytes > self._log_bytes_max:
+        if nbytes > max(self._log_bytes_max, LOG_BYTES_LEFT):
             raise BackupError(
                 f"the journal's write-ahead log grew to {nbytes >> 20} MB while it was copied: the backup was given "
                 "up; try it when less is published, to a faster disk, or allow more with --log-max"

@@ -45,7 +45,7 @@ class CommitTiming:
             if self._tried == index:
                 self._patience.tried(True)
             self._tried = 0
-        if not journal.urgent:
+        if not (journal.pending and journal.urgent):
             return math.inf
         if not self._settle_s:
             return 0.0

@@ -62,7 +62,9 @@ def keep_log(database: Path, *, move: bool = False) -> list[str]:
 
 def lengthen(path: Path, nbytes: int) -> None:
     """Make the file this long, with zeros that are on the disk, so that a sync of what overwrites them need not write
-    the file's length as well. What it has stays. Raises OSError; the file is then as long as before."""
+    the file's length as well. What it has stays. Raises OSError; the file is then as long as before. Where the space
+    turns out to be missing only when it is written (a thinly provisioned disk), the next sync of the file by others
+    fails, too."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         length = os.fstat(descriptor).st_size

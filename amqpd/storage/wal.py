@@ -89,7 +89,7 @@ def _scan(file: BinaryIO, page_bytes: int, salts: bytes, checksum: Checksum, big
             break
         if head[8:16] != salts:
             # The checksum is of all frames before it, so this one was written behind them.
-            return WalEnd(whole, f"frame {at + 1} of {frames} is damaged in its header")
+            return WalEnd(whole, f"frame {at + 1} is damaged in its header")
         at += 1
         if head[4:8] != b"\0\0\0\0":
             whole = at
@@ -104,9 +104,7 @@ def _scan(file: BinaryIO, page_bytes: int, salts: bytes, checksum: Checksum, big
         begun = True
         if commits:
             behind = sum(1 for _ in _current(file, page_bytes, salts, place, frames))
-            return WalEnd(
-                whole, f"frame {at + 1} of {frames} is damaged, and {behind} frames of later transactions follow it"
-            )
+            return WalEnd(whole, f"frame {at + 1} is damaged, and {behind} frames of later transactions follow it")
         commits += head[4:8] != b"\0\0\0\0"
     return WalEnd(whole, torn=begun)
 

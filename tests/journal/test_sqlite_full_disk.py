@@ -110,10 +110,10 @@ def test_a_full_disk_at_a_checkpoint_does_not_undo_what_was_committed(small, tmp
     monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", MEGABYTE)
     disk = SqliteDisk(small / "data", reserve_bytes=MEGABYTE)
     disk.recover()
-    disk._checkpoints._at = 100 * MEGABYTE
+    disk.checkpoints._at = 100 * MEGABYTE
     for index in range(1, 9):  # a WAL of 4 MB ...
         disk.commit(transaction(index, row(1, index, index, nbytes=500_000)))
-    disk._checkpoints._at = 0
+    disk.checkpoints._at = 0
     disk.commit(transaction(9))  # ... copied, so that the next commits begin at its start
     wal = small / "data" / f"{JOURNAL}-wal"
     space = wal.stat().st_size
@@ -124,7 +124,7 @@ def test_a_full_disk_at_a_checkpoint_does_not_undo_what_was_committed(small, tmp
         disk.commit(transaction(index, row(1, index, index, nbytes=500_000)))
     assert wal.stat().st_size == space
     assert (small / "data" / JOURNAL).stat().st_size == size
-    assert disk._checkpoints._wal_bytes > 2 * MEGABYTE, "a checkpoint was due, and failed"
+    assert disk.checkpoints._wal_bytes > 2 * MEGABYTE, "a checkpoint was due, and failed"
     recovered, rows = image_of(small / "data", tmp_path / "image")
     assert (recovered.index, rows) == (15, [*range(1, 9), *range(10, 16)])
     # Then the WAL is full as well, and a commit is refused.
@@ -132,7 +132,7 @@ def test_a_full_disk_at_a_checkpoint_does_not_undo_what_was_committed(small, tmp
     ballast.unlink()
     disk.commit(transaction(index, row(1, index, index, nbytes=500_000)))
     disk._checkpoint()
-    assert disk._checkpoints._wal_bytes == 0
+    assert disk.checkpoints._wal_bytes == 0
     disk.close()
     recovered, rows = image_of(small / "data", tmp_path / "image")
     assert (recovered.index, rows[-1]) == (index, index)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 import threading
 from pathlib import Path
@@ -16,6 +14,12 @@ from amqpd.journal.sqlite import disk as sqlite
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import SqliteDrive, deadlines, row, transaction
+
+
+@pytest.fixture(autouse=True)
+def log_that_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or idle steps would also give it its length (`test_sqlite_log_length.py`)."""
+    monkeypatch.setattr(checkpoints, "LOG_BYTES", 0)
 
 
 def stored(disk: SqliteDisk, table: str = "batch") -> int:
@@ -226,7 +230,7 @@ def test_the_file_shrinks_in_steps_after_a_backlog(disk, tmp_path, monkeypatch):
 def test_the_wal_stays_small_under_a_reader_that_never_rests(disk, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", 1 << 20)
     monkeypatch.setattr(checkpoints, "WAL_BYTES_MAX", 2 << 20)
-    disk._checkpoints._at = 1 << 20
+    disk.checkpoints._at = 1 << 20
     fill(disk, 1, 20, nbytes=20_000)
     done = threading.Event()
 
@@ -279,61 +283,3 @@ def test_bodies_are_not_touched_to_find_rows(disk, name):
     given = dict.fromkeys(("queue_id", "first_seq", "last_seq", "epoch", "idx", "count_max"), 1)
     plan = disk._writer.execute(f"EXPLAIN QUERY PLAN {getattr(queries, name)}", given).fetchall()
     assert "USING COVERING INDEX batch_index" in plan[0][3]
-
-
-def log_of(directory: Path) -> Path:
-    return directory / f"{JOURNAL}-wal"
-
-
-def test_an_idle_moment_gives_the_log_its_length_and_commits_do_not_change_it(disk, tmp_path):
-    disk.commit(transaction(1, row(1, 0, 0)))
-    while disk.vacuum_step():
-        pass
-    log = log_of(tmp_path / "data")
-    assert log.stat().st_size == checkpoints.LOG_BYTES
-    commits, rounds = 1, 0
-    while rounds < 3:
-        commits += 1
-        disk.commit(transaction(commits, row(1, commits - 1, commits - 1)))
-        rounds += disk._checkpoints._wal_bytes == 0
-    assert log.stat().st_size == checkpoints.LOG_BYTES
-    image = crashed(tmp_path / "data", tmp_path / "image")
-    assert len(image.recover().queues[1].rows) == commits
-    image.close()
-    assert not log_of(tmp_path / "image").exists()
-
-
-def test_a_log_of_zeros_alone_is_an_empty_one(tmp_path):
-    disk = SqliteDrive(tmp_path / "data").open()
-    disk.recover()
-    disk.commit(transaction(1, row(1, 0, 0)))
-    disk.close()
-    log_of(tmp_path / "data").write_bytes(bytes(checkpoints.LOG_BYTES))
-    disk = SqliteDrive(tmp_path / "data").open()
-    assert len(disk.recover().queues[1].rows) == 1
-    disk.close()
-
-
-def test_where_there_is_little_space_the_log_keeps_its_length(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "LOG_FREE_BYTES_MIN", 1 << 60)
-    disk.commit(transaction(1, row(1, 0, 0)))
-    size = log_of(tmp_path / "data").stat().st_size
-    assert not disk.vacuum_step()
-    assert log_of(tmp_path / "data").stat().st_size == size
-
-
-def test_a_log_that_cannot_be_lengthened_is_as_before(disk, tmp_path, monkeypatch):
-    disk.commit(transaction(1, row(1, 0, 0)))
-    size = log_of(tmp_path / "data").stat().st_size
-
-    def fails(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fdatasync", fails)
-        assert not disk.vacuum_step()
-    assert log_of(tmp_path / "data").stat().st_size == size
-    disk.commit(transaction(2, row(1, 1, 1)))
-    image = crashed(tmp_path / "data", tmp_path / "image")
-    assert image.recover().index == 2
-    image.close()

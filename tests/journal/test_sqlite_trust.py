@@ -86,11 +86,9 @@ def test_damage_in_the_middle_of_the_log_is_no_torn_end(killed):
     content = bytearray((killed / WAL).read_bytes())
     content[32 + FRAME + 5000] ^= 1
     (killed / WAL).write_bytes(content)
-    refused(killed, r"transaction [56], and 10 was confirmed: the log journal.db-wal is damaged: frame 2 of")
+    refused(killed, r"transaction [56], and 10 was confirmed: the log journal.db-wal is damaged: frame 2 is damaged")
     os.unlink(killed / "journal.mark")
-    refused(
-        killed, r"journal.db-wal: frame 2 of \d+ is damaged, and \d+ frames of later transactions follow it; what"
-    )
+    refused(killed, r"journal.db-wal: frame 2 is damaged, and \d+ frames of later transactions follow it; what")
     said, index = accepted(killed)
     assert index < 10
     assert "is lost" in said[0]

@@ -76,7 +76,7 @@ def test_each_place_of_damage_is_told_from_a_torn_end(log):
         if 8 <= (place - 32) % FRAME < 16:
             assert end.damage.endswith("is damaged in its header"), place
         elif count > 1 and frame < commits[-2] - 1:
-            assert f"frame {frame + 1} of {frames} is damaged, and" in end.damage, place
+            assert f"frame {frame + 1} is damaged, and" in end.damage, place
         else:
             # Of the last transaction, or the frame that ends the one before it: that may be one torn transaction.
             assert end.torn or end.damage, place

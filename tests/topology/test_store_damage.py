@@ -212,7 +212,7 @@ async def test_damage_in_the_middle_of_the_log_is_seen(tmp_path: Path) -> None:
     damaged = flipped(log, 32 + 24 + 100)
     path = put(tmp_path, {**made().live, WAL: damaged})
     sentence = await refusal(path)
-    assert "4 was committed: metadata.db-wal is damaged (frame 1 of" in sentence
+    assert "4 was committed: metadata.db-wal is damaged (frame 1 is" in sentence
     path.with_name(MARK).unlink()
     sentence = await refusal(path)
     assert "lacks what was committed behind the damage of its log" in sentence

@@ -21,7 +21,7 @@ import structlog
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.database import meaning
 from amqpd.journal.sqlite.schema import PAGE_BYTES
-from amqpd.storage.files import lengthen, wal_path
+from amqpd.storage.files import lengthen, log_bytes, wal_path
 
 CHECKPOINT_BYTES = 8 << 20
 """WAL bytes after which a commit copies the WAL into the database. Measured: with 2 MB a commit of 200 kB costs up to
@@ -36,8 +36,10 @@ the reserve, which must be enough for the WAL and a transaction (`reserve.py`)."
 
 LOG_BYTES = CHECKPOINT_BYTES + CHECKPOINT_BYTES // 8
 """What the log's file is lengthened to, once: the bytes that are counted, and what SQLite puts around them."""
-LOG_FREE_BYTES_MIN = 8 * LOG_BYTES
-"""As long as the file system has so much left."""
+LENGTHENED_BYTES = 256 << 10
+"""In so many steps that none of them lasts on a slow disk."""
+LOG_FREE_BYTES_MIN = 1 << 30
+"""The file system must have so much space afterwards: more than the reserve and the first alarm ask for."""
 
 _log = structlog.get_logger("amqpd.journal")
 
@@ -54,6 +56,8 @@ class Checkpoints:
         """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
         self._at = CHECKPOINT_BYTES
         self._lengthened = False
+        self.keep_free_bytes = 0
+        """what the file system must have besides, before the log's file is made longer"""
 
     def wrote(self, pages: int, nbytes: int) -> None:
         """A transaction changed this many pages, beside rows of this many bytes."""
@@ -83,35 +87,37 @@ class Checkpoints:
         self._at = self._wal_bytes + CHECKPOINT_BYTES
 
     def idle_step(self) -> bool:
-        """Some free pages go back to the file system; True when there are more of them than are kept. When there are
-        none, the log's file gets its length. Raises sqlite3.Error."""
+        """Some free pages go back to the file system, or the log's file gets longer; True when there is more to do.
+        Raises sqlite3.Error."""
         (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
         (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
         spare = int(free - max(FREE_BYTES_KEPT // PAGE_BYTES, (pages - free) // 4))
-        if spare <= 0:
-            self._lengthen_log()
-            return False
-        # executescript: SQLite returns after each page, and `execute` would stop at the first.
-        self._writer.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUM_PAGES)})")
-        self.wrote(min(spare, VACUUM_PAGES), 0)
-        return spare > VACUUM_PAGES
+        if spare > 0:
+            # executescript: SQLite returns after each page, and `execute` would stop at the first.
+            self._writer.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUM_PAGES)})")
+            self.wrote(min(spare, VACUUM_PAGES), 0)
+        return spare > VACUUM_PAGES or self._lengthen_log()
 
     def run_after_release(self) -> None:
         """Space was given back to a full disk. Raises as `run`."""
         self._at = CHECKPOINT_BYTES
         self.run()
 
-    def _lengthen_log(self) -> None:
-        """Once, while nothing is written: give the log's file the length that it has before a checkpoint. A sync of a
-        file that grows takes about twice as long, since its length has to be written as well."""
+    def _lengthen_log(self) -> bool:
+        """Once, a step at a time while nothing is written: the log's file gets the length that it has before a
+        checkpoint. A sync of a file that grows takes about twice as long, since its length has to be written as well.
+        True when some is left."""
         if self._lengthened:
-            return
-        self._lengthened = True
-        log = wal_path(self._path)
+            return False
+        log, more = wal_path(self._path), False
         try:
-            space = os.statvfs(log.parent)
-            if space.f_bavail * space.f_frsize >= LOG_FREE_BYTES_MIN:
-                lengthen(log, LOG_BYTES)
+            length, space = log_bytes(self._path), os.statvfs(log.parent)
+            keep = max(LOG_FREE_BYTES_MIN, self.keep_free_bytes)
+            if length < LOG_BYTES and space.f_bavail * space.f_frsize >= keep + LOG_BYTES:
+                lengthen(log, min(length + LENGTHENED_BYTES, LOG_BYTES))
+                more = length + LENGTHENED_BYTES < LOG_BYTES
         except OSError as error:
             # It grows by what is written, then. If the disk is failing, the next commit says so.
             _log.warning("the log's file could not be lengthened", path=str(log), reason=error.strerror or str(error))
+        self._lengthened = not more
+        return more

@@ -69,7 +69,7 @@ class SqliteDisk:
         self._counted: set[int] = set()
         """the same for counts of returned messages"""
         self._marks, self._recovered = QueueMarks({}), False
-        self._checkpoints = Checkpoints(self._writer, self.path, self._rows.turn)
+        self.checkpoints = Checkpoints(self._writer, self.path, self._rows.turn)
         self._failure: str | None = None
         self.kept: str | None = None  # why settled messages do not leave the disk any more: a damaged page
 
@@ -132,7 +132,7 @@ class SqliteDisk:
                 wrote = write_row(self._writer, transaction, sources, self.names["identity"])
             except sqlite3.Error as error:  # not by `_failing`: as above
                 raise self._failed(error) from error
-            self._checkpoints.wrote(*wrote)
+            self.checkpoints.wrote(*wrote)
         else:
             work, now = plain_work(transaction, local, self._discards, self._marks)
             piece = self._piece(work) if self._discards.pending else Piece()
@@ -143,13 +143,13 @@ class SqliteDisk:
             self._write(work, piece)
         if self._mark is not None:
             self._mark.promise(transaction.index)
-        if housekeeping and self._checkpoints.is_due():
+        if housekeeping and self.checkpoints.is_due():
             self._checkpoint()
 
     @property
     def prompt(self) -> bool:
         """See `Disk`."""
-        return not (self._checkpoints.is_due() or self._discards.pending or self._noted or self._sources.replicated)
+        return not (self.checkpoints.is_due() or self._discards.pending or self._noted or self._sources.replicated)
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """See `Disk`."""
@@ -170,7 +170,7 @@ class SqliteDisk:
             more = True
         else:
             more = self._idle_step()
-        if self._checkpoints.is_due() if more else self._checkpoints.is_worthwhile():
+        if self.checkpoints.is_due() if more else self.checkpoints.is_worthwhile():
             self._checkpoint()
         return more
 
@@ -243,7 +243,7 @@ class SqliteDisk:
         self._reserve.release()
         self._refuse_after_failure()
         with self._failing():
-            self._checkpoints.run_after_release()
+            self.checkpoints.run_after_release()
 
     def restore_reserve(self) -> bool:
         """Hold the space again, when there is twice as much. True: it is held, publishers may go on."""
@@ -322,7 +322,7 @@ class SqliteDisk:
             self._discards.done(piece)
         if work.begun:
             self._discards.begun(work.begun)
-        self._checkpoints.wrote(*wrote)
+        self.checkpoints.wrote(*wrote)
 
     def _keep(self, error: sqlite3.Error) -> None:
         """Delete nothing from now on: what is settled stays settled, and its space is lost until a repair."""
@@ -387,7 +387,7 @@ class SqliteDisk:
         """See `Checkpoints`."""
         self._refuse_after_failure()
         try:
-            return self._checkpoints.idle_step()
+            return self.checkpoints.idle_step()
         except sqlite3.Error as error:
             if not isinstance(meaning(error, self.path), JournalDamaged):
                 raise self._failed(error) from error
@@ -397,4 +397,4 @@ class SqliteDisk:
     def _checkpoint(self) -> None:
         self._refuse_after_failure()
         with self._failing():
-            self._checkpoints.run()
+            self.checkpoints.run()
