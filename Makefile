@@ -8,7 +8,7 @@ PY = $(VENV)/bin/python
 # This checkout goes first, also where the environment is another worktree's.
 export PYTHONPATH = .:spark
 
-# Tests wait for the disk and for processes nearly half of their time: three at a time keep two cores busy. The pipeline's
+# Tests wait for the disk and for processes a third of their time: three at a time keep two cores busy. The pipeline's
 # compute all the time, and each has a JVM.
 WORKERS ?= 3
 SPARK_WORKERS ?= 2

@@ -13,7 +13,6 @@ import shutil
 from pathlib import Path
 
 DAMAGED = "damaged"
-ZEROS_BYTES = 1 << 20
 
 
 def wal_path(database: Path) -> Path:
@@ -71,7 +70,7 @@ def lengthen(path: Path, nbytes: int) -> None:
         try:
             place = length
             while place < nbytes:
-                place += os.pwrite(descriptor, bytes(min(ZEROS_BYTES, nbytes - place)), place)
+                place += os.pwrite(descriptor, bytes(nbytes - place), place)
             os.fdatasync(descriptor)
         except OSError:
             os.ftruncate(descriptor, length)

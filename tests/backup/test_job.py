@@ -21,6 +21,8 @@ from amqpd.backup.manifest import MANIFEST, BackupError, read_manifest
 from amqpd.backup.progress import Progress
 from amqpd.backup.snapshots import open_journal as open_journal_of
 from amqpd.datadir.lock import open_data_directory
+from amqpd.journal.sqlite.checkpoints import LOG_BYTES
+from amqpd.storage.files import lengthen
 
 from .conftest import ROWS, Node, Stepping
 
@@ -77,6 +79,12 @@ def test_the_write_ahead_log_that_it_kept_is_checkpointed_when_it_ends(node: Nod
     assert before > job_module.LOG_BYTES_LEFT
     node.commit()
     assert log.stat().st_size == before, "the commit should write at the beginning of the log again"
+
+
+def test_a_log_that_only_has_its_length_is_within_every_bound(node: Node, tmp_path: Path) -> None:
+    lengthen(node.data_dir / "journal.db-wal", LOG_BYTES)
+    Job(node.data_dir, tmp_path / "backup", Progress(), running=True, log_bytes_max=1_000_000).run()
+    assert (tmp_path / "backup" / MANIFEST).exists()
 
 
 def test_a_log_that_grows_beyond_its_bound_ends_it(node: Node, tmp_path: Path) -> None:
