@@ -7,6 +7,7 @@ Rules: files stay what they are except for the rows that make the fault.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,18 +31,51 @@ def files(events: Path) -> list[Path]:
     return sorted(events.glob("date=*/hour=*/*.parquet"), key=lambda path: path.stat().st_size, reverse=True)
 
 
+def _last_acked(path: Path) -> Iterator[Named]:
+    """The last message of each stretch, from the end of the file on."""
+    for row in reversed(_rows(path, "acked")):
+        if row["queue"] not in UNPROMISED:
+            yield Named(row["queue_id"], row["epoch"], row["first"] + row["count"] - 1)
+
+
+class _Confirmed:
+    """Of the messages that came into their queues in this file, those whose publishers had a confirm. A consumer may
+    have acknowledged one before that, and a kill taken the confirm."""
+
+    def __init__(self, path: Path) -> None:
+        self._routed = _rows(path, "routed")
+        told = pq.ParquetFile(path).read(["event", "publication", "count"])
+        told = told.filter(pc.equal(told["event"], "confirmed"))
+        self._told = [range(row["publication"], row["publication"] + row["count"]) for row in told.to_pylist()]
+
+    def __contains__(self, named: Named) -> bool:
+        routed = next((row for row in self._routed if _holds(row, named)), None)
+        if routed is None:
+            return False
+        publication = routed["publication"] + named.seq - routed["first"]
+        return any(publication in told for told in self._told)
+
+
 def _rows(path: Path, event: str) -> list[dict[str, Any]]:
+    """Of messages that came in the life that the row is of."""
+    return [row for row in _all_rows(path, event) if row["life"] == row["epoch"]]
+
+
+def _all_rows(path: Path, event: str) -> list[dict[str, Any]]:
     table = pq.ParquetFile(path).read()
     kept = table.filter(pc.and_(pc.equal(table["event"], event), pc.not_equal(table["queue_id"], 0)))
-    return [row for row in kept.to_pylist() if row["life"] == row["epoch"]]
+    rows: list[dict[str, Any]] = kept.to_pylist()
+    return rows
 
 
 def lose(events: Path) -> Named:
-    """Everything that says how a message left its queue is gone. One that somebody was told is safe: without its end
-    another may have ended with the broker's life."""
+    """Everything that says how a message left its queue is gone. One whose publisher was told that it is safe, and
+    whose acknowledgement no kill undid: of others the log says what became of them all the same."""
     path = files(events)[0]
-    row = [row for row in _rows(path, "acked") if row["queue"] not in UNPROMISED][-1]
-    lost = Named(row["queue_id"], row["epoch"], row["first"] + row["count"] - 1)
+    confirmed = _Confirmed(path)
+    back = [row for each in files(events) for row in _all_rows(each, "standing")]
+    acked = (last for last in _last_acked(path) if not any(_holds(row, last) for row in back))
+    lost = next(last for last in acked if last in confirmed)
     for each in files(events):
         table = pq.ParquetFile(each).read()
         rows, changed = [], False
