@@ -94,7 +94,9 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
             async with AsyncExitStack() as stack:
                 stack.callback(hold_all, directory.path)  # when both files are closed
                 page_cache = stack.enter_context(PageCache(directory.path / JOURNAL))
-                pair = await open_pair(directory.path, accept_loss=accept_loss)
+                # Before the disk's alarm is raised, and after it has ended.
+                keep = int(settings.disk_free_bytes_min * DISK_HYSTERESIS)
+                pair = await open_pair(directory.path, accept_loss=accept_loss, keep_free_bytes=keep)
                 stack.callback(pair.disk.close)
                 stack.push_async_callback(pair.store.aclose)
                 presence = Presence(directory.path)
@@ -121,7 +123,6 @@ class Broker:
         self._pair = pair
         self._page_cache = page_cache
         self._disk, self._store = pair.disk, pair.store
-        self._disk.checkpoints.keep_free_bytes = int(settings.disk_free_bytes_min * DISK_HYSTERESIS)
         self._topology = Topology()
         patience_s = max(WAIT_MAX_S, 3 * settings.handshake_timeout_s)
         self._logins = Logins(self._topology, settings.loopback_users, patience_s)

@@ -99,9 +99,10 @@ class Pair:
             self._behind = False
 
 
-async def open_pair(directory: Path, *, accept_loss: bool) -> Pair:
-    """Raises StartupError."""
-    disk = await opened(trio.to_thread.run_sync(partial(SqliteDisk, directory, accept_loss=accept_loss)), directory)
+async def open_pair(directory: Path, *, accept_loss: bool, keep_free_bytes: int = 0) -> Pair:
+    """`keep_free_bytes`: see `SqliteDisk`. Raises StartupError."""
+    make = partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
+    disk = await opened(trio.to_thread.run_sync(make), directory)
     try:
         lost = await trio.to_thread.run_sync(_misfits, disk, directory / METADATA_DB)
         await opened(trio.to_thread.run_sync(disk.examine), directory)

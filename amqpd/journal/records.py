@@ -171,12 +171,12 @@ class Disk(Protocol):
         outcome is unknown: the caller stops the node and never tries again. DiskFull means that nothing was written:
         the same transaction may be committed again when there is space. ValueError: `index` is not the next one.
         Without `housekeeping`, for which `prompt` must be true, it writes and syncs what it is given, and nothing
-        else."""
+        else that lasts is done."""
         ...
 
     @property
     def prompt(self) -> bool:
-        """No housekeeping is due that goes with a commit, and there is nothing to be deleted in pieces."""
+        """No housekeeping that lasts is due with a commit, and there is nothing to be deleted in pieces."""
         ...
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:

@@ -264,6 +264,16 @@ KINDS = (
         messages=400,
     ),
     Kind(
+        "durable-closed-50",
+        "fifty of these: a commit for what they have sent",
+        equal(persistent=True),
+        consumers=(),
+        durable=True,
+        confirms=True,
+        lone=50,
+        messages=2_000,
+    ),
+    Kind(
         "mixed-keys",
         "topic exchange, each message with another key and size",
         keys_and_sizes,

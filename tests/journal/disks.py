@@ -34,8 +34,8 @@ class SqliteDrive:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def open(self) -> SqliteDisk:
-        return SqliteDisk(self.directory, reserve_bytes=RESERVE_BYTES)
+    def open(self, keep_free_bytes: int = 0) -> SqliteDisk:
+        return SqliteDisk(self.directory, reserve_bytes=RESERVE_BYTES, keep_free_bytes=keep_free_bytes)
 
 
 class MemoryDrive:

@@ -70,7 +70,7 @@ def test_both_ways_leave_the_same(seed: int, tmp_path: Path, monkeypatch: pytest
 def test_it_is_taken_for_one_row_and_nothing_else(disk: SqliteDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
 
-    def noted(*arguments: object) -> tuple[int, int]:
+    def noted(*arguments: object) -> int:
         taken.append(arguments[1].index)  # type: ignore[attr-defined]
         return write_row(*arguments)  # type: ignore[arg-type]
 

@@ -50,18 +50,19 @@ def test_a_log_of_zeros_alone_is_an_empty_one(tmp_path):
 
 
 @pytest.mark.parametrize("bound", ["alarm", "reserve"])
-def test_where_there_is_little_space_the_log_keeps_its_length(disk, tmp_path, monkeypatch, bound):
+def test_where_there_is_little_space_the_log_keeps_its_length(tmp_path, monkeypatch, bound):
     """What is too little, the first alarm says, and in any case the reserve must find its own."""
-    disk.commit(transaction(1, row(1, 0, 0)))
-    size = log_of(tmp_path / "data").stat().st_size
     space = os.statvfs(tmp_path)
     free = space.f_bavail * space.f_frsize
-    if bound == "alarm":
-        disk.checkpoints.keep_free_bytes = free
-    else:
+    if bound == "reserve":
         monkeypatch.setattr(checkpoints, "LOG_FREE_BYTES_MIN", free)
+    disk = SqliteDrive(tmp_path / "data").open(free if bound == "alarm" else 0)
+    disk.recover()
+    disk.commit(transaction(1, row(1, 0, 0)))
+    size = log_of(tmp_path / "data").stat().st_size
     assert not disk.vacuum_step()
     assert log_of(tmp_path / "data").stat().st_size == size
+    disk.close()
 
 
 def test_pages_that_are_given_back_do_not_put_it_off(disk, tmp_path, monkeypatch):

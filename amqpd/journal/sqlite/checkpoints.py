@@ -34,6 +34,9 @@ WAL_BYTES_MAX = 2 * CHECKPOINT_BYTES
 """WAL bytes after which that waits for the reader to finish, instead of leaving pages for the next time; half of
 the reserve, which must be enough for the WAL and a transaction (`reserve.py`)."""
 
+LIGHT_BYTES = 512 << 10
+"""A checkpoint that copies no more takes little longer than two syncs."""
+
 LOG_BYTES = CHECKPOINT_BYTES + CHECKPOINT_BYTES // 8
 """What the log's file is lengthened to, once: the bytes that are counted, and what SQLite puts around them."""
 LENGTHENED_BYTES = 256 << 10
@@ -47,24 +50,44 @@ _log = structlog.get_logger("amqpd.journal")
 class Checkpoints:
     """The log and the free pages of one journal."""
 
-    def __init__(self, writer: sqlite3.Connection, path: Path, reading: AbstractContextManager[Any]) -> None:
-        """`reading`: held by a reader."""
+    def __init__(
+        self, writer: sqlite3.Connection, path: Path, reading: AbstractContextManager[Any], keep_free_bytes: int
+    ) -> None:
+        """`reading`: held by a reader; `keep_free_bytes`: what the file system must have besides, before the log's
+        file is made longer."""
         self._writer = writer
         self._path = path
         self._reading = reading
         self._wal_bytes = 0
         """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
         self._at = CHECKPOINT_BYTES
+        self._copies_bytes = 0
+        """estimate of what the next checkpoint copies: a page that is in the log many times, once"""
+        self._queues: set[int] = set()
+        """those of `wrote_row` since the last checkpoint, while that would be a light one"""
         self._lengthened = False
-        self.keep_free_bytes = 0
-        """what the file system must have besides, before the log's file is made longer"""
+        self._keep_free_bytes = keep_free_bytes
 
     def wrote(self, pages: int, nbytes: int) -> None:
         """A transaction changed this many pages, beside rows of this many bytes."""
+        wrote = pages * PAGE_BYTES + nbytes
+        self._wal_bytes += wrote
+        self._copies_bytes += wrote
+
+    def wrote_row(self, queue_id: int, pages: int, nbytes: int) -> None:
+        """The same of a transaction that is one row: most of its pages are those of the queue's row before it."""
         self._wal_bytes += pages * PAGE_BYTES + nbytes
+        self._copies_bytes += nbytes
+        if queue_id not in self._queues and self._copies_bytes <= LIGHT_BYTES:
+            self._queues.add(queue_id)
+            self._copies_bytes += pages * PAGE_BYTES
 
     def is_due(self) -> bool:
         return self._wal_bytes >= self._at
+
+    def lasts(self) -> bool:
+        """It is due, and not for a commit whose caller has no time for it."""
+        return self.is_due() and self._copies_bytes > LIGHT_BYTES
 
     def is_worthwhile(self) -> bool:
         """When there is nothing else to do."""
@@ -83,7 +106,8 @@ class Checkpoints:
             self._at = self._wal_bytes + CHECKPOINT_BYTES // 8
             return
         # A WAL that is copied as a whole, and that no reader uses, is begun from its start by the next commit.
-        self._wal_bytes = (pages - copied) * PAGE_BYTES
+        self._wal_bytes = self._copies_bytes = (pages - copied) * PAGE_BYTES
+        self._queues.clear()
         self._at = self._wal_bytes + CHECKPOINT_BYTES
 
     def idle_step(self) -> bool:
@@ -112,7 +136,7 @@ class Checkpoints:
         log, more = wal_path(self._path), False
         try:
             length, space = log_bytes(self._path), os.statvfs(log.parent)
-            keep = max(LOG_FREE_BYTES_MIN, self.keep_free_bytes)
+            keep = max(LOG_FREE_BYTES_MIN, self._keep_free_bytes)
             if length < LOG_BYTES and space.f_bavail * space.f_frsize >= keep + LOG_BYTES:
                 lengthen(log, min(length + LENGTHENED_BYTES, LOG_BYTES))
                 more = length + LENGTHENED_BYTES < LOG_BYTES

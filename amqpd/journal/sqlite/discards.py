@@ -71,6 +71,12 @@ class Piece:
             self.row_discards.append((item.queue_id, item.first_seq, item.last_seq, epoch, idx))
             self.settled_discards.append((item.queue_id, item.first_seq, item.last_seq, item.last_seq, epoch, idx))
 
+    def take_in(self, more: Piece) -> None:
+        """The deletions of large ranges that go with it."""
+        self.row_discards += more.row_discards
+        self.settled_discards += more.settled_discards
+        self.discarded, self.nbytes = more.discarded, more.nbytes
+
 
 class Discards:
     """The large deletions of one journal that are begun and not carried out."""

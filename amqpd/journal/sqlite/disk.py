@@ -24,7 +24,7 @@ from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.entries import work_of, work_of_dead
-from amqpd.journal.sqlite.one_row import is_one_row, write_row
+from amqpd.journal.sqlite.one_row import PAGES, is_one_row, write_row
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.recovery import Found, examine
@@ -47,8 +47,15 @@ class SqliteDisk:
 
     Raises NotAJournal, NewerFormat, JournalInUse, JournalDamaged, DiskFull, DiskFailure."""
 
-    def __init__(self, directory: Path, *, reserve_bytes: int = RESERVE_BYTES, accept_loss: bool = False) -> None:
-        """`accept_loss`: go on with a journal that has less than it once confirmed."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        reserve_bytes: int = RESERVE_BYTES,
+        keep_free_bytes: int = 0,
+        accept_loss: bool = False,
+    ) -> None:
+        """`keep_free_bytes`: see `Checkpoints`; `accept_loss`: go on with less than was once confirmed."""
         self.path = directory / JOURNAL
         opened = open_journal(directory, accept_loss=accept_loss)
         self.accepted = opened.accepted
@@ -69,15 +76,19 @@ class SqliteDisk:
         self._counted: set[int] = set()
         """the same for counts of returned messages"""
         self._marks, self._recovered = QueueMarks({}), False
-        self.checkpoints = Checkpoints(self._writer, self.path, self._rows.turn)
+        self.checkpoints = Checkpoints(self._writer, self.path, self._rows.turn, keep_free_bytes)
         self._failure: str | None = None
         self.kept: str | None = None  # why settled messages do not leave the disk any more: a damaged page
 
     def examine(self) -> None:
         """Read all that `recover` goes by, and change nothing. Raises JournalDamaged, DiskFailure."""
+        self._found = self._look()
+
+    def _look(self) -> Found:
         try:
-            self._found = examine(self.path, self._reader)
+            found = examine(self.path, self._reader)
             try_to_write(self._writer, self.path)
+            return found
         except sqlite3.Error as error:
             raise self._failed(error) from error
         except JournalDamaged as error:
@@ -96,10 +107,7 @@ class SqliteDisk:
     def recover(self) -> Recovered:
         """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is
         written before all is read."""
-        if self._found is None:
-            self.examine()
-        found, self._found = self._found, None
-        assert found is not None
+        found, self._found = self._found or self._look(), None
         self._take_over(found)
         self._begin_epoch()
         self._recovered = True
@@ -121,35 +129,32 @@ class SqliteDisk:
         """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again."""
         if self._failure is not None:  # not by a call: this is done for each commit
             raise DiskFailure(self._failure)
-        sources = self._sources
-        local = sources.local
+        sources, local = self._sources, self._sources.local
         if not self._recovered or transaction.index != local.idx + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {local.idx}")
         if transaction.entries or sources.replicated:
             self._commit_of_sources(transaction)
         elif is_one_row(transaction) and not (self._discards.pending or self._noted):
             try:
-                wrote = write_row(self._writer, transaction, sources, self.names["identity"])
+                nbytes = write_row(self._writer, transaction, sources, self.names["identity"])
             except sqlite3.Error as error:  # not by `_failing`: as above
                 raise self._failed(error) from error
-            self.checkpoints.wrote(*wrote)
+            self.checkpoints.wrote_row(transaction.rows[0].queue_id, PAGES, nbytes)
         else:
             work, now = plain_work(transaction, local, self._discards, self._marks)
             piece = self._piece(work) if self._discards.pending else Piece()
             piece.deletes = now
-            for row in transaction.rows:
-                if row.deadlines:
-                    self._timed.add(row.queue_id)
+            self._timed.update([row.queue_id for row in transaction.rows if row.deadlines])
             self._write(work, piece)
         if self._mark is not None:
             self._mark.promise(transaction.index)
-        if housekeeping and self.checkpoints.is_due():
+        if self.checkpoints.is_due() and (housekeeping or not self.checkpoints.lasts()):
             self._checkpoint()
 
     @property
     def prompt(self) -> bool:
         """See `Disk`."""
-        return not (self.checkpoints.is_due() or self._discards.pending or self._noted or self._sources.replicated)
+        return not (self.checkpoints.lasts() or self._discards.pending or self._noted or self._sources.replicated)
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """See `Disk`."""
@@ -201,9 +206,7 @@ class SqliteDisk:
             raise ValueError("the journal is not recovered yet")
         before = self._sources
         new = undo(self._writer, before.head(source), (epoch, idx), self.names["identity"], self._failed)
-        self.examine()
-        found, self._found = self._found, None
-        assert found is not None
+        found = self._look()
         found.heads, found.held = {**before.heads, source: new}, held_after(source, found, before.held)
         self._take_over(found)
         return found.recovered
@@ -232,10 +235,7 @@ class SqliteDisk:
         with self._failing():
             work, piece = work_of(*given)
         self._timed.update(row.queue_id for rows, *_ in work.parts for row in rows if row.deadlines)
-        more = self._piece(work)
-        piece.row_discards += more.row_discards
-        piece.settled_discards += more.settled_discards
-        piece.discarded, piece.nbytes = more.discarded, more.nbytes
+        piece.take_in(self._piece(work))
         self._write(work, piece)
 
     def release_reserve(self) -> None:

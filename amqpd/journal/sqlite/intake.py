@@ -112,6 +112,8 @@ def checksum(row: Row) -> int:
     more = (row.body_bytes, row.published_ms, len(row.deadlines))
     # A row of the first format knows nothing more, and its checksum does not say so.
     crc = crc32(_about.pack(*said, *more) if any(more) else _about_less.pack(*said))
+    if len(row.data) <= CRC_BYTES_MAX:
+        return crc32(row.data, crc)
     body = memoryview(row.data)
     for at in range(0, len(body), CRC_BYTES_MAX):
         crc = crc32(body[at : at + CRC_BYTES_MAX], crc)

@@ -51,7 +51,7 @@ def _program() -> list[str]:
 
 
 CREATE = through("intake_of_row", _GIVEN, _program())
-_COMMIT = commit_through("intake_of_row", _GIVEN)
+_COMMIT = commit_through("intake_of_row", _GIVEN, positional=True)
 
 
 def is_one_row(transaction: Transaction) -> bool:
@@ -64,30 +64,19 @@ def is_one_row(transaction: Transaction) -> bool:
     )
 
 
-def write_row(
-    connection: sqlite3.Connection, transaction: Transaction, sources: Sources, identity: str
-) -> tuple[int, int]:
-    """As `work.write`, for such a transaction; the local source is then so far. Raises sqlite3.Error."""
+def write_row(connection: sqlite3.Connection, transaction: Transaction, sources: Sources, identity: str) -> int:
+    """As `work.write`, for such a transaction; the local source is then so far. How many bytes the row's data has.
+    Raises sqlite3.Error."""
     head, (row,) = sources.local.at((sources.local.epoch, transaction.index)), transaction.rows
     row.join()
     data, queue_id, first, last = row.data, row.queue_id, row.first_seq, row.last_seq
+    # SQLite's driver looks for somebody who adapts a bool.
+    persistent = int(row.persistent)
     nbytes, body_bytes, published_ms = len(data), row.body_bytes, row.published_ms
     begun = seed(HEAD, SOURCE, head.epoch)
-    summed = head_sum(begun, queue_id, first, last, row.persistent, nbytes, head.idx, body_bytes, published_ms, 0)
-    given = {
-        "epoch": head.epoch,
-        "idx": head.idx,
-        "source_crc": head.record(identity)[-1],
-        "queue_id": queue_id,
-        "first_seq": first,
-        "last_seq": last,
-        "nbytes": nbytes,
-        "persistent": row.persistent,
-        "body_bytes": body_bytes,
-        "published_ms": published_ms,
-        "crc": summed << HEAD_SHIFT | checksum(row),
-        "data": data,
-    }
-    connection.execute(_COMMIT, given)
+    summed = head_sum(begun, queue_id, first, last, persistent, nbytes, head.idx, body_bytes, published_ms, 0)
+    crc = summed << HEAD_SHIFT | checksum(row)
+    said = (queue_id, first, last, nbytes, persistent, body_bytes, published_ms, crc, data)
+    connection.execute(_COMMIT, (head.epoch, head.idx, head.record(identity)[-1], *said))
     sources.put((head,))
-    return PAGES, nbytes
+    return nbytes
