@@ -3,6 +3,9 @@ not last."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from amqpd.journal.sqlite import checkpoints
@@ -49,16 +52,50 @@ def test_after_it_was_copied_the_next_one_is_judged_by_what_came_since(disk: Sql
     assert commit_rows(disk, 1, 200, 300) == 1
 
 
-def test_what_a_reader_keeps_in_the_log_is_much_to_copy(disk: SqliteDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that somebody waits for must not wait for a reader, as a checkpoint of a large log does."""
-    monkeypatch.setattr(checkpoints, "WAL_BYTES_MAX", 1 << 40)
+@contextmanager
+def somebody_reads(disk: SqliteDisk) -> Iterator[None]:
+    """The log as it is now."""
+    disk._reader.execute("BEGIN")
+    disk._reader.execute("SELECT count(*) FROM batch").fetchone()
+    yield
+    disk._reader.execute("COMMIT")
+
+
+def test_what_a_reader_kept_in_the_log_is_much_to_copy(disk: SqliteDisk) -> None:
     commit_rows(disk, 1, 20_000, 1)
-    with disk._rows.turn:
-        disk._reader.execute("BEGIN")
-        disk._reader.execute("SELECT count(*) FROM batch").fetchone()
+    with somebody_reads(disk):
         commit_rows(disk, 1, 20_000, COMMITS_MAX)
         disk.commit(transaction(disk.index + 1, row(1, 5_000, 5_000)))
-        disk._reader.execute("COMMIT")
-    assert disk.checkpoints._wal_bytes > 0
+    assert disk.checkpoints._wal_bytes > checkpoints.LIGHT_BYTES
     assert commit_rows(disk, 1, 200, COMMITS_MAX) == 0
     assert not disk.prompt
+
+
+class Reading:
+    """What a reader holds; how often somebody waited for it."""
+
+    waited = 0
+
+    def __enter__(self) -> None:
+        self.waited += 1
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_a_commit_that_is_waited_for_never_waits_for_a_reader(
+    disk: SqliteDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a reader is in the log at each checkpoint, the log is never begun again and becomes long, though little
+    is left to copy each time; and the checkpoint of a long one waits for readers to finish."""
+    reading = Reading()
+    monkeypatch.setattr(disk.checkpoints, "_reading", reading)
+    for _ in range(4):
+        while disk.checkpoints._wal_bytes < 0.98 * disk.checkpoints._at:
+            commit_rows(disk, 1, 200, 1)
+        with somebody_reads(disk):
+            while disk.prompt and not commit_rows(disk, 1, 200, 1):
+                pass
+    assert not reading.waited
+    assert not disk.prompt
+    disk.commit(transaction(disk.index + 1, row(1, disk.index + 1, disk.index + 1)))
+    assert disk.prompt

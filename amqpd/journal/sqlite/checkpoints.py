@@ -61,6 +61,8 @@ class Checkpoints:
         self._wal_bytes = 0
         """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
         self._at = CHECKPOINT_BYTES
+        self._log_bytes = 0
+        """of all that is in the log, at the last checkpoint; it is begun again after that if no reader is in it"""
         self._copies_bytes = 0
         """estimate of what the next checkpoint copies: a page that is in the log many times, once"""
         self._queues: set[int] = set()
@@ -86,8 +88,10 @@ class Checkpoints:
         return self._wal_bytes >= self._at
 
     def lasts(self) -> bool:
-        """It is due, and not for a commit whose caller has no time for it."""
-        return self.is_due() and self._copies_bytes > LIGHT_BYTES
+        """It is due, and not for a commit whose caller has no time for it: much is to be copied, or a reader may have
+        to be waited for."""
+        much = self._copies_bytes > LIGHT_BYTES or self._log_bytes + self._wal_bytes > WAL_BYTES_MAX
+        return much and self.is_due()
 
     def is_worthwhile(self) -> bool:
         """When there is nothing else to do."""
@@ -106,6 +110,7 @@ class Checkpoints:
             self._at = self._wal_bytes + CHECKPOINT_BYTES // 8
             return
         # A WAL that is copied as a whole, and that no reader uses, is begun from its start by the next commit.
+        self._log_bytes = pages * PAGE_BYTES
         self._wal_bytes = self._copies_bytes = (pages - copied) * PAGE_BYTES
         self._queues.clear()
         self._at = self._wal_bytes + CHECKPOINT_BYTES
