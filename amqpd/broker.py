@@ -153,7 +153,10 @@ class Broker:
         )
         self.node.connection_left = self._connection_left
         self._sync = TopologySync(self._store, self._topology, self._applied)
-        self._writer = JournalWriter(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full)
+        self._writer = JournalWriter(
+            *(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full),
+            left_to_caller=lambda: self.pump.takes_commit(),
+        )
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
         self.pump = Pump(

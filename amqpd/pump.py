@@ -107,6 +107,8 @@ class Pump:
         self._epoll = select.epoll()
         self._wakeup = Wakeup(self._epoll)
         self._handshakes = TlsHandshakes(self._wakeup.set)
+        self._rested = False
+        """there was a moment without anything to do in this turn, or in the last one"""
         self._worked = self._looks = 0
         """since the young objects were looked at; how often that was"""
         self._unserved: dict[int, int] = {}
@@ -140,15 +142,17 @@ class Pump:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(ready)
-            until = trio.current_time() + TURN_S
+            until, self._rested = trio.current_time() + TURN_S, False
             events = self._epoll.poll(0)
             while events or self._behind:
                 self._tick(events)
                 if trio.current_time() >= until:
                     break
                 events = self._epoll.poll(0)
-                if not events and not self._behind and self._alone():
-                    events = self._at_rest()
+                if not events and not self._behind:
+                    self._rested = True
+                    if self._alone():
+                        events = self._at_rest()
             self._end_turn()
 
     def _at_rest(self) -> list[tuple[int, int]]:
@@ -173,6 +177,12 @@ class Pump:
             self._record()
         if self.node.journal.pending and (self._behind or not self._alone() or not self._commit_now()):
             self._want_commit()
+
+    def takes_commit(self) -> bool:
+        """Whether the next commit, of what has gathered, is the pump's: it will have a moment for it soon."""
+        if self._rested:
+            self._wakeup.set()
+        return self._rested
 
     @property
     def _behind(self) -> bool:

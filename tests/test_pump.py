@@ -7,7 +7,9 @@ import socket
 import ssl
 from typing import Any
 
+import pytest
 import trio
+import trio.testing
 import trustme
 
 from amqpd.pump import Pump
@@ -161,6 +163,30 @@ def test_a_commit_that_the_pump_may_not_carry_out_is_wanted() -> None:
     pump._end_turn()
     assert wanted
     pump.close()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_next_commit_is_the_pumps_if_it_has_had_a_moment_and_then_it_is_carried_out(alone: bool) -> None:
+    """Also where somebody waits for a thread just then: that is the writer's commit itself."""
+
+    async def main() -> None:
+        with Committing() as committing:
+            committing.alone = alone
+            assert not committing.pump.takes_commit()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(committing.pump.run)
+                committing.pump._wakeup.set()
+                await trio.testing.wait_all_tasks_blocked()
+                committing.alone = True
+                committing.harness.node.journal.force()
+                assert not committing.commits
+                assert committing.pump.takes_commit()
+                with trio.fail_after(60):
+                    while not committing.commits:
+                        await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_acknowledgements_wait_for_what_comes_next_and_not_for_long() -> None:

@@ -43,12 +43,16 @@ class JournalWriter:
         on_durable: Callable[[int], None],
         on_full: Callable[[bool], None],
         full: bool = False,
+        left_to_caller: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same."""
+        """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same.
+        `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
+        `want_commit`, one of which will be called soon."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
         self._on_full = on_full
+        self._left_to_caller = left_to_caller
         self._work = trio.Event()
         self.threads = trio.CapacityLimiter(1)
         self._busy = False
@@ -79,8 +83,7 @@ class JournalWriter:
             or self._full
             or self._refused is not None
             or self.threads.borrowed_tokens
-            or not self._promptness.expected(began)
-            or not (buffer.small and self._disk.prompt)
+            or not self._is_quick(began)
         ):
             self.want_commit()
             return False
@@ -99,15 +102,22 @@ class JournalWriter:
         self._tell(transaction)
         return True
 
+    def _is_quick(self, now_s: float) -> bool:
+        """A commit of what gathers may keep its caller's thread."""
+        return self._promptness.expected(now_s) and self._buffer.small and self._disk.prompt
+
     async def run(self) -> None:
         """Commit what gathers, until cancelled; a commit that is under way is waited for."""
         if self._full:
             self._tell_full("it was full at the start")
+        left = False
         while True:
-            await self._wait_for_work()
-            self._busy = True
-            while self._pending:
+            await self._wait_for_work(left)
+            self._busy, left, self._work = True, False, trio.Event()
+            while self._pending and not left:
                 await self._commit_next()
+                # Where clients wait for each commit there is always a next one, and each takes longer here.
+                left = self._buffer.pending and self._is_quick(perf_counter()) and self._left_to_caller()
             self._busy = False
             self._idle.set()
             self._idle = trio.Event()
@@ -129,14 +139,15 @@ class JournalWriter:
         self._buffer.committed(transaction.index)
         self._on_durable(transaction.index)
 
-    async def _wait_for_work(self) -> None:
-        """Return when there is something to commit. What is settled leaves the disk with later transactions; when
-        none comes, by itself, but not at once: a publisher that waits for each confirm would wait for that too."""
+    async def _wait_for_work(self, left: bool) -> None:
+        """Return when there is something to commit that is not, or not any more, `left` to others. What is settled
+        leaves the disk with later transactions; when none comes, by itself, but not at once: a publisher that waits
+        for each confirm would wait for that too."""
         self._resting = False
-        while not self._pending:
+        while left or not self._pending:
             with trio.move_on_after(math.inf if self._resting else HOUSEKEEPING_IDLE_S) as waiting:
                 await self._work.wait()
-            self._work = trio.Event()
+            self._work, left = trio.Event(), False
             if not waiting.cancelled_caught:
                 self._resting = False
                 if not self._pending:

@@ -212,6 +212,76 @@ async def test_a_failure_of_the_disk_is_raised_and_nothing_is_told(
     assert buffer.stored_index == 0
 
 
+class Publishers:
+    """They wait for each commit: something of theirs has always come by the time that one is told. `at_most` so many
+    times."""
+
+    def __init__(self, buffer: JournalBuffer, told: Told, at_most: int) -> None:
+        self._buffer = buffer
+        self._told = told
+        self._left = at_most
+
+    def durable(self, index: int) -> None:
+        if self._left:
+            self._left -= 1
+            self._buffer.force()
+        self._told.append(index)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+async def test_after_one_of_its_own_the_writer_leaves_the_next_one_to_a_caller_that_has_time(
+    buffer: JournalBuffer, disk: Disk, told: Told, clock: Clock, taken: bool
+) -> None:
+    """It went on as long as there was a next one, and each of them takes twice as long as the caller's."""
+    asked: list[int] = []
+
+    def left_to_caller() -> bool:
+        asked.append(disk.index)
+        return taken
+
+    publishers = Publishers(buffer, told, 3)
+    writer = JournalWriter(buffer, disk, publishers.durable, lambda full: None, left_to_caller=left_to_caller)
+    disk.prompt = False
+    disk.hook = lambda: setattr(disk, "prompt", disk.index >= 1)
+    buffer.force()
+    assert not writer.commit_now()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await told.wait_for(2 if taken else 4)
+        await trio.testing.wait_all_tasks_blocked()
+        if taken:
+            assert (told, asked) == ([1, 2], [2]), "the first one was followed by one that lasts"
+            assert writer.commit_now()
+            assert writer.commit_now()
+        nursery.cancel_scope.cancel()
+    assert told == [1, 2, 3, 4]
+    assert disk.plain == ([1, 2] if taken else [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("wants", ["flush", "want_commit", "time"])
+async def test_what_was_left_to_a_caller_who_does_not_come_is_committed_all_the_same(
+    buffer: JournalBuffer, disk: Disk, told: Told, clock: Clock, monkeypatch: pytest.MonkeyPatch, wants: str
+) -> None:
+    monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001 if wants == "time" else 60)
+    publishers = Publishers(buffer, told, 1)
+    writer = JournalWriter(buffer, disk, publishers.durable, lambda full: None, left_to_caller=lambda: True)
+    buffer.force()
+    writer.want_commit()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await told.wait_for(1)
+        clock.s += 1000
+        if wants == "flush":
+            with trio.fail_after(60):
+                await writer.flush()
+        elif wants == "want_commit":
+            await trio.testing.wait_all_tasks_blocked()
+            writer.want_commit()
+        await told.wait_for(2)
+        nursery.cancel_scope.cancel()
+    assert not buffer.pending
+
+
 async def test_what_is_settled_leaves_the_disk_when_no_commit_follows(
     writer: JournalWriter,
     buffer: JournalBuffer,
