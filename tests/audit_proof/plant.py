@@ -7,7 +7,10 @@ Rules: files stay what they are except for the rows that make the fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +22,7 @@ from tests.faults.unpromised import QUEUES as UNPROMISED
 
 # Behind everything that the life of a broker numbers.
 NUMBER = 1 << 40
+_first = itemgetter("first")
 
 
 class Named(NamedTuple):
@@ -38,22 +42,44 @@ def _last_acked(path: Path) -> Iterator[Named]:
             yield Named(row["queue_id"], row["epoch"], row["first"] + row["count"] - 1)
 
 
-class _Confirmed:
-    """Of the messages that came into their queues in this file, those whose publishers had a confirm. A consumer may
-    have acknowledged one before that, and a kill taken the confirm."""
+class _Stretches:
+    """Rows of a log by which message they hold; a million of them, and a million questions."""
 
-    def __init__(self, path: Path) -> None:
-        self._routed = _rows(path, "routed")
-        told = pq.ParquetFile(path).read(["event", "publication", "count"])
-        told = told.filter(pc.equal(told["event"], "confirmed"))
-        self._told = [range(row["publication"], row["publication"] + row["count"]) for row in told.to_pylist()]
+    def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
+        self._rows: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for row in rows:
+            self._rows.setdefault((row["queue_id"], row["epoch"]), []).append(row)
+        self._ends: dict[tuple[int, int], list[int]] = {}
+        """how far the rows reach that begin up to each one"""
+        for key, each in self._rows.items():
+            each.sort(key=_first)
+            self._ends[key] = list(accumulate([row["first"] + row["count"] for row in each], max))
+
+    def find(self, named: Named) -> dict[str, Any] | None:
+        """Of rows of which none holds a message of another."""
+        rows = self._rows.get(named[:2], [])
+        at = bisect_right(rows, named.seq, key=_first) - 1
+        return rows[at] if at >= 0 and _holds(rows[at], named) else None
 
     def __contains__(self, named: Named) -> bool:
-        routed = next((row for row in self._routed if _holds(row, named)), None)
-        if routed is None:
-            return False
-        publication = routed["publication"] + named.seq - routed["first"]
-        return any(publication in told for told in self._told)
+        at = bisect_right(self._rows.get(named[:2], []), named.seq, key=_first) - 1
+        return at >= 0 and named.seq < self._ends[named[:2]][at]
+
+
+def _confirmed(path: Path) -> Iterator[Named]:
+    """Messages that came into their queues in this file, were acknowledged, and whose publishers had a confirm. A
+    consumer may have acknowledged one before that, and a kill taken the confirm; and letters have none."""
+    came = _Stretches(_rows(path, "routed"))
+    table = pq.ParquetFile(path).read(["event", "publication", "count"])
+    table = table.filter(pc.equal(table["event"], "confirmed")).sort_by("publication")
+    told = list(zip(table["publication"].to_pylist(), table["count"].to_pylist(), strict=True))
+    for named in _last_acked(path):
+        routed = came.find(named)
+        if routed is not None:
+            publication = routed["publication"] + named.seq - routed["first"]
+            at = bisect_right(told, publication, key=itemgetter(0)) - 1
+            if at >= 0 and publication < sum(told[at]):
+                yield named
 
 
 def _rows(path: Path, event: str) -> list[dict[str, Any]]:
@@ -71,11 +97,8 @@ def _all_rows(path: Path, event: str) -> list[dict[str, Any]]:
 def lose(events: Path) -> Named:
     """Everything that says how a message left its queue is gone. One whose publisher was told that it is safe, and
     whose acknowledgement no kill undid: of others the log says what became of them all the same."""
-    path = files(events)[0]
-    confirmed = _Confirmed(path)
-    back = [row for each in files(events) for row in _all_rows(each, "standing")]
-    acked = (last for last in _last_acked(path) if not any(_holds(row, last) for row in back))
-    lost = next(last for last in acked if last in confirmed)
+    back = _Stretches(row for each in files(events) for row in _all_rows(each, "standing"))
+    lost = next(last for path in files(events) for last in _confirmed(path) if last not in back)
     for each in files(events):
         table = pq.ParquetFile(each).read()
         rows, changed = [], False
