@@ -27,6 +27,8 @@ from amqpd.journal.records import Disk, Row, Transaction
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25
 HOUSEKEEPING_IDLE_S = 1.0
+# After a commit on the thread not more is left to the caller of `commit_now`: a hundred small messages.
+LEFT_BYTES_MAX = 32 << 10
 # One read of a backlog: some milliseconds of deliveries, and several rows.
 READ_BYTES = 1024 * 1024
 
@@ -106,6 +108,14 @@ class JournalWriter:
         """A commit of what gathers may keep its caller's thread."""
         return self._promptness.expected(now_s) and self._buffer.small and self._disk.prompt
 
+    def _is_for_caller(self) -> bool:
+        """After a commit of `run`: what has gathered is so little that somebody waits for each of its messages. Those
+        of a client that sends many at a time are better read while the thread commits."""
+        buffer = self._buffer
+        if not buffer.pending or self._full or buffer.gathered_bytes > LEFT_BYTES_MAX:
+            return False
+        return self._is_quick(perf_counter())
+
     async def run(self) -> None:
         """Commit what gathers, until cancelled; a commit that is under way is waited for."""
         if self._full:
@@ -117,7 +127,7 @@ class JournalWriter:
             while self._pending and not left:
                 await self._commit_next()
                 # Where clients wait for each commit there is always a next one, and each takes longer here.
-                left = self._buffer.pending and self._is_quick(perf_counter()) and self._left_to_caller()
+                left = self._is_for_caller() and self._left_to_caller()
             self._busy = False
             self._idle.set()
             self._idle = trio.Event()

@@ -14,7 +14,7 @@ from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.patience import CREDIT_MAX, SUCCESS, TRY_EACH, Patience
 from amqpd.journal.promptness import PAUSE_S_MIN
 from amqpd.journal.records import Transaction
-from amqpd.journal.writer import JournalWriter
+from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
 from tests.journal.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.trio
@@ -256,6 +256,27 @@ async def test_after_one_of_its_own_the_writer_leaves_the_next_one_to_a_caller_t
         nursery.cancel_scope.cancel()
     assert told == [1, 2, 3, 4]
     assert disk.plain == ([1, 2] if taken else [1, 2, 3, 4])
+
+
+async def test_it_goes_on_by_itself_where_clients_send_many_at_a_time(
+    buffer: JournalBuffer, disk: Disk, told: Told, clock: Clock
+) -> None:
+    """They are read while the thread commits."""
+
+    def durable(index: int) -> None:
+        if index < 3:
+            buffer.force()
+            buffer.gathered_bytes = LEFT_BYTES_MAX + 1
+        told.append(index)
+
+    writer = JournalWriter(buffer, disk, durable, lambda full: None, left_to_caller=lambda: True)
+    buffer.force()
+    writer.want_commit()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await told.wait_for(3)
+        nursery.cancel_scope.cancel()
+    assert disk.plain == [1, 2, 3]
 
 
 @pytest.mark.parametrize("wants", ["flush", "want_commit", "time"])
