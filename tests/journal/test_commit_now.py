@@ -213,8 +213,7 @@ async def test_a_failure_of_the_disk_is_raised_and_nothing_is_told(
 
 
 class Publishers:
-    """They wait for each commit: something of theirs has always come by the time that one is told. `at_most` so many
-    times."""
+    """They wait for each commit: something of theirs has come by the time that one is told, `at_most` times."""
 
     def __init__(self, buffer: JournalBuffer, told: Told, at_most: int) -> None:
         self._buffer = buffer

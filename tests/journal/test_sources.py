@@ -56,6 +56,20 @@ def test_an_undo_of_all_leaves_no_former_version(drive):
     disk.close()
 
 
+def test_an_undo_forgets_what_no_later_undo_can_reach(drive):
+    """It writes down what is committed, so nothing else would do that and forget it."""
+    disk = drive.open()
+    disk.recover()
+    disk.set_replicated(1, True)
+    store(disk, 1, 1, 1, row(20, 0, 9), delivered={20: 1})
+    store(disk, 1, 1, 2, delivered={20: 2})
+    disk.committed(1, 1, 2)
+    disk.undo(1, 1, 2)
+    idle(disk)
+    assert count(disk, "former") == 0
+    disk.close()
+
+
 def test_a_row_says_in_which_epoch_it_came(drive):
     for _ in range(2):
         disk = drive.open()

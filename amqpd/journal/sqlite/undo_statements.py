@@ -13,21 +13,19 @@ from sqlalchemy import Integer, Table, delete, literal_column, select, tuple_, u
 from amqpd.journal.sqlite.schema import SOURCE, batch, deadline, discard, former, queue, returned, settled, source
 from amqpd.journal.sqlite.statements import text
 
-_above_given = tuple_(literal_column(":epoch"), literal_column(":idx"))
+_given = tuple_(literal_column(":epoch"), literal_column(":idx"))
 
 
 def _undone(of: Table) -> str:
     """Records of the source above the (epoch, idx)."""
-    return text(
-        delete(of).where(of.c.source == literal_column(":source"), tuple_(of.c.epoch, of.c.idx) > _above_given)
-    )
+    return text(delete(of).where(of.c.source == literal_column(":source"), tuple_(of.c.epoch, of.c.idx) > _given))
 
 
 # By the index: the table has the bodies.
 _rows_above = (
     select(batch.c.batch_id)
     .with_hint(batch, "INDEXED BY batch_index", "sqlite")
-    .where(batch.c.source == literal_column(":source"), tuple_(batch.c.epoch, batch.c.idx) > _above_given)
+    .where(batch.c.source == literal_column(":source"), tuple_(batch.c.epoch, batch.c.idx) > _given)
 )
 UNDO_ROWS = text(delete(batch).where(batch.c.batch_id.in_(_rows_above)))
 UNDO_DEADLINES = _undone(deadline)
@@ -36,6 +34,10 @@ UNDO_RETURNED = _undone(returned)
 UNDO_DISCARDS = _undone(discard)
 UNDO_MARKS = _undone(queue)
 UNDO_FORMER = _undone(former)
+FORGET_FORMER = text(
+    delete(former).where(former.c.source == literal_column(":source"), tuple_(former.c.epoch, former.c.idx) <= _given)
+)
+"""Of what is committed up to the (epoch, idx)."""
 UNCOUNT = text(
     update(source)
     .where(source.c.source == SOURCE)

@@ -84,6 +84,9 @@ def _undo(connection: sqlite3.Connection, new: Head) -> None:
     for mark in marks:
         connection.execute(undo_statements.PUT_MARK, (*mark, checksums.of_mark(*mark)))
     connection.execute(undo_statements.UNDO_FORMER, given)
+    # What is committed is in the source's record then: no later transaction would write it, and forget these.
+    epoch, idx = new.committed
+    connection.execute(undo_statements.FORGET_FORMER, {"source": new.source, "epoch": epoch, "idx": idx})
     connection.execute(undo_statements.UNCOUNT, {"rows": rows, "settled": settled})
 
 
