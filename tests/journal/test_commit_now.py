@@ -268,14 +268,19 @@ async def test_it_goes_on_by_itself_where_clients_send_many_at_a_time(
             buffer.gathered_bytes = LEFT_BYTES_MAX + 1
         told.append(index)
 
-    writer = JournalWriter(buffer, disk, durable, lambda full: None, left_to_caller=lambda: True)
+    def left_to_caller() -> bool:
+        asked.append(disk.index)
+        return True
+
+    asked: list[int] = []
+    writer = JournalWriter(buffer, disk, durable, lambda full: None, left_to_caller=left_to_caller)
     buffer.force()
     writer.want_commit()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
         await told.wait_for(3)
         nursery.cancel_scope.cancel()
-    assert disk.plain == [1, 2, 3]
+    assert (disk.plain, asked) == ([1, 2, 3], [])
 
 
 @pytest.mark.parametrize("wants", ["flush", "want_commit", "time"])

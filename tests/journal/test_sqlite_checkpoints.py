@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from amqpd.journal.sqlite import checkpoints
 from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import row, transaction
+from tests.journal.test_sqlite_space import crashed
 
 COMMITS_MAX = 1_000
 
@@ -50,6 +52,17 @@ def test_after_it_was_copied_the_next_one_is_judged_by_what_came_since(disk: Sql
     commit_rows(disk, 500, 200, COMMITS_MAX)
     disk.commit(transaction(disk.index + 1, row(1, 5_000, 5_000)))
     assert commit_rows(disk, 1, 200, 300) == 1
+
+
+def test_the_log_that_a_killed_process_left_is_much_to_copy(disk: SqliteDisk, tmp_path: Path) -> None:
+    commit_rows(disk, 1, 20_000, 100)
+    image = crashed(tmp_path / "data", tmp_path / "image")
+    image.recover()
+    assert commit_rows(image, 1, 200, COMMITS_MAX) == 0
+    assert not image.prompt
+    image.commit(transaction(image.index + 1, row(1, 5_000, 5_000)))
+    assert image.prompt
+    image.close()
 
 
 @contextmanager

@@ -61,9 +61,9 @@ class Checkpoints:
         self._wal_bytes = 0
         """estimate of what is in the WAL and not in the database; exact after a checkpoint"""
         self._at = CHECKPOINT_BYTES
-        self._log_bytes = 0
+        self._log_bytes = log_bytes(path)
         """of all that is in the log, at the last checkpoint; it is begun again after that if no reader is in it"""
-        self._copies_bytes = 0
+        self._copies_bytes = self._log_bytes  # of a process that was killed: nobody has counted what is in it
         """estimate of what the next checkpoint copies: a page that is in the log many times, once"""
         self._queues: set[int] = set()
         """those of `wrote_row` since the last checkpoint, while that would be a light one"""
