@@ -48,6 +48,14 @@ def test_where_much_is_to_be_copied_the_commit_leaves_it_to_others(
     assert disk.checkpoints._wal_bytes == 0
 
 
+def test_of_larger_transactions_all_pages_count(disk: SqliteDisk) -> None:
+    while disk.prompt and disk.index < COMMITS_MAX:
+        at = disk.index + 1
+        disk.commit(transaction(at, row(1, at, at), row(2, at, at)), housekeeping=False)
+    assert disk.checkpoints.is_due()
+    assert not disk.prompt
+
+
 def test_after_it_was_copied_the_next_one_is_judged_by_what_came_since(disk: SqliteDisk) -> None:
     commit_rows(disk, 500, 200, COMMITS_MAX)
     disk.commit(transaction(disk.index + 1, row(1, 5_000, 5_000)))

@@ -35,7 +35,7 @@ WAL_BYTES_MAX = 2 * CHECKPOINT_BYTES
 the reserve, which must be enough for the WAL and a transaction (`reserve.py`)."""
 
 LIGHT_BYTES = 512 << 10
-"""A checkpoint that copies no more takes little longer than two syncs."""
+"""A checkpoint that copies no more may be carried out by a commit that somebody waits for."""
 
 LOG_BYTES = CHECKPOINT_BYTES + CHECKPOINT_BYTES // 8
 """What the log's file is lengthened to, once: the bytes that are counted, and what SQLite puts around them."""
@@ -64,7 +64,7 @@ class Checkpoints:
         self._log_bytes = log_bytes(path)
         """of all that is in the log, at the last checkpoint; it is begun again after that if no reader is in it"""
         self._copies_bytes = self._log_bytes  # of a process that was killed: nobody has counted what is in it
-        """estimate of what the next checkpoint copies: a page that is in the log many times, once"""
+        """estimate of what the next checkpoint copies; of rows by themselves a page that is in the log often, once"""
         self._queues: set[int] = set()
         """those of `wrote_row` since the last checkpoint, while that would be a light one"""
         self._lengthened = False

@@ -328,8 +328,7 @@ def through(view: str, columns: tuple[str, ...], program: list[str]) -> tuple[st
 
 
 def commit_through(view: str, columns: tuple[str, ...], positional: bool = False) -> str:
-    """`positional`: its parameters are a sequence in the order of the columns, which takes the driver a third of the
-    time."""
+    """`positional`: its parameters are a sequence in the order of the columns, so the driver looks up no names."""
     statement = insert(table(view, *[column(name) for name in columns]))
     return str(statement.compile(dialect=_positional if positional else _dialect))
 
