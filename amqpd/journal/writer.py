@@ -57,13 +57,13 @@ class JournalWriter:
         self._left_to_caller = left_to_caller
         self._work = trio.Event()
         self.threads = trio.CapacityLimiter(1)
-        self._busy = False
         self._full = full
         self._reserve_released = False
-        self._idle = trio.Event()
+        self._flushed: trio.Event | None = None
+        """somebody waits until nothing is left to commit"""
         self._refused: Transaction | None = None
         """by a full disk, when it was to be committed at once"""
-        self._taken = self._resting = False
+        self._committing = self._resting = False
         """a transaction is on its way to the disk; housekeeping has nothing left to do"""
         self._prompt_at = -math.inf
         self._promptness = Promptness()
@@ -71,7 +71,7 @@ class JournalWriter:
 
     def want_commit(self) -> None:
         """There is something to write."""
-        if not self._busy:
+        if not self._committing:
             self._work.set()
 
     def commit_now(self) -> bool:
@@ -80,8 +80,7 @@ class JournalWriter:
         what `Disk.commit` raises."""
         buffer, began = self._buffer, perf_counter()
         if (
-            self._busy
-            or self._taken
+            self._committing
             or self._full
             or self._refused is not None
             or self.threads.borrowed_tokens
@@ -123,20 +122,17 @@ class JournalWriter:
         left = False
         while True:
             await self._wait_for_work(left)
-            self._busy, left, self._work = True, False, trio.Event()
+            left, self._work = False, trio.Event()
             while self._pending and not left:
                 await self._commit_next()
                 # Where clients wait for each commit there is always a next one, and each takes longer here.
                 left = self._is_for_caller() and self._left_to_caller()
-            self._busy = False
-            self._idle.set()
-            self._idle = trio.Event()
 
     async def _commit_next(self) -> None:
         transaction, self._refused = self._refused or self._buffer.take(), None
-        self._taken = True
+        self._committing = True
         await self._commit(transaction)
-        self._taken = False
+        self._committing = False
         self._tell(transaction)
 
     @property
@@ -148,6 +144,9 @@ class JournalWriter:
         # Without replicas, what is stored is committed.
         self._buffer.committed(transaction.index)
         self._on_durable(transaction.index)
+        if self._flushed is not None and not self._pending:
+            self._flushed.set()
+            self._flushed = None
 
     async def _wait_for_work(self, left: bool) -> None:
         """Return when there is something to commit that is not, or not any more, `left` to others. What is settled
@@ -160,10 +159,6 @@ class JournalWriter:
             self._work, left = trio.Event(), False
             if not waiting.cancelled_caught:
                 self._resting = False
-                if not self._pending:
-                    # The pump has committed it meanwhile; `flush` may wait for that.
-                    self._idle.set()
-                    self._idle = trio.Event()
             elif perf_counter() >= self._prompt_at + HOUSEKEEPING_IDLE_S:
                 if self._buffer.deletable and not self._buffer.held:
                     await self._commit_next()
@@ -219,9 +214,10 @@ class JournalWriter:
 
     async def flush(self) -> None:
         """Return when nothing waits to be written (shutdown)."""
-        while self._busy or self._pending:
+        while self._committing or self._pending:
+            self._flushed = self._flushed or trio.Event()
             self.want_commit()
-            await self._idle.wait()
+            await self._flushed.wait()
 
 
 class BacklogReader:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import trio
+import trio.testing
 
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.writer import JournalWriter
+from amqpd.journal.writer import HOUSEKEEPING_IDLE_S, JournalWriter
 from tests.journal.test_commit_now import Clock, Disk, Told
 
 pytestmark = pytest.mark.trio
@@ -67,3 +70,63 @@ async def test_what_is_settled_leaves_the_disk_also_when_housekeeping_ended_just
         await told.wait_for(2)
         nursery.cancel_scope.cancel()
     assert not buffer.deletable
+
+
+async def test_a_flush_ends_when_housekeeping_becomes_due_in_the_round_in_which_the_pump_commits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    # Which of the tasks is first in a round is chance.
+    for _ in range(50):
+        buffer, told = JournalBuffer(), Told()
+        writer = JournalWriter(buffer, Disk(), told.append, lambda full: None)
+        due = trio.current_time() + HOUSEKEEPING_IDLE_S
+
+        async def pump(buffer: JournalBuffer, writer: JournalWriter, due: float) -> None:
+            await trio.sleep_until(due)
+            if buffer.pending:
+                writer.commit_now()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            nursery.start_soon(pump, buffer, writer, due)
+            await trio.sleep_until(due)
+            buffer.force()
+            with trio.fail_after(HOUSEKEEPING_IDLE_S / 2):
+                await writer.flush()
+            nursery.cancel_scope.cancel()
+        assert told == [1]
+
+
+async def test_a_flush_waits_for_the_commit_of_what_was_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001)
+    clock, disk, buffer, told = Clock(monkeypatch), Disk(), JournalBuffer(), Told()
+    clock.s = 1000.0
+    writer = JournalWriter(buffer, disk, told.append, lambda full: None)
+    begun, may_end = trio.Event(), threading.Event()
+    buffer.retire(1, 0, 0)
+    assert writer.commit_now()
+    clock.s += 1000
+
+    def commit() -> None:
+        trio.from_thread.run_sync(begun.set)
+        assert may_end.wait(60)
+
+    disk.hook = commit
+    flushed = trio.Event()
+
+    async def flush() -> None:
+        await writer.flush()
+        flushed.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await begun.wait()
+        nursery.start_soon(flush)
+        await trio.testing.wait_all_tasks_blocked()
+        before = flushed.is_set()
+        may_end.set()
+        with trio.fail_after(60):
+            await flushed.wait()
+        nursery.cancel_scope.cancel()
+    assert not before
+    assert told == [1, 2]
