@@ -234,15 +234,15 @@ class Connection(ConnectionBase):
                                 pos, self._waits = apart_until, 0
                                 continue
                             run = scan_publishes(data, pos, end, self.frame_max)
-                        if run is not None and run.count and quotas.active:
+                        if quotas.active and run is not None and run.count:
                             run = quotas.cut(self, run, self.node.now_ms)
                             if run is None:
                                 break
                         if run is not None:
-                            if run.count:
-                                stop = pos + run.count * run.stride
-                                if run.stride >= LARGE_BYTES_MIN:
-                                    self.stride = run.stride
+                            if count := run.count:
+                                stop = pos + count * (stride := run.stride)
+                                if stride >= LARGE_BYTES_MIN:
+                                    self.stride = stride
                                 channel.publish(run)
                                 pos, self._waits = stop, 0
                                 continue

@@ -36,7 +36,7 @@ from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
 from amqpd.transport.acceptor import Acceptor
 from amqpd.transport.lingering import Lingering
-from amqpd.transport.link import Link, SocketAddress, connection_name, is_loopback
+from amqpd.transport.link import LITTLE_BYTES, LITTLES_MIN, Link, SocketAddress, connection_name, is_loopback
 from amqpd.transport.paused import PausedLinks
 from amqpd.transport.readiness import awake, next_events
 from amqpd.transport.tls_handshakes import STEP_BYTES_MAX, TlsHandshakes
@@ -323,10 +323,13 @@ class Pump:
         try:
             if connection.stride and link.tls is None:
                 data: bytes | memoryview = link.receive_large()
+            elif link.littles >= LITTLES_MIN:
+                data = link.receive_little()
             else:
                 most = 0 if link.tls is None or link.tls.handshaken else STEP_BYTES_MAX
                 size = link.socket.recv_into(self._view, most)
                 data = self._view[:size]
+                link.littles = link.littles + 1 if size < LITTLE_BYTES and link.tls is None else 0
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -353,7 +356,7 @@ class Pump:
     def _received(self, link: Link, data: bytes | memoryview) -> None:
         connection = link.connection
         if data:
-            connection.receive(bytes(data))
+            connection.receive(data if isinstance(data, bytes) else bytes(data))
         if link.tls is not None and link.tls.ended and connection.state is not _CLOSED:
             self._lost(link, "closed by the client")
             return

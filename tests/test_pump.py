@@ -13,9 +13,9 @@ import trio.testing
 import trustme
 
 from amqpd.pump import Pump
-from amqpd.transport.link import Link
+from amqpd.transport.link import LITTLES_MIN, Link
 from amqpd.transport.tls_stream import TlsStream
-from tests.harness.harness import Harness
+from tests.harness.harness import Harness, publish_bytes
 
 # The smallest record of application data there is (RFC 8446 section 5.2): a read brings thousands.
 RECORD = b"\x17\x03\x03\x00\x12" + bytes(18)
@@ -60,6 +60,32 @@ def test_what_comes_behind_the_end_is_not_decrypted_and_not_kept() -> None:
             assert not link.tls.behind
             assert not link.tls._waiting
             assert not link.ended
+        pump.close()
+
+    trio.run(main)
+
+
+def test_what_comes_little_at_a_time_and_what_comes_in_a_burst_is_all_received_in_order() -> None:
+    async def main() -> None:
+        harness = Harness()
+        client, pump = harness.client(), pump_of(harness)
+        client.declare("q")
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            link = Link(ours, client.connection, None)
+            sizes, large, sent = [20] * (LITTLES_MIN + 2) + [9_000, 20, 20, 5_000, 20, 20, 20], [], []
+            for number, size in enumerate(sizes):
+                sent.append(str(number).encode().ljust(size, b"."))
+                theirs.send(publish_bytes(sent[-1]))
+                large.append(link.littles < LITTLES_MIN)
+                while select.select([ours], [], [], 0)[0]:
+                    pump._read(link, 0.0)
+            # What is left of a burst after the first piece may itself be little.
+            assert large == [True] * LITTLES_MIN + [False] * 3 + [True] * 2 + [False, True, False, False]
+            harness.step()
+            client.consume("q", no_ack=True)
+            assert client.bodies() == sent
         pump.close()
 
     trio.run(main)

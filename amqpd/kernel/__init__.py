@@ -25,6 +25,7 @@ INCOMPLETE = chosen.INCOMPLETE
 NAME = chosen.NAME
 Mixed = chosen.Mixed
 Run = chosen.Run
+encode_ack = chosen.encode_ack
 encode_content = chosen.encode_content
 encode_deliveries = chosen.encode_deliveries
 scan_acks = chosen.scan_acks

@@ -106,6 +106,10 @@ cdef class Mixed(Run):
         return self.nbytes_ + <int64_t>sizeof(Place) * self.count
 
     @property
+    def measures(self):
+        return self.count, -1, self.body_bytes_, self.nbytes_ + <int64_t>sizeof(Place) * self.count
+
+    @property
     def start(self):
         raise AttributeError("start")
 

@@ -115,6 +115,12 @@ cdef class Run:
         """What is counted against a queue that has it, beside what an object takes."""
         return self.stride * self.count
 
+    @property
+    def measures(self):
+        """See `reference.Run.measures`."""
+        cdef int64_t size = size_of_body(self)
+        return self.count, size, size * self.count, self.stride * self.count
+
     def names_of(self, int64_t i):
         """`names`, of message i."""
         check_message(self, i)

@@ -178,6 +178,20 @@ def encode_content(Run run not None, int64_t i, int64_t channel, int64_t frame_m
     return content
 
 
+def encode_ack(int64_t channel, uint64_t tag, bint multiple):
+    """A basic.ack frame, as a confirm."""
+    if not 0 <= channel <= 0xFFFF:
+        raise OverflowError(f"a channel number is of 16 bits: {channel}")
+    cdef bytes ack = new_bytes(ACK_FRAME_BYTES)
+    cdef Target to = <Target>PyBytes_AS_STRING(ack)
+    to = store_head(to, METHOD, <uint32_t>channel, ACK_FRAME_BYTES - FRAME_OVERHEAD_BYTES)
+    store32(to, 0x003C0050)
+    store64(to + 4, tag)
+    to[12] = multiple
+    to[13] = FRAME_END
+    return ack
+
+
 cdef bytes mixed_deliveries(
     Mixed batch,
     int64_t low,

@@ -102,6 +102,10 @@ class Mixed(Run):
     def memory_bytes(self) -> int:
         return self._nbytes + PLACE_BYTES * self.count
 
+    @property
+    def measures(self) -> tuple[int, int, int, int]:
+        return self.count, -1, self._body_bytes, self.memory_bytes
+
     def raw(self) -> bytes:
         """The frames of all messages, end to end."""
         return self._frames(0, self.count)

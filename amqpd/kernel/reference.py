@@ -25,6 +25,8 @@ METHOD, HEADER, BODY = 1, 2, 3
 _HEAD = Struct(">BHI")
 _CHANNEL_SIZE = Struct(">HI")
 _CONTENT = Struct(">HHQ")
+_ACK = Struct(">BHIIQBB")
+_ACK_INDEX = 0x003C0050
 pack_tag = Struct(">Q").pack
 _unpack_tag = Struct(">Q").unpack_from
 
@@ -105,6 +107,13 @@ class Run:
     def memory_bytes(self) -> int:
         """What is counted against a queue that has it, beside what an object takes."""
         return self.stride * self.count
+
+    @property
+    def measures(self) -> tuple[int, int, int, int]:
+        """`count`; the size of each body, -1 if they differ; `body_bytes`; `memory_bytes`. In one: a run of one small
+        message is looked at so often on its way that each number by itself would cost as much as what is done
+        with it."""
+        return self.count, self.body_size, self.body_size * self.count, self.stride * self.count
 
     def names_of(self, i: int) -> bytes:
         """`names`, of message i. Raises IndexError."""
@@ -310,6 +319,11 @@ def encode_content(run: Run, i: int, channel: int, frame_max: int) -> bytes:
     return header_frame(run.data, at, run.header_size, channel) + cut_body(run.body(i), channel, frame_max)
 
 
+def encode_ack(channel: int, tag: int, multiple: bool) -> bytes:
+    """A basic.ack frame, as a confirm. Channel and tag are what the wire has space for: 16 and 64 bits."""
+    return _ACK.pack(METHOD, channel, ACK_FRAME_BYTES - FRAME_OVERHEAD_BYTES, _ACK_INDEX, tag, multiple, 0xCE)
+
+
 def header_frame(data: bytes, at: int, size: int, channel: int) -> bytes:
     """The content header frame of `size` bytes at data[at], for the channel."""
     return _HEAD.pack(HEADER, channel, size - FRAME_OVERHEAD_BYTES) + data[at + 7 : at + size]
@@ -375,6 +389,7 @@ __all__ = [
     "NAME",
     "Mixed",
     "Run",
+    "encode_ack",
     "encode_content",
     "encode_deliveries",
     "scan_acks",

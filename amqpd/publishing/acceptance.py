@@ -50,9 +50,10 @@ def accept(
     publication = _begin(node, channel, run, route, properties) if node.audit.active else None
     if len(queues) > 1:
         node.turns.charge(channel.connection, COPY_WORK * len(queues))
+    count = run.count
     fitting = (
-        run.nbytes * len(queues) < LARGE_BYTES_MIN
-        or len(queues) == 1
+        len(queues) == 1
+        or run.nbytes * len(queues) < LARGE_BYTES_MIN
         or node.disk_space.fits(run, queues, properties)
     )
     taken, waits = offer(node, queues, run, properties, publication, channel.connection) if fitting else (0, NONE)
@@ -69,10 +70,10 @@ def accept(
             taken = _unroutable(node, channel, run, route)
     if publication is not None:
         node.audit.end(publication, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
-    accepted(node, channel, run.count, taken, waits, True)
+    accepted(node, channel, count, taken, waits, True)
     if not fitting:
         _refuse_unconfirmed(channel, run, queues)
-    return taken == run.count
+    return taken == count
 
 
 def accept_slowly(

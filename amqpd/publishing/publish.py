@@ -59,13 +59,15 @@ def publish(node: PublishingNode, channel: PublishingChannel, run: Run) -> None:
     connection = channel.connection
     if node.quotas.active:
         node.quotas.charge(connection, run, node.now_ms)
+    count, body_size, body_bytes, _ = run.measures
     connection.publishing = True
-    connection.published += run.count
-    connection.published_bytes += run.count * run.body_size
-    if run.header_size > HEADER_BYTES_FREE:
-        node.turns.charge(connection, run.header_size // HEADER_BYTES_A_WORK)
-    if run.body_size > node.limits.message_bytes_max:
-        check_size(channel, run.body_size)
+    connection.published += count
+    connection.published_bytes += body_bytes
+    header_size = run.header_size
+    if header_size > HEADER_BYTES_FREE:
+        node.turns.charge(connection, header_size // HEADER_BYTES_A_WORK)
+    if body_size > node.limits.message_bytes_max:
+        check_size(channel, body_size)
     routes = channel.routes
     if routes.version != node.topology.version:
         forget_routes(node, channel)

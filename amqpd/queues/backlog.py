@@ -81,15 +81,16 @@ class Backlog:
         persistent = persistent and self.durable
         if store.book is not None:
             store.book.routed(publication, run.count, run.body_bytes // run.count, persistent)
+        first = store.next_seq
         segment = store.append(run, persistent, now_ms)
-        self.ready += run.count
+        self.ready += store.next_seq - first
         self.ready_bytes += run.body_bytes
         if deadline_ms == INSTANT:
-            self.instants.append((store.next_seq - run.count, store.next_seq - 1))
+            self.instants.append((first, store.next_seq - 1))
         elif deadline_ms is not None:
             if segment.deadlines is None:
                 segment.deadlines = Deadlines()
-            segment.deadlines.add(deadline_ms, store.next_seq - run.count, store.next_seq - 1)
+            segment.deadlines.add(deadline_ms, first, store.next_seq - 1)
             if segment.due_ms is None or deadline_ms < segment.due_ms:
                 store.agenda.add(segment, deadline_ms)
         return persistent

@@ -177,7 +177,7 @@ class Queue(HomeQueue):
             self.mortality.turn_away(run, partial(self.host.dead_letter, self))
 
     def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
-        count, plain = run.count, self._plain
+        (count, _, body_bytes, nbytes), plain = run.measures, self._plain
         self.facts.accepted += count
         if (
             plain is not None
@@ -188,13 +188,13 @@ class Queue(HomeQueue):
             # A consumer will most likely have it at the end of the tick: until then it needs no place of its own.
             store = plain.store
             if store.book is not None:
-                store.book.routed(publication, count, run.body_bytes // count, False)
+                store.book.routed(publication, count, body_bytes // count, False)
             if not plain.fresh:
                 plain.fresh_ms = self.host.now_ms
             plain.fresh.append(run)
             plain.ready += count
-            plain.ready_bytes += run.body_bytes
-            store.memory_bytes += run.memory_bytes
+            plain.ready_bytes += body_bytes
+            store.memory_bytes += nbytes
             return False
         now_ms = self.host.now_ms
         if properties.expiration is None and self.settings.message_ttl_ms is None:

@@ -108,8 +108,7 @@ class Segment(Entry):
 
     def add(self, run: Run, now_ms: int) -> None:
         assert self.runs is not None
-        count = run.count
-        size = -1 if run.mixed else run.body_size
+        count, size, body_bytes, nbytes = run.measures
         offset = self.last - self.first + 1
         if not self.runs:
             self.published_ms = self.arrived_ms = now_ms
@@ -129,8 +128,8 @@ class Segment(Entry):
         self.last += count
         self.left += count
         self.held += count
-        self.nbytes += run.memory_bytes
-        self.body_bytes += run.body_bytes
+        self.nbytes += nbytes
+        self.body_bytes += body_bytes
 
     def absorb(self, behind: Segment) -> None:
         """Become one with the segment behind, when `mergeable`."""

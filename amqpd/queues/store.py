@@ -81,9 +81,10 @@ class Store:
             if persistent:
                 self.journalled = True
                 self.journal.append(self.queue_id, segment)
+        nbytes = -segment.nbytes
         segment.add(run, now_ms)
-        self.next_seq += run.count
-        nbytes = run.memory_bytes
+        self.next_seq = segment.last + 1
+        nbytes += segment.nbytes
         self.memory_bytes += nbytes + RUN_BYTES
         if persistent:
             self.journal.grow(self.queue_id, nbytes)

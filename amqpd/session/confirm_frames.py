@@ -8,9 +8,10 @@ Not here: what is due (`confirms.py`), when (`node/node.py`, at the end of a tic
 
 from __future__ import annotations
 
+from amqpd.kernel import encode_ack
 from amqpd.session.confirms import Confirms
 from amqpd.session.ports import ChannelBase
-from amqpd.wire.frames import ack_frame, nack_frame
+from amqpd.wire.frames import nack_frame
 
 
 def tell(channel: ChannelBase, confirms: Confirms) -> None:
@@ -25,8 +26,8 @@ def tell(channel: ChannelBase, confirms: Confirms) -> None:
     if count > 0:
         tags = confirms.singly(count) if count > 1 else None
         if tags:
-            connection.write(b"".join([ack_frame(channel.id, tag, False) for tag in tags]))
+            connection.write(b"".join([encode_ack(channel.id, tag, False) for tag in tags]))
         else:
-            connection.write(ack_frame(channel.id, confirms.confirmed, count > 1))
+            connection.write(encode_ack(channel.id, confirms.confirmed, count > 1))
         if confirms.recorded is not None:
             audit.confirmed(confirms, channel.id, confirms.confirmed)

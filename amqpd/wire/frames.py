@@ -26,7 +26,7 @@ _HEAD: Final = Struct(">BHI")
 _METHOD_ID: Final = Struct(">I")
 _COUNTS: Final = Struct(">II")
 _DECLARE_OK = _METHOD_ID.pack(commands.Queue.DeclareOk.index)
-_ACK: Final = Struct(">BHIIQBB")
+_NACK: Final = Struct(">BHIIQBB")
 _DELETE_OK: Final = Struct(">BHIIIB")
 _TUNE: Final = Struct(">BHIIHIHB")
 
@@ -89,14 +89,9 @@ def declare_ok_frame(channel: int, queue: str, messages: int, consumers: int) ->
     return _HEAD.pack(1, channel, len(payload)) + payload + b"\xce"
 
 
-def ack_frame(channel: int, delivery_tag: int, multiple: bool) -> bytes:
-    """basic.ack, as a confirm."""
-    return _ACK.pack(1, channel, 13, 0x003C0050, delivery_tag, multiple, 0xCE)
-
-
 def nack_frame(channel: int, delivery_tag: int) -> bytes:
     """basic.nack, as the refusal of a publish."""
-    return _ACK.pack(1, channel, 13, 0x003C0078, delivery_tag, 0, 0xCE)
+    return _NACK.pack(1, channel, 13, 0x003C0078, delivery_tag, 0, 0xCE)
 
 
 def read_method(payload: bytes) -> base.Frame:

@@ -44,6 +44,10 @@ class CountedSocket(socket.socket):
         self.calls["recv"] += 1
         return super().recv_into(*arguments)
 
+    def recv(self, *arguments: Any) -> bytes:
+        self.calls["recv"] += 1
+        return super().recv(*arguments)
+
     def send(self, *arguments: Any) -> int:
         self.calls["send"] += 1
         return super().send(*arguments)

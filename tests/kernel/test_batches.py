@@ -60,6 +60,7 @@ def test_what_differs_goes_together_and_stays_what_it_was(kernel: Any) -> None:
     assert batch.mixed
     assert (batch.count, batch.nbytes, batch.raw()) == (50, len(data), data)
     assert batch.body_bytes == batch.bytes_in(0, 50) == sum(run.body_size for run in singles)
+    assert batch.measures == (50, -1, batch.body_bytes, batch.memory_bytes)
     assert batch.body_size_max == max(run.body_size for run in singles)
     assert batch.bytes_in(3, 9) == sum(run.body_size for run in singles[3:9])
     for i, run in enumerate(singles):

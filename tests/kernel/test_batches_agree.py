@@ -31,7 +31,7 @@ def form(run: Any) -> Any:
         return shape(run)
     return (
         *(run.data, run.index, run.keys, run.common, run.count, run.nbytes, run.body_bytes, run.body_size_max),
-        *(run.memory_bytes, run.raw()),
+        *(run.memory_bytes, run.measures, run.raw()),
     )
 
 

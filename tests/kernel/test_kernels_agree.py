@@ -46,7 +46,8 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def shape(run: Any) -> tuple[Any, ...]:
-    return (run.raw(), *(getattr(run, name) for name in (*SHAPE, "key", "names", "properties", "nbytes")))
+    names = (*SHAPE, "key", "names", "properties", "nbytes", "measures")
+    return (run.raw(), *(getattr(run, name) for name in names))
 
 
 def assert_same_run(run: Any, other: Any, random: Random) -> None:
@@ -269,3 +270,15 @@ def test_both_have_the_same_interface() -> None:
         public = {name for name in dir(kind) if not name.startswith("_")} - {"content", "deliveries"}
         assert public == {name for name in dir(twin) if not name.startswith("_")}
     assert Kernel.NAME == "cython"
+
+
+@given(
+    channel=st.sampled_from((-1, 0, 1, 255, 256, 65_535, 65_536)) | st.integers(-(2**70), 2**70),
+    tag=st.sampled_from((*TAGS, -1, 2**64)) | st.integers(-(2**70), 2**70),
+    multiple=st.booleans(),
+)
+def test_acknowledgements_are_the_same_frames(channel: int, tag: int, multiple: bool) -> None:
+    frame = outcome(reference.encode_ack, channel, tag, multiple)
+    assert outcome(Kernel.encode_ack, channel, tag, multiple) == frame
+    if frame is not OverflowError:
+        assert reference.scan_acks(frame, 0, len(frame))[:3] == (tag, tag, multiple)

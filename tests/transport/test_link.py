@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from amqpd.transport.link import (
+    LITTLE_BYTES,
+    LITTLES_MIN,
     PENDING_JOINED_BYTES,
     PIECES_AT_ONCE,
     RECEIVE_BYTES,
@@ -195,6 +197,16 @@ def test_large_buffers_are_not_for_small_messages() -> None:
     link.socket.nbytes = 100  # type: ignore[attr-defined]
     assert len(link.receive_large()) == 100
     assert link.connection.stride == 0
+
+
+def test_little_is_received_in_little_memory_until_more_comes() -> None:
+    link = link_of(Giving(LITTLE_BYTES + 100))
+    link.littles = LITTLES_MIN
+    assert len(link.receive_little()) == LITTLE_BYTES
+    assert not link.littles
+    link.littles = LITTLES_MIN
+    assert len(link.receive_little()) == 100
+    assert link.littles == LITTLES_MIN
 
 
 @pytest.mark.parametrize(
