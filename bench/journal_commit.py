@@ -133,7 +133,7 @@ def interpreter_us(shape: Shape) -> float:
     disk.__dict__.update(_sources=sources, _discards=Discards([], sources.is_committed))
     disk.__dict__.update(_marks=QueueMarks({}), names={"identity": ""})
     disk.__dict__.update(_writer=connection, _timed=set(), _counted=set(), _noted={})
-    disk.__dict__.update(checkpoints=Checkpoints(connection, Path("no.db"), nullcontext(), 0))
+    disk.__dict__.update(checkpoints=Checkpoints(connection, Path("no.db"), nullcontext(), 0, sources.log_begins))
     source = life(shape)
     count = max(20, 4000 // (shape.rows + 1))
     transactions = [next(source) for _ in range(count)]

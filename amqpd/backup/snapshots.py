@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from amqpd.backup.manifest import METADATA, BackupError
+from amqpd.journal.sqlite import queries
 from amqpd.journal.sqlite.database import JOURNAL, READ_CACHE_BYTES, meaning
 from amqpd.journal.sqlite.schema import REVISIONS
 from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS
@@ -54,9 +55,13 @@ def open_metadata(data_dir: Path) -> sqlite3.Connection:
 def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     """Raises sqlite3.Error."""
     (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    (index,) = connection.execute("SELECT max(idx) FROM source WHERE source = 0").fetchone()
-    names = dict(connection.execute("SELECT name, value FROM names")) if revision == REVISIONS[-1] else {}
-    return {"format": revision, "identity": names.get("identity", ""), "index": index or 0}
+    found = connection.execute("SELECT epoch, idx FROM source WHERE source = 0").fetchone()
+    epoch, index = found or (0, 0)
+    names: dict[str, str] = {}
+    if revision == REVISIONS[-1]:
+        names = dict(connection.execute("SELECT name, value FROM names"))
+        index += len(connection.execute(queries.ROWS_ABOVE, {"epoch": epoch, "idx": index}).fetchall())
+    return {"format": revision, "identity": names.get("identity", ""), "index": index}
 
 
 def metadata_facts(connection: sqlite3.Connection) -> dict[str, Any]:

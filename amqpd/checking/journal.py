@@ -180,7 +180,11 @@ class _Check:
                 return
             identity = promise.identity
         try:
-            self.state.source = trust.read_source(self.path, connection, identity)
+            record = trust.read_record(self.path, connection, identity)
+            if record is not None:
+                self.state.source, gap = trust.with_rows_above(connection, record)
+                if gap:
+                    self.report.damage(JOURNAL, "source", gap, REPAIR_OR_RESTORE)
         except JournalDamaged as error:
             missing = "missing" in str(error)
             text = "the record of its last transaction " + ("is missing" if missing else "does not fit its checksum")

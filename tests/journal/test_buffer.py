@@ -17,6 +17,7 @@ class Written:
     mixed = False
     nbytes = memory_bytes = 4
     body_size = body_bytes = 3
+    measures = count, body_size, body_bytes, memory_bytes
 
     def raw(self) -> bytes:
         return b"data"

@@ -73,28 +73,38 @@ async def test_what_is_settled_leaves_the_disk_also_when_housekeeping_ended_just
 
 
 async def test_a_flush_ends_when_housekeeping_becomes_due_in_the_round_in_which_the_pump_commits(
-    autojump_clock: trio.testing.MockClock,
+    mock_clock: trio.testing.MockClock,
 ) -> None:
     # Which of the tasks is first in a round is chance.
     for _ in range(50):
-        buffer, told = JournalBuffer(), Told()
+        buffer, told, flushed = JournalBuffer(), Told(), trio.Event()
         writer = JournalWriter(buffer, Disk(), told.append, lambda full: None)
         due = trio.current_time() + HOUSEKEEPING_IDLE_S
-
-        async def pump(buffer: JournalBuffer, writer: JournalWriter, due: float) -> None:
-            await trio.sleep_until(due)
-            if buffer.pending:
-                writer.commit_now()
-
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.run)
-            nursery.start_soon(pump, buffer, writer, due)
-            await trio.sleep_until(due)
-            buffer.force()
-            with trio.fail_after(HOUSEKEEPING_IDLE_S / 2):
-                await writer.flush()
+            nursery.start_soon(commit_at, due, buffer, writer)
+            nursery.start_soon(flush_at, due, buffer, writer, flushed)
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(HOUSEKEEPING_IDLE_S)
+            await trio.testing.wait_all_tasks_blocked()
+            while writer.threads.borrowed_tokens:
+                await trio.testing.wait_all_tasks_blocked()
+            assert flushed.is_set()
             nursery.cancel_scope.cancel()
         assert told == [1]
+
+
+async def commit_at(due: float, buffer: JournalBuffer, writer: JournalWriter) -> None:
+    await trio.sleep_until(due)
+    if buffer.pending:
+        writer.commit_now()
+
+
+async def flush_at(due: float, buffer: JournalBuffer, writer: JournalWriter, flushed: trio.Event) -> None:
+    await trio.sleep_until(due)
+    buffer.force()
+    await writer.flush()
+    flushed.set()
 
 
 async def test_a_flush_waits_for_the_commit_of_what_was_settled(monkeypatch: pytest.MonkeyPatch) -> None:

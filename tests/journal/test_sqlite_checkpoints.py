@@ -31,7 +31,7 @@ def commit_rows(disk: SqliteDisk, queues: int, nbytes: int, commits: int) -> int
 
 @pytest.mark.parametrize("queues", [1, 4])
 def test_small_rows_are_copied_by_the_commits_themselves(disk: SqliteDisk, queues: int) -> None:
-    assert commit_rows(disk, queues, 200, COMMITS_MAX) == COMMITS_MAX // 255
+    assert commit_rows(disk, queues, 200, COMMITS_MAX) == COMMITS_MAX // 338
     assert disk.prompt
     assert disk.index == COMMITS_MAX
 
@@ -59,7 +59,7 @@ def test_of_larger_transactions_all_pages_count(disk: SqliteDisk) -> None:
 def test_after_it_was_copied_the_next_one_is_judged_by_what_came_since(disk: SqliteDisk) -> None:
     commit_rows(disk, 500, 200, COMMITS_MAX)
     disk.commit(transaction(disk.index + 1, row(1, 5_000, 5_000)))
-    assert commit_rows(disk, 1, 200, 300) == 1
+    assert commit_rows(disk, 1, 200, 400) == 1
 
 
 def test_the_log_that_a_killed_process_left_is_much_to_copy(disk: SqliteDisk, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_an_older_database_under_a_newer_log_is_refused(tmp_path):
     older = (tmp_path / "data" / JOURNAL).read_bytes()
     for index in range(51, 400):
         disk.commit(transaction(index, row(1, index, index, nbytes=2000)))
-    disk._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    disk.checkpoints.run()
     disk.commit(transaction(400, row(1, 400, 400)))
     shutil.copytree(tmp_path / "data", tmp_path / "image")
     disk.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,15 @@ class Checkpoints:
     """The log and the free pages of one journal."""
 
     def __init__(
-        self, writer: sqlite3.Connection, path: Path, reading: AbstractContextManager[Any], keep_free_bytes: int
+        self,
+        writer: sqlite3.Connection,
+        path: Path,
+        reading: AbstractContextManager[Any],
+        keep_free_bytes: int,
+        log_begins: Callable[[], None],
     ) -> None:
         """`reading`: held by a reader; `keep_free_bytes`: what the file system must have besides, before the log's
-        file is made longer."""
+        file is made longer; `log_begins`: called when what is written next may be the first in the log."""
         self._writer = writer
         self._path = path
         self._reading = reading
@@ -69,6 +75,7 @@ class Checkpoints:
         """those of `wrote_row` since the last checkpoint, while that would be a light one"""
         self._lengthened = False
         self._keep_free_bytes = keep_free_bytes
+        self._log_begins = log_begins
 
     def wrote(self, pages: int, nbytes: int) -> None:
         """A transaction changed this many pages, beside rows of this many bytes."""
@@ -110,6 +117,7 @@ class Checkpoints:
             self._at = self._wal_bytes + CHECKPOINT_BYTES // 8
             return
         # A WAL that is copied as a whole, and that no reader uses, is begun from its start by the next commit.
+        self._log_begins()
         self._log_bytes = pages * PAGE_BYTES
         self._wal_bytes = self._copies_bytes = (pages - copied) * PAGE_BYTES
         self._queues.clear()

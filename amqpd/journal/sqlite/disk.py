@@ -76,7 +76,9 @@ class SqliteDisk:
         self._counted: set[int] = set()
         """the same for counts of returned messages"""
         self._marks, self._recovered = QueueMarks({}), False
-        self.checkpoints = Checkpoints(self._writer, self.path, self._rows.turn, keep_free_bytes)
+        self.checkpoints = Checkpoints(
+            self._writer, self.path, self._rows.turn, keep_free_bytes, lambda: self._sources.log_begins()
+        )
         self._failure: str | None = None
         self.kept: str | None = None  # why settled messages do not leave the disk any more: a damaged page
 
@@ -112,16 +114,14 @@ class SqliteDisk:
         self._begin_epoch()
         self._recovered = True
         self._reserve.restore()
-        try:
+        # A node has to start on a full disk, to let its consumers empty it. What is dead stays so, and is found again
+        # by the next recovery.
+        with suppress(DiskFull):
             self._delete_dead(found)
             for _ in range(RECOVERY_STEPS_MAX):
                 if not self._discards.pending or self.kept:
                     break
                 self.vacuum_step()
-        except DiskFull:
-            # A node has to start on a full disk, to let its consumers empty it. What is dead stays so, and is found
-            # again by the next recovery.
-            pass
         self._make_mark()
         return found.recovered
 
@@ -212,7 +212,7 @@ class SqliteDisk:
         return found.recovered
 
     def _take_over(self, found: Found) -> None:
-        self._sources = Sources(found.heads, found.held)
+        self._sources = Sources(found.heads, found.held, found.behind)
         self._discards = Discards(found.discards, self._sources.is_committed)
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
 
@@ -221,12 +221,13 @@ class SqliteDisk:
         local = self._sources.local
         new = local.at((local.epoch + 1, local.idx))
         try:
-            self._writer.execute(statements.PUT_HEAD, new.parameters(self.names["identity"]))
+            self._writer.execute(statements.PUT_HEAD, new.parameters(self.names["identity"], self._sources.behind))
+            self._sources.put([new])
         except sqlite3.Error as error:
             # On a full disk the first transaction that finds space writes it, before anything is said to be stored.
             if not local.epoch or not isinstance(meaning(error, self.path), DiskFull):
                 raise self._failed(error) from error
-        self._sources.put([new])
+            self._sources.begin(new)
 
     def _commit_of_sources(self, transaction: Transaction | None) -> None:
         """Also housekeeping, without a transaction."""
@@ -298,6 +299,7 @@ class SqliteDisk:
         when something is to be deleted ends deletions and nothing else."""
         self._refuse_after_failure()
         self._counted.update(work.counted)
+        work.behind = self._sources.behind
         if self.kept:
             piece = Piece()
         noted = self._noted
@@ -380,8 +382,6 @@ class SqliteDisk:
         except DiskFailure as error:
             self._failure = f"the journal stopped after a failure: {error}"
             raise
-
-    # --- housekeeping
 
     def _idle_step(self) -> bool:
         """See `Checkpoints`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, ColumnElement, Integer, and_, exists, func, literal_column, select, tuple_
 
+from amqpd.journal.sqlite.schema import SOURCE as LOCAL
 from amqpd.journal.sqlite.schema import batch, deadline, discard, former, names, queue, returned, settled, source
 from amqpd.journal.sqlite.statements import text as _text
 
@@ -26,6 +27,16 @@ SOURCE = _text(
         *(source.c.committed_epoch, source.c.committed_idx, source.c.crc),
         *(source.c.rows, source.c.rows_check, source.c.settled, source.c.settled_check),
     ).order_by(source.c.source)
+)
+# Of the local source above an (epoch, idx), by the index, which recovery goes by.
+ROWS_ABOVE = _text(
+    select(batch.c.epoch, batch.c.idx)
+    .with_hint(batch, "INDEXED BY batch_index", "sqlite")
+    .where(
+        batch.c.source == literal_column(str(LOCAL)),
+        tuple_(batch.c.epoch, batch.c.idx) > tuple_(_given("epoch"), _given("idx")),
+    )
+    .order_by(batch.c.epoch, batch.c.idx)
 )
 USED = _text(select(exists().select_from(batch) | exists().select_from(settled)))
 NAMES = _text(select(names.c.name, names.c.value, names.c.crc))

@@ -58,6 +58,8 @@ class Found:
     """the same for counts of returned messages"""
     marks: dict[int, Mark]
     """by queue_id, as they are on disk"""
+    behind: int = 0
+    """see `Sources.behind`"""
 
 
 def examine(path: Path, connection: sqlite3.Connection) -> Found:
@@ -94,7 +96,8 @@ def find(connection: sqlite3.Connection, source: Source) -> Found:
     orphans = (orphans + lonely)[:ORPHANS_MAX]
     dead, held = _dead(queues, sides)
     recovered = Recovered(source.idx, queues)
-    return Found(recovered, heads, discards, dead, held, orphans, deadlines.queues, counted, marks)
+    timed = deadlines.queues
+    return Found(recovered, heads, discards, dead, held, orphans, timed, counted, marks, source.behind)
 
 
 class _Sides:

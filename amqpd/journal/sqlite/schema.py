@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Formats that this code can read, oldest first; the last one is what it writes."""
 
 APPLICATION_ID = 0x616D716A

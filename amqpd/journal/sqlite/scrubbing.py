@@ -170,7 +170,7 @@ class Scan:
     # --- records beside the messages
 
     def _names(self, connection: sqlite3.Connection, found: list[Found]) -> int:
-        for read in (trust.read_names, trust.read_source):
+        for read in (trust.read_names, trust.read_record):
             try:
                 read(self._path, connection)
             except (JournalDamaged, *_NO_NUMBERS) as error:

@@ -4,7 +4,8 @@ What comes in: the records of sources, transactions, and the word that an (epoch
 whether something is committed; ranges whose rows may leave the disk now.
 Rules: 1. The order is by (epoch, idx), never by idx alone. 2. What is stored of a source that is not replicated is
 committed; of a replicated one, what the disk was told. 3. Nothing changes here before it is on the disk, except that
-more is committed, which needs no writing: a start with an older word deletes later, and nothing else.
+more is committed, which needs no writing: a start with an older word deletes later, and nothing else. 4. The local
+source's record may be a few transactions of one row behind (`one_row.py`); those rows say so themselves.
 Not here: SQL (`statements.py`), the undo of what is not committed (`undoing.py`).
 """
 
@@ -22,6 +23,8 @@ Position = tuple[int, int]
 """(epoch, idx)"""
 START: Position = (0, 0)
 """before every transaction"""
+BEHIND_MAX = 64
+"""The local source's record is written at least once in this number of transactions of one row."""
 
 
 @dataclass(slots=True)
@@ -52,9 +55,9 @@ class Head:
         said = (self.source, self.epoch, self.idx, self.reserved, int(self.replicated), *self.committed)
         return (*said, checksums.of_source(*said, identity))
 
-    def parameters(self, identity: str) -> dict[str, int]:
+    def parameters(self, identity: str, rows: int = 0) -> dict[str, int]:
         """Of `statements.PUT_HEAD`."""
-        return dict(zip(HEAD_COLUMNS, self.record(identity), strict=True))
+        return dict(zip(HEAD_COLUMNS, self.record(identity), strict=True)) | {"more_rows": rows}
 
 
 class Held(NamedTuple):
@@ -68,8 +71,12 @@ class Held(NamedTuple):
 class Sources:
     """How far the sources of one journal are."""
 
-    def __init__(self, heads: dict[int, Head], held: Iterable[Held] = ()) -> None:
+    def __init__(self, heads: dict[int, Head], held: Iterable[Held] = (), behind: int = 0) -> None:
         self.heads = heads
+        self.behind = behind
+        """transactions of one row that the local source's record on the disk does not tell of, nor count"""
+        self._due = True
+        """that record is written with the next transaction"""
         self.local = heads.setdefault(SOURCE, Head(SOURCE))
         self.held = list(held)
         self.replicated = any(head.replicated for head in heads.values())
@@ -122,12 +129,32 @@ class Sources:
         gone = {id(each) for each in released}
         self.held = [each for each in (*self.held, *held) if id(each) not in gone]
 
+    @property
+    def may_lag(self) -> bool:
+        """The record of the local source need not be written with a transaction of one row."""
+        return not self._due and self.behind + 1 < BEHIND_MAX
+
+    def lag(self, head: Head) -> None:
+        """The transaction of one row is on the disk, and the record is not."""
+        self.heads[SOURCE] = self.local = head
+        self.behind += 1
+
+    def begin(self, head: Head) -> None:
+        """An epoch of the local source that the disk does not know of yet."""
+        self.heads[SOURCE] = self.local = head
+        self._due = True
+
+    def log_begins(self) -> None:
+        """What is written now is in a new log, perhaps: it has the record from its start, so that it does not fit an
+        older database."""
+        self._due = True
+
     def put(self, heads: Iterable[Head]) -> None:
         """These are on the disk."""
         for head in heads:
             self.heads[head.source] = head
             self._told[head.source] = head.committed
             if head.source == SOURCE:
-                self.local = head
+                self.local, self.behind, self._due = head, 0, False
             else:
                 self.replicated = any(each.replicated for each in self.heads.values())

@@ -382,13 +382,15 @@ PROBE = text(
     )
 )
 """A row that is rolled back."""
+_more_rows = literal_column(":more_rows", Integer)
 PUT_HEAD = str(
     upsert(source)
     .values({name: literal_column(f":{name}") for name in HEAD_COLUMNS} | dict.fromkeys(_COUNTS, literal_column("0")))
     .on_conflict_do_update(
         index_elements=["source"],
-        set_={name: literal_column(f"excluded.{name}") for name in HEAD_COLUMNS if name != "source"},
+        set_={name: literal_column(f"excluded.{name}") for name in HEAD_COLUMNS if name != "source"}
+        | {"rows": source.c.rows + _more_rows, "rows_check": source.c.rows_check - _more_rows},
     )
     .compile(dialect=_dialect)
 )
-"""The record of a source; the counts of records are not touched."""
+"""The record of a source; `more_rows` were not counted yet."""

@@ -19,7 +19,7 @@ from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SOURCE
-from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.sqlite.sources import BEHIND_MAX, Head
 from amqpd.storage.files import keep_log, mark_path, wal_path
 from amqpd.storage.mark import Mark, MarkDamaged, Promise, read_mark
 from amqpd.storage.wal import WalEnd, read_end
@@ -40,6 +40,8 @@ class Source(NamedTuple):
     reserved: int = 0
     others: tuple[tuple[int, ...], ...] = ()
     """of other sources: source, epoch, idx, reserved, replicated, committed epoch and idx"""
+    behind: int = 0
+    """the last rows, this number, came after the record was written, each in a transaction of its own"""
 
     def knows(self, source: int, epoch: int, idx: int) -> bool:
         """Whether such a transaction can have been."""
@@ -78,6 +80,33 @@ def read_names(journal: Path, connection: sqlite3.Connection) -> dict[str, str]:
 def read_source(journal: Path, connection: sqlite3.Connection, identity: str | None = None) -> Source | None:
     """None: nothing was ever committed. `identity`: the journal's, if it is not to be read from there. Raises
     JournalDamaged."""
+    record = read_record(journal, connection, identity)
+    if record is None:
+        return None
+    source, gap = with_rows_above(connection, record)
+    if gap:
+        raise JournalDamaged(f"{journal} is damaged: {gap}; {REMEDY_OF_RECORDS}")
+    return source
+
+
+def with_rows_above(connection: sqlite3.Connection, record: Source) -> tuple[Source, str]:
+    """The record of the last transaction, and the transactions of one row that came after it (`one_row.py`): they
+    follow it one by one. And a sentence, if they do not: some are missing."""
+    above = connection.execute(queries.ROWS_ABOVE, {"epoch": record.epoch, "idx": record.idx}).fetchall()
+    if not above:
+        return record, ""
+    count = len(above)
+    if count < BEHIND_MAX and above == [(record.epoch, record.idx + n) for n in range(1, count + 1)]:
+        return record._replace(idx=record.idx + count, rows=record.rows + count, behind=count), ""
+    gap = f"what came after transaction {record.idx}, whose record is the last one, is not all there"
+    # As far as there is any, for those who look for what is left.
+    known = [(epoch, idx) for epoch, idx in above if type(epoch) is type(idx) is int]
+    epoch, idx = max([record[:2], *known])
+    return record._replace(epoch=epoch, idx=idx, rows=record.rows + count, behind=count), gap
+
+
+def read_record(journal: Path, connection: sqlite3.Connection, identity: str | None = None) -> Source | None:
+    """As `read_source`, without what came after it was written."""
     found = connection.execute(queries.SOURCE).fetchall()
     if not found:
         (used,) = connection.execute(queries.USED).fetchone()

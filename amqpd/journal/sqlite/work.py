@@ -49,6 +49,8 @@ class Work:
     counted: list[int] = field(default_factory=list)
     """queues with counts of returned messages"""
     of_sources: bool = False
+    behind: int = 0
+    """rows that the record of the local source does not count yet, of earlier transactions"""
 
     @property
     def rows(self) -> int:
@@ -131,6 +133,7 @@ def write(
     pages += 2 * chunk.rows + len(chunk.deadlines)
     nbytes += len(chunk.data)
     chunk.take_in(given)
+    given["inserted"] += work.behind
     for following in made:
         if not connection.in_transaction:
             connection.execute("BEGIN IMMEDIATE")

@@ -1,0 +1,200 @@
+"""The record of the local source is not written with each transaction of one row: what is above it is found by the
+rows, and missed when it is gone."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from amqpd.checking.check import check
+from amqpd.journal.errors import DiskFull
+from amqpd.journal.records import JournalDamaged, Range, SourceEntry, Transaction
+from amqpd.journal.sqlite import disk as disk_module
+from amqpd.journal.sqlite import statements
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.sources import BEHIND_MAX
+from tests.journal.disks import SqliteDrive, idle, row, store
+
+RECORD = "SELECT epoch, idx, rows, rows_check FROM source WHERE source = 0"
+LOST = "is not all there"
+
+
+def commit_rows(disk: SqliteDisk, count: int) -> None:
+    for _ in range(count):
+        index = disk.index + 1
+        disk.commit(Transaction(index, [row(1, index, index)]))
+
+
+def record(disk: SqliteDisk) -> tuple[int, ...]:
+    found: tuple[int, ...] = disk._reader.execute(RECORD).fetchone()
+    return found
+
+
+def killed(disk: SqliteDisk, copy: Path) -> SqliteDrive:
+    """The files as a process leaves them that is killed now."""
+    shutil.copytree(disk.path.parent, copy)
+    return SqliteDrive(copy)
+
+
+def damage(directory: Path) -> list[str]:
+    return [each.line for each in check(directory).report.findings if each.severity == "damage"]
+
+
+def execute(drive: SqliteDrive, statement: str) -> None:
+    connection = sqlite3.connect(drive.directory / JOURNAL)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_it_is_written_once_in_so_many_and_with_every_other_transaction(disk: SqliteDisk) -> None:
+    records = set()
+    for _ in range(2 * BEHIND_MAX):
+        commit_rows(disk, 1)
+        assert 0 <= disk.index - record(disk)[1] < BEHIND_MAX
+        records.add(record(disk))
+    assert len(records) == 3, "after the start, and twice"
+    commit_rows(disk, 5)
+    count = disk.index
+    disk.commit(Transaction(count + 1, [], [Range(1, 1, 1)]))
+    assert record(disk) == (disk.head(0).epoch, count + 1, count, -count)
+    commit_rows(disk, 3)
+    disk.commit(Transaction(disk.index + 1, [], deletes=[Range(1, 1, 1)]))
+    assert record(disk)[1:] == (disk.index, count + 2, -count - 2)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, BEHIND_MAX - 1, BEHIND_MAX, BEHIND_MAX + 1, 3 * BEHIND_MAX - 1])
+def test_whatever_is_above_it_when_the_process_is_killed_is_recovered(count: int, tmp_path: Path) -> None:
+    disk = SqliteDrive(tmp_path / "first").open()
+    disk.recover()
+    for life in range(3):
+        commit_rows(disk, count)
+        drive = killed(disk, tmp_path / str(life))
+        disk.close()
+        disk = drive.open()
+        recovered = disk.recover()
+        assert recovered.index == disk.index == count * (life + 1)
+        found = recovered.queues[1].rows if count else []
+        assert [each.first_seq for each in found] == list(range(1, recovered.index + 1))
+        # The start has written it, with its epoch.
+        assert record(disk) == (life + 2, recovered.index, recovered.index, -recovered.index)
+    disk.close()
+    assert not damage(tmp_path / "2")
+
+
+@pytest.mark.parametrize("gone", [1, 2, 4])
+def test_a_row_that_vanished_is_missed(gone: int, tmp_path: Path) -> None:
+    drive = SqliteDrive(tmp_path / "data")
+    disk = drive.open()
+    disk.recover()
+    commit_rows(disk, 5)
+    disk.close()
+    execute(drive, f"DELETE FROM batch WHERE first_seq = {gone}")
+    with pytest.raises(JournalDamaged, match=LOST):
+        drive.open()
+    assert any(LOST in line for line in damage(drive.directory))
+
+
+def test_the_last_one_is_missed_because_of_the_mark(tmp_path: Path) -> None:
+    drive = SqliteDrive(tmp_path / "data")
+    disk = drive.open()
+    disk.recover()
+    commit_rows(disk, 5)
+    disk.close()
+    execute(drive, "DELETE FROM batch WHERE first_seq = 5")
+    with pytest.raises(JournalDamaged, match="ends at transaction 4, and 5 was confirmed"):
+        drive.open()
+
+
+def test_a_record_that_is_too_old_is_damage(tmp_path: Path) -> None:
+    """The system may lose the write of a page."""
+    drive = SqliteDrive(tmp_path / "data")
+    disk = drive.open()
+    disk.recover()
+    old = disk._reader.execute("SELECT * FROM source").fetchone()
+    commit_rows(disk, BEHIND_MAX + 2)
+    disk.close()
+    values = ", ".join(map(str, old))
+    execute(drive, f"REPLACE INTO source VALUES ({values})")
+    with pytest.raises(JournalDamaged, match=LOST):
+        drive.open()
+
+
+def test_rows_that_do_not_say_a_number_are_damage(tmp_path: Path) -> None:
+    drive = SqliteDrive(tmp_path / "data")
+    disk = drive.open()
+    disk.recover()
+    commit_rows(disk, 3)
+    disk.close()
+    execute(drive, "UPDATE batch SET idx = 'x' WHERE first_seq = 3")
+    with pytest.raises(JournalDamaged, match=LOST):
+        drive.open()
+    assert any(LOST in line for line in damage(drive.directory))
+
+
+def test_an_epoch_that_found_no_space_is_written_with_its_first_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = SqliteDrive(tmp_path / "data")
+    disk = drive.open()
+    disk.recover()
+    commit_rows(disk, 3)
+    drive = killed(disk, tmp_path / "killed")
+    disk.close()
+    disk = drive.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(statements, "PUT_HEAD", "INSERT INTO nowhere VALUES (1)")
+        patched.setattr(disk_module, "meaning", lambda error, path: DiskFull("no space"))
+        disk.recover()
+    assert record(disk)[0] == 1
+    commit_rows(disk, 2)
+    assert record(disk) == (2, 4, 4, -4)
+    again = killed(disk, tmp_path / "again")
+    disk.close()
+    disk = again.open()
+    assert disk.recover().index == 5
+    disk.close()
+
+
+def test_an_undo_of_another_source_leaves_what_is_above_it(tmp_path: Path) -> None:
+    disk = SqliteDrive(tmp_path / "data").open()
+    disk.recover()
+    store(disk, 1, 1, 1, row(20, 0, 9))
+    disk.set_replicated(1, True)
+    disk.set_replicated(1, False)
+    commit_rows(disk, 3)
+    assert record(disk)[1] < disk.index
+    index = disk.index
+    disk.set_replicated(1, True)
+    store(disk, 1, 1, 2, row(20, 10, 19))
+    disk.undo(1, 1, 1)
+    commit_rows(disk, 2)
+    disk.set_replicated(1, False)
+    commit_rows(disk, 3)
+    drive = killed(disk, tmp_path / "killed")
+    disk.close()
+    disk = drive.open()
+    recovered = disk.recover()
+    assert recovered.index == index + 6
+    assert len(recovered.queues[1].rows) == 8
+    disk.close()
+
+
+def test_housekeeping_writes_it(disk: SqliteDisk) -> None:
+    commit_rows(disk, 3)
+    disk.commit(Transaction(4, [], [], [Range(1, 1, 3)]))
+    commit_rows(disk, 2)
+    index = disk.index
+    disk.commit(Transaction(index + 1, dropped=[1]))
+    idle(disk)
+    assert record(disk)[1:] == (index + 1, 0, 0)
+
+
+def test_other_sources_write_it(disk: SqliteDisk) -> None:
+    commit_rows(disk, 3)
+    disk.commit(Transaction(4, entries=[SourceEntry(1, 1, 1, [row(20, 0, 0)])]))
+    assert record(disk)[1:] == (4, 4, -4)
