@@ -60,6 +60,7 @@ def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     names: dict[str, str] = {}
     if revision == REVISIONS[-1]:
         names = dict(connection.execute("SELECT name, value FROM names"))
+    if revision == REVISIONS[-1] and type(epoch) is type(index) is int:
         index += len(connection.execute(queries.ROWS_ABOVE, {"epoch": epoch, "idx": index}).fetchall())
     return {"format": revision, "identity": names.get("identity", ""), "index": index}
 

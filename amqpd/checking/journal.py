@@ -24,13 +24,13 @@ from amqpd.journal.records import JournalDamaged, Recovered
 from amqpd.journal.sqlite import checksums, queries, trust
 from amqpd.journal.sqlite.database import JOURNAL, check_untouched
 from amqpd.journal.sqlite.recovery import find
-from amqpd.journal.sqlite.schema import REVISIONS
+from amqpd.journal.sqlite.schema import REVISIONS, SAME_TABLES
 from amqpd.storage.files import mark_path, wal_path
 from amqpd.storage.header import wrong_format
 
 SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "former", "names")
 NEW_COLUMNS = ("source.reserved", "queue.idx", "former.crc")
-"""that only the newest format has"""
+"""that only the newest formats have"""
 ACCEPT = "start once with --accept-loss to go on with what is there (amqpd serve --accept-loss)"
 
 
@@ -80,7 +80,7 @@ class _Check:
                     self.state.readable = True
                     self._contents(connection)
                 else:
-                    text = f"it is of the older format {found}, whose records have no checksums"
+                    text = f"it is of the older format {found}, whose records are not looked at"
                     self.report.note(JOURNAL, "format", text, "the next start brings it to the new one")
                     self._structure(connection, "")
         except (sqlite3.Error, NotAJournal, NewerFormat, TypeError, ValueError, OSError) as error:
@@ -96,7 +96,7 @@ class _Check:
             (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         except (sqlite3.Error, TypeError) as error:
             found, reason = None, f"its format cannot be read ({error})"
-        if found != REVISIONS[-1] and (found is None or has_columns(connection, *NEW_COLUMNS)):
+        if found not in SAME_TABLES and (found is None or has_columns(connection, *NEW_COLUMNS)):
             reason = reason or f"it says that it is of format {found!r}, and its tables are of {REVISIONS[-1]}"
             if not has_columns(connection, *NEW_COLUMNS):
                 raise sqlite3.DatabaseError(reason)
@@ -182,6 +182,7 @@ class _Check:
         try:
             record = trust.read_record(self.path, connection, identity)
             if record is not None:
+                self.state.source = record  # if what came after it cannot be read
                 self.state.source, gap = trust.with_rows_above(connection, record)
                 if gap:
                     self.report.damage(JOURNAL, "source", gap, REPAIR_OR_RESTORE)

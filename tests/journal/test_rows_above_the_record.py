@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from amqpd.backup.progress import Progress
+from amqpd.backup.snapshots import journal_facts
 from amqpd.checking.check import check
+from amqpd.checking.repair import repair
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.records import JournalDamaged, Range, SourceEntry, Transaction
 from amqpd.journal.sqlite import disk as disk_module
 from amqpd.journal.sqlite import statements
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.schema import PAGE_BYTES
 from amqpd.journal.sqlite.sources import BEHIND_MAX
 from tests.journal.disks import SqliteDrive, idle, row, store
 
@@ -44,9 +49,10 @@ def damage(directory: Path) -> list[str]:
     return [each.line for each in check(directory).report.findings if each.severity == "damage"]
 
 
-def execute(drive: SqliteDrive, statement: str) -> None:
+def execute(drive: SqliteDrive, *statements: str) -> None:
     connection = sqlite3.connect(drive.directory / JOURNAL)
-    connection.execute(statement)
+    for statement in statements:
+        connection.execute(statement)
     connection.commit()
     connection.close()
 
@@ -198,3 +204,104 @@ def test_other_sources_write_it(disk: SqliteDisk) -> None:
     commit_rows(disk, 3)
     disk.commit(Transaction(4, entries=[SourceEntry(1, 1, 1, [row(20, 0, 0)])]))
     assert record(disk)[1:] == (4, 4, -4)
+
+
+def stopped(directory: Path, count: int) -> SqliteDrive:
+    drive = SqliteDrive(directory)
+    disk = drive.open()
+    disk.recover()
+    commit_rows(disk, count)
+    disk.close()
+    return drive
+
+
+def recovered(drive: SqliteDrive) -> tuple[int, int]:
+    """The index, and how many rows there are."""
+    disk = drive.open()
+    found = disk.recover()
+    disk.close()
+    return found.index, sum(len(queue.rows) for queue in found.queues.values())
+
+
+def test_a_repair_says_that_a_row_is_lost(tmp_path: Path) -> None:
+    drive = stopped(tmp_path / "data", 8)
+    execute(drive, "DELETE FROM batch WHERE first_seq = 4")
+    [consequence] = repair(drive.directory, Progress()).consequences
+    assert consequence.text.startswith("1 rows of messages are not there any more")
+    assert recovered(drive) == (8, 7)
+
+
+@pytest.mark.parametrize("idx", [4 | 1 << 40, 4 | 1 << 62, (1 << 63) - 1])
+def test_a_damaged_row_does_not_say_which_transaction_was_the_last_one(idx: int, tmp_path: Path) -> None:
+    drive = stopped(tmp_path / "data", 8)
+    execute(drive, f"UPDATE batch SET idx = {idx} WHERE first_seq = 4")
+    repair(drive.directory, Progress())
+    assert recovered(drive) == (8, 8)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_row_that_is_only_in_the_table_is_missed_and_repaired(marked: bool, tmp_path: Path) -> None:
+    """The write of the index's page was lost."""
+    drive = SqliteDrive(tmp_path / "data")
+    disk = drive.open()
+    disk.recover()
+    commit_rows(disk, 8)
+    disk._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (root,) = disk._reader.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'batch_index'").fetchone()
+    page = slice((root - 1) * PAGE_BYTES, root * PAGE_BYTES)
+    before = disk.path.read_bytes()[page]
+    commit_rows(disk, 1)
+    disk.close()
+    content = bytearray(disk.path.read_bytes())
+    content[page] = before
+    disk.path.write_bytes(content)
+    if not marked:
+        (tmp_path / "data" / "journal.mark").unlink()
+    with pytest.raises(JournalDamaged, match=LOST):
+        drive.open()
+    assert not repair(drive.directory, Progress()).in_the_way
+    assert recovered(drive) == (9, 9)
+
+
+def test_the_local_source_has_no_undo(disk: SqliteDisk) -> None:
+    commit_rows(disk, 5)
+    with pytest.raises(ValueError, match="has no undo"):
+        disk.undo(0, *disk.head(0).position)
+
+
+def as_0004(drive: SqliteDrive) -> None:
+    """That format has the same tables; its record is never behind."""
+    disk = drive.open()
+    disk.recover()
+    disk.close()
+    execute(drive, "UPDATE alembic_version SET version_num = '0004'")
+
+
+def test_a_journal_of_the_format_before_is_not_damaged(tmp_path: Path) -> None:
+    drive = stopped(tmp_path / "data", 5)
+    as_0004(drive)
+    assert damage(drive.directory) == []
+    assert recovered(drive) == (5, 5)
+
+
+def test_a_loss_is_told_before_the_format_changes(tmp_path: Path) -> None:
+    drive = stopped(tmp_path / "data", 5)
+    old = (drive.directory / JOURNAL).read_bytes()
+    disk = drive.open()
+    disk.recover()
+    commit_rows(disk, 5)
+    disk.close()
+    (drive.directory / JOURNAL).write_bytes(old)
+    execute(drive, "UPDATE alembic_version SET version_num = '0004'")
+    before = (drive.directory / JOURNAL).read_bytes()
+    with pytest.raises(JournalDamaged, match="ends at transaction 5, and 10 was confirmed"):
+        drive.open()
+    assert (drive.directory / JOURNAL).read_bytes() == before
+
+
+@pytest.mark.parametrize("idx", ["'x'", "x'00'"])
+def test_a_copy_of_a_damaged_record_is_no_error_of_its_own(idx: str, tmp_path: Path) -> None:
+    drive = stopped(tmp_path / "data", 3)
+    execute(drive, f"UPDATE source SET idx = {idx}")
+    with closing(sqlite3.connect(drive.directory / JOURNAL)) as connection:
+        assert journal_facts(connection)["index"] in ("x", b"\0")

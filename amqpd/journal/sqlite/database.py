@@ -26,7 +26,7 @@ from urllib.parse import quote
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, one_row, statements, trust
-from amqpd.journal.sqlite.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS
+from amqpd.journal.sqlite.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS, SAME_TABLES
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.files import has_log, sync_directory, wal_path
 from amqpd.storage.mark import Promise
@@ -91,8 +91,13 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
         opened = [writer]
         try:
             _set_up_writer(writer)
-            if _known_revision(path, writer) != REVISIONS[-1]:
-                if end.damage:
+            if (revision := _known_revision(path, writer)) != REVISIONS[-1]:
+                if revision in SAME_TABLES:
+                    before = OpenedJournal(
+                        *(writer, writer, trust.read_names(path, writer), trust.read_source(path, writer))
+                    )
+                    accepted += _judged(path, before, end, promise, accept_loss=accept_loss)
+                elif end.damage:
                     accepted += _accepted(accept_loss, trust.losses(path, "", -1, end, None), path)
                 migrate(writer)
                 # So that the look at the bare file in `check_untouched` sees the new revision.

@@ -202,8 +202,8 @@ class SqliteDisk:
     def undo(self, source: int, epoch: int, idx: int) -> Recovered:
         """See `SourcesDisk`."""
         self._refuse_after_failure()
-        if not self._recovered:
-            raise ValueError("the journal is not recovered yet")
+        if not self._recovered or source == SOURCE:
+            raise ValueError("the local source, or one of a journal that is not recovered yet, has no undo")
         before = self._sources
         new = undo(self._writer, before.head(source), (epoch, idx), self.names["identity"], self._failed)
         found = self._look()

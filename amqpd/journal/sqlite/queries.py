@@ -38,6 +38,16 @@ ROWS_ABOVE = _text(
     )
     .order_by(batch.c.epoch, batch.c.idx)
 )
+# By the table, in the order of `checksums.of_head`.
+LAST_ROW = _text(
+    select(
+        *(batch.c.queue_id, batch.c.first_seq, batch.c.last_seq, batch.c.persistent, batch.c.nbytes),
+        *(batch.c.source, batch.c.epoch, batch.c.idx),
+        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes, batch.c.crc),
+    )
+    .order_by(batch.c.batch_id.desc())
+    .limit(1)
+)
 USED = _text(select(exists().select_from(batch) | exists().select_from(settled)))
 NAMES = _text(select(names.c.name, names.c.value, names.c.crc))
 _mark = (

@@ -18,6 +18,9 @@ from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Tex
 REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Formats that this code can read, oldest first; the last one is what it writes."""
 
+SAME_TABLES = REVISIONS[-2:]
+"""These formats have the same tables; with 0005 the record of the local source may be behind its rows."""
+
 APPLICATION_ID = 0x616D716A
 """'amqj' in the file's header (SQLite's PRAGMA application_id): this database is a journal of amqpd."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import sqlite3
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
@@ -91,18 +91,41 @@ def read_source(journal: Path, connection: sqlite3.Connection, identity: str | N
 
 def with_rows_above(connection: sqlite3.Connection, record: Source) -> tuple[Source, str]:
     """The record of the last transaction, and the transactions of one row that came after it (`one_row.py`): they
-    follow it one by one. And a sentence, if they do not: some are missing."""
-    above = connection.execute(queries.ROWS_ABOVE, {"epoch": record.epoch, "idx": record.idx}).fetchall()
-    if not above:
-        return record, ""
+    follow it one by one. And a sentence, if they do not: some are missing, and are counted."""
+    epoch, idx = record.epoch, record.idx
+    above = connection.execute(queries.ROWS_ABOVE, {"epoch": epoch, "idx": idx}).fetchall()
     count = len(above)
-    if count < BEHIND_MAX and above == [(record.epoch, record.idx + n) for n in range(1, count + 1)]:
-        return record._replace(idx=record.idx + count, rows=record.rows + count, behind=count), ""
-    gap = f"what came after transaction {record.idx}, whose record is the last one, is not all there"
-    # As far as there is any, for those who look for what is left.
-    known = [(epoch, idx) for epoch, idx in above if type(epoch) is type(idx) is int]
-    epoch, idx = max([record[:2], *known])
-    return record._replace(epoch=epoch, idx=idx, rows=record.rows + count, behind=count), gap
+    fits = count < BEHIND_MAX and above == [(epoch, idx + n) for n in range(1, count + 1)]
+    last = idx + count if fits else max([idx, *_likely(above, record)])
+    last = max([last, *_likely(_last_row(connection), record)])
+    fits = fits and last == idx + count
+    gap = "" if fits else f"what came after transaction {idx}, whose record is the last one, is not all there"
+    return record._replace(idx=last, rows=record.rows + last - idx, behind=last - idx), gap
+
+
+def _likely(above: list[tuple[Any, ...]], record: Source) -> list[int]:
+    """Of these (epoch, idx), which may be anything, those that can have been after the record."""
+    return [
+        idx
+        for epoch, idx in above
+        if epoch == record.epoch and type(idx) is int and 0 < idx - record.idx < BEHIND_MAX
+    ]
+
+
+def _last_row(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    """(epoch, idx) of the row that was written last, as the table says it, if it is of the local source and whole.
+    What was written of the index may have been lost."""
+    try:
+        found = connection.execute(queries.LAST_ROW).fetchall()
+    except sqlite3.Error:
+        return []  # what reads the row says that, and its queue alone stops
+    return [
+        (row[6], row[7])
+        for *row, crc in found
+        if row[5] == SOURCE
+        and all(type(value) is int for value in (*row, crc))
+        and crc >> checksums.HEAD_SHIFT == checksums.of_head(*row)
+    ]
 
 
 def read_record(journal: Path, connection: sqlite3.Connection, identity: str | None = None) -> Source | None:
