@@ -265,7 +265,7 @@ def test_a_row_that_is_only_in_the_table_is_missed_and_repaired(marked: bool, tm
 
 def test_the_local_source_has_no_undo(disk: SqliteDisk) -> None:
     commit_rows(disk, 5)
-    with pytest.raises(ValueError, match="has no undo"):
+    with pytest.raises(ValueError, match="no undo to"):
         disk.undo(0, *disk.head(0).position)
 
 

@@ -203,7 +203,7 @@ class SqliteDisk:
         """See `SourcesDisk`."""
         self._refuse_after_failure()
         if not self._recovered or source == SOURCE:
-            raise ValueError("the local source, or one of a journal that is not recovered yet, has no undo")
+            raise ValueError(f"no undo to {(epoch, idx)}: source {source} is the local one, or not recovered yet")
         before = self._sources
         new = undo(self._writer, before.head(source), (epoch, idx), self.names["identity"], self._failed)
         found = self._look()
