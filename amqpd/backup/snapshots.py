@@ -60,8 +60,8 @@ def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
     names: dict[str, str] = {}
     if revision == REVISIONS[-1]:
         names = dict(connection.execute("SELECT name, value FROM names"))
-    if revision == REVISIONS[-1] and type(epoch) is type(index) is int:
-        index += len(connection.execute(queries.ROWS_ABOVE, {"epoch": epoch, "idx": index}).fetchall())
+        if type(epoch) is type(index) is int:  # what a damaged record says is told when the copy is checked
+            index += len(connection.execute(queries.ROWS_ABOVE, {"epoch": epoch, "idx": index}).fetchall())
     return {"format": revision, "identity": names.get("identity", ""), "index": index}
 
 
