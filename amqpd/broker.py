@@ -192,7 +192,9 @@ class Broker:
 
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
-        self._backups = Backups(self.node, self._settings.data_dir, self._settings.disk_free_bytes_min)
+        self._backups = Backups(
+            self.node, self._settings.data_dir, self._settings.disk_free_bytes_min, self._disk.checkpoints.sharing
+        )
         scan = Scan(self._disk.path, self._page_cache)
         self._scrub = scrub_of(self._settings, self.node, scan, self._reader, self.pump.settle)
         control = control_server(

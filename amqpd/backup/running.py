@@ -12,7 +12,8 @@ Not here: the work (`job.py`), how a command shows it (`commands/backup.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,18 @@ log = structlog.get_logger(component="backup")
 class Backups:
     """`streams` are for the control server; `run` must be running."""
 
-    def __init__(self, node: Node, data_dir: Path, keep_free_bytes: int) -> None:
+    def __init__(
+        self,
+        node: Node,
+        data_dir: Path,
+        keep_free_bytes: int,
+        sharing_log: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """`sharing_log`: entered while a backup reads the journal and copies its log (`Checkpoints.sharing`)."""
         self._node = node
         self._data_dir = data_dir
         self._keep_free_bytes = keep_free_bytes
+        self._sharing_log = sharing_log
         self._nursery: trio.Nursery | None = None
         self._task: _Task | None = None
 
@@ -115,7 +124,8 @@ class Backups:
         began = trio.current_time()
         try:
             # The default threads: the pump does not spin while one of them works (`Broker._alone`).
-            await trio.to_thread.run_sync(job.copy)
+            with self._sharing_log():
+                await trio.to_thread.run_sync(job.copy)
             task.manifest = await trio.to_thread.run_sync(job.finish, abandon_on_cancel=True)
         except trio.Cancelled:
             job.remove()

@@ -20,6 +20,7 @@ from amqpd.backup.running import Backups
 from amqpd.errors import leaves
 from amqpd.journal.errors import DiskFailure
 from amqpd.management.errors import ManagementError
+from amqpd.storage.files import wal_path
 
 from .conftest import ROWS, Node
 
@@ -34,7 +35,7 @@ Rows = list[dict[str, Any]]
 async def backups_of(node: Node) -> AsyncIterator[tuple[Backups, SimpleNamespace]]:
     """The component and the broker's node, as far as it looks at that."""
     state = SimpleNamespace(alarms=SimpleNamespace(kinds=set()), draining=False)
-    backups = Backups(state, node.data_dir, 0)  # type: ignore[arg-type]
+    backups = Backups(state, node.data_dir, 0, node.disk.checkpoints.sharing)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(backups.run)
         await trio.testing.wait_all_tasks_blocked()
@@ -60,6 +61,39 @@ async def test_it_tells_how_far_it_is_and_then_the_manifest(node: Node, tmp_path
     assert rows[0].keys() == {"phase", "done", "total", "held_log"}
     assert rows[-1]["backup"]["journal"]["index"] == ROWS
     assert (tmp_path / "backup" / MANIFEST).exists()
+
+
+async def test_a_log_that_it_copied_begins_with_the_journals_record(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what stands in the new log fits an older copy of the database, and nobody misses what was between."""
+    monkeypatch.setattr(job_module, "LOG_BYTES_LEFT", 0)
+
+    def behind() -> int:
+        (written,) = node.disk._reader.execute("SELECT idx FROM source WHERE source = 0").fetchone()
+        return node.index - int(written)
+
+    node.commit()
+    node.commit()
+    assert behind() == 2
+    async with backups_of(node) as (backups, _):
+        stream = backups.backup({"target": str(tmp_path / "backup"), **SLOW})
+        await until_copying(stream)
+        for _ in range(3):
+            node.commit()
+            assert behind() == 0, "at any moment it may copy the log"
+        await stream.aclose()
+    before = salts(node)
+    node.commit()
+    assert behind() == 0
+    assert salts(node) != before, "a log of its own"
+    node.commit()
+    assert behind() == 1
+
+
+def salts(node: Node) -> bytes:
+    """What the journal's log and no log before it has in its header."""
+    return wal_path(node.disk.path).read_bytes()[16:24]
 
 
 async def test_the_disk_alarm_ends_it_and_no_other_alarm_does(node: Node, tmp_path: Path) -> None:

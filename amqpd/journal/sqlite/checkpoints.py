@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,18 @@ class Checkpoints:
         self._lengthened = False
         self._keep_free_bytes = keep_free_bytes
         self._log_begins = log_begins
+        self.shared = False
+        """another connection copies the log, too: each transaction may be the first of a new one"""
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """While another connection of this process may copy the log; from any thread, by one caller at a time."""
+        self.shared = True
+        try:
+            yield
+        finally:
+            self._log_begins()
+            self.shared = False
 
     def wrote(self, pages: int, nbytes: int) -> None:
         """A transaction changed this many pages, beside rows of this many bytes."""

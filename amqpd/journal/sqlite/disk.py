@@ -134,7 +134,7 @@ class SqliteDisk:
             raise ValueError(f"transaction {transaction.index} does not follow {local.idx}")
         if transaction.entries or sources.replicated:
             self._commit_of_sources(transaction)
-        elif is_one_row(transaction) and not (self._discards.pending or self._noted):
+        elif is_one_row(transaction) and not (self._discards.pending or self._noted or self.checkpoints.shared):
             try:
                 nbytes = write_row(self._writer, transaction, sources, self.names["identity"])
             except sqlite3.Error as error:  # not by `_failing`: as above
