@@ -45,6 +45,7 @@ MODULES = (
     "amqpd.journal.numbers",
     "amqpd.journal.patience",
     "amqpd.journal.promptness",
+    "amqpd.journal.transaction",
     "amqpd.journal.unwritten",
     "amqpd.journal.sqlite.checksums",
     "amqpd.journal.sqlite.intake",

@@ -24,7 +24,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amqpd.journal.records import Range, Row, Transaction
+from amqpd.journal.records import Range, Row
 from amqpd.journal.sqlite import intake
 from amqpd.journal.sqlite.checkpoints import CHECKPOINT_BYTES, Checkpoints
 from amqpd.journal.sqlite.discards import Discards
@@ -32,6 +32,7 @@ from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES
 from amqpd.journal.sqlite.sources import Head, Sources
+from amqpd.journal.transaction import Transaction
 
 
 class Shape(NamedTuple):

@@ -25,8 +25,9 @@ from amqpd.datadir.reserves import hold_for_metadata, hold_for_next_start, index
 from amqpd.errors import StartupError
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NotAJournal
 from amqpd.journal.errors import NewerFormat as NewerJournal
-from amqpd.journal.records import JournalDamaged, Transaction
+from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.transaction import Transaction
 from amqpd.storage.probe import disk_error
 from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
 from amqpd.topology.metadata.sqlite.glance import glance

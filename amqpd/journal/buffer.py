@@ -20,7 +20,8 @@ from collections import deque
 from amqpd.journal.entry import Entry
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
-from amqpd.journal.records import Range, Row, SourceEntry, Transaction
+from amqpd.journal.records import Range, Row, SourceEntry
+from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies

@@ -20,9 +20,11 @@ import structlog
 import trio
 
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.disk import Disk
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.promptness import Promptness
-from amqpd.journal.records import Disk, Row, Transaction
+from amqpd.journal.records import Row
+from amqpd.journal.transaction import Transaction
 
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25

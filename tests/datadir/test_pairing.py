@@ -12,7 +12,8 @@ import trio
 from amqpd.datadir.opening import Pair, open_pair
 from amqpd.datadir.pairing import JournalFacts, MetadataFacts, misfits
 from amqpd.errors import StartupError
-from amqpd.journal.records import Row, Transaction
+from amqpd.journal.records import Row
+from amqpd.journal.transaction import Transaction
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.store import StoreBusy, StoreFull
 from amqpd.topology.metadata.sync import transaction_of

@@ -15,7 +15,8 @@ from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.recorder import Recorder
 from amqpd.connection import Connection
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, Transaction
+from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row
+from amqpd.journal.transaction import Transaction
 from amqpd.methods import METHODS
 from amqpd.node.node import Node
 from amqpd.session.world import Resume

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 from amqpd.journal.errors import DiskFailure
-from amqpd.journal.records import JournalDamaged, Range, Recovered, Transaction
+from amqpd.journal.records import JournalDamaged, Range, Recovered
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.transaction import Transaction
 from tests.journal.disks import RESERVE_BYTES, deadlines, row, transaction
 
 

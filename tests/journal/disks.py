@@ -6,9 +6,11 @@ from pathlib import Path
 from struct import pack
 from typing import Any, Protocol
 
-from amqpd.journal.records import Range, Row, SourceEntry, SourcesDisk, Transaction
+from amqpd.journal.disk import SourcesDisk
+from amqpd.journal.records import Range, Row, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.transaction import Transaction
 from tests.journal.memory_disk import MemoryDisk, Platter
 
 RESERVE_BYTES = 1 << 16

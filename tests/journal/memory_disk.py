@@ -16,18 +16,11 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from amqpd.journal.disk import READ_ROWS_MAX
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.records import (
-    READ_ROWS_MAX,
-    Range,
-    Recovered,
-    RecoveredQueue,
-    RecoveredRow,
-    Row,
-    SourceEntry,
-    Transaction,
-)
+from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow, Row, SourceEntry
 from amqpd.journal.sqlite.sources import Head, Position
+from amqpd.journal.transaction import Transaction
 
 LOCAL = 0
 

@@ -13,7 +13,7 @@ from amqpd.journal.buffer import SMALL_BYTES, JournalBuffer
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.patience import CREDIT_MAX, SUCCESS, TRY_EACH, Patience
 from amqpd.journal.promptness import PAUSE_S_MIN
-from amqpd.journal.records import Transaction
+from amqpd.journal.transaction import Transaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
 from tests.journal.memory_disk import MemoryDisk
 

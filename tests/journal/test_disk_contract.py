@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from amqpd.journal.records import READ_ROWS_MAX, Range, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.disk import READ_ROWS_MAX
+from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
 from tests.journal.disks import Drive, row, transaction
 
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqpd.journal.records import Range, Recovered, Row, Transaction
+from amqpd.journal.records import Range, Recovered, Row
 from amqpd.journal.sqlite import discards
+from amqpd.journal.transaction import Transaction
 from tests.journal.disks import MemoryDrive, SqliteDrive, deadlines, row
 
 

@@ -15,13 +15,14 @@ from amqpd.backup.snapshots import journal_facts
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.records import JournalDamaged, Range, SourceEntry, Transaction
+from amqpd.journal.records import JournalDamaged, Range, SourceEntry
 from amqpd.journal.sqlite import disk as disk_module
 from amqpd.journal.sqlite import statements
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import PAGE_BYTES
 from amqpd.journal.sqlite.sources import BEHIND_MAX
+from amqpd.journal.transaction import Transaction
 from tests.journal.disks import SqliteDrive, idle, row, store
 
 RECORD = "SELECT epoch, idx, rows, rows_check FROM source WHERE source = 0"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from amqpd.journal.records import Range, RecoveredQueue, SourceEntry, Transaction
+from amqpd.journal.records import Range, RecoveredQueue, SourceEntry
+from amqpd.journal.transaction import Transaction
 from tests.journal.disks import Drive, DrivenDisk, idle, row, rows_on_disk, store, transaction
 
 

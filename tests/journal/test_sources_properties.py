@@ -15,9 +15,10 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from amqpd.journal.records import Range, Recovered, Row, SourceEntry, Transaction
+from amqpd.journal.records import Range, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite import discards, intake
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.transaction import Transaction
 from tests.journal.disks import Drive, MemoryDrive, SqliteDrive, row, rows_on_disk
 
 Position = tuple[int, int]

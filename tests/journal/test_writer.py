@@ -12,7 +12,7 @@ import trio.testing
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.records import Transaction
+from amqpd.journal.transaction import Transaction
 from amqpd.journal.writer import HOUSEKEEPING_IDLE_S, JournalWriter
 from tests.journal.memory_disk import MemoryDisk
 

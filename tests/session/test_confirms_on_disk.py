@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pamqp import commands
 
-from amqpd.journal.records import Transaction
+from amqpd.journal.transaction import Transaction
 from tests.harness.harness import Client, Harness, Message, publish_bytes
 
 Basic, Channel, Confirm, Exchange, Queue, Tx = (

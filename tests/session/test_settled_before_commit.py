@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from amqpd.journal.records import Transaction
+from amqpd.journal.transaction import Transaction
 from tests.harness.harness import Client, Harness, publish_bytes
 
 Basic, Channel, Confirm, Exchange, Queue, Tx = (

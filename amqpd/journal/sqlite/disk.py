@@ -18,13 +18,13 @@ from pathlib import Path
 import structlog
 
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.records import JournalDamaged, Recovered, Row, Transaction
+from amqpd.journal.records import JournalDamaged, Recovered, Row
 from amqpd.journal.sqlite import statements, trust
 from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.entries import work_of, work_of_dead
-from amqpd.journal.sqlite.one_row import PAGES, is_one_row, write_row
+from amqpd.journal.sqlite.one_row import PAGES, write_row
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.recovery import Found, examine
@@ -33,6 +33,7 @@ from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head, Sources
 from amqpd.journal.sqlite.undoing import held_after, undo
 from amqpd.journal.sqlite.work import Work, plain_work, write
+from amqpd.journal.transaction import Transaction
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.mark import Mark
 
@@ -73,8 +74,7 @@ class SqliteDisk:
         self._discards = Discards([], self._sources.is_committed)
         self._timed: set[int] = set()
         """ids of queues that may have deadlines on disk: they are looked for only when rows of these are deleted"""
-        self._counted: set[int] = set()
-        """the same for counts of returned messages"""
+        self._counted: set[int] = set()  # the same for counts of returned messages
         self._marks, self._recovered = QueueMarks({}), False
         self.checkpoints = Checkpoints(
             self._writer, self.path, self._rows.turn, keep_free_bytes, lambda: self._sources.log_begins()
@@ -134,10 +134,10 @@ class SqliteDisk:
             raise ValueError(f"transaction {transaction.index} does not follow {local.idx}")
         if transaction.entries or sources.replicated:
             self._commit_of_sources(transaction)
-        elif is_one_row(transaction) and not (self._discards.pending or self._noted or self.checkpoints.shared):
+        elif transaction.is_one_row and not (self._discards.pending or self._noted or self.checkpoints.shared):
             try:
                 nbytes = write_row(self._writer, transaction, sources, self.names["identity"])
-            except sqlite3.Error as error:  # not by `_failing`: as above
+            except sqlite3.Error as error:
                 raise self._failed(error) from error
             self.checkpoints.wrote_row(transaction.rows[0].queue_id, PAGES, nbytes)
         else:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from amqpd.journal.records import SourceEntry, Transaction
+from amqpd.journal.records import SourceEntry
 from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.intake import INLINE_RANGES_MAX, listed, split
@@ -22,6 +22,7 @@ from amqpd.journal.sqlite.recovery import Found
 from amqpd.journal.sqlite.schema import FORMER_MARK, FORMER_RETURNED, FORMER_SETTLED, SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.sources import Head, Held, Sources
 from amqpd.journal.sqlite.work import Work
+from amqpd.journal.transaction import Transaction
 
 
 def work_of(

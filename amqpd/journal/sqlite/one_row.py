@@ -15,12 +15,12 @@ from typing import Any
 
 from sqlalchemy import Integer, insert, literal_column, update
 
-from amqpd.journal.records import Transaction
 from amqpd.journal.sqlite.checksums import HEAD, HEAD_SHIFT, head_sum, seed
 from amqpd.journal.sqlite.intake import checksum
 from amqpd.journal.sqlite.schema import SOURCE, batch, source
 from amqpd.journal.sqlite.sources import Sources
 from amqpd.journal.sqlite.statements import commit_through, text, through
+from amqpd.journal.transaction import Transaction
 
 PAGES = 3
 """What it changes: the last page of the table and one of its index, and now and then a new one."""
@@ -61,33 +61,24 @@ _COMMIT = commit_through("intake_of_row", _ROW, positional=True)
 _COMMIT_WITH_HEAD = commit_through("intake_of_row_and_head", (*_HEAD, *_ROW), positional=True)
 
 
-def is_one_row(transaction: Transaction) -> bool:
-    """It is such a transaction."""
-    return (
-        len(transaction.rows) == 1
-        and not transaction.rows[0].deadlines
-        and not (transaction.settled or transaction.deletes or transaction.delivered)
-        and not (transaction.counts or transaction.dropped or transaction.entries)
-    )
-
-
 def write_row(connection: sqlite3.Connection, transaction: Transaction, sources: Sources, identity: str) -> int:
     """As `work.write`, for such a transaction; the local source is then so far. How many bytes the row's data has.
     Raises sqlite3.Error."""
-    head, (row,) = sources.local.at((sources.local.epoch, transaction.index)), transaction.rows
+    local, index, row = sources.local, transaction.index, transaction.rows[0]
     row.join()
     data, queue_id, first, last = row.data, row.queue_id, row.first_seq, row.last_seq
     # SQLite's driver looks for somebody who adapts a bool.
     persistent = int(row.persistent)
     nbytes, body_bytes, published_ms = len(data), row.body_bytes, row.published_ms
-    begun = seed(HEAD, SOURCE, head.epoch)
-    summed = head_sum(begun, queue_id, first, last, persistent, nbytes, head.idx, body_bytes, published_ms, 0)
+    begun = seed(HEAD, SOURCE, local.epoch)
+    summed = head_sum(begun, queue_id, first, last, persistent, nbytes, index, body_bytes, published_ms, 0)
     crc = summed << HEAD_SHIFT | checksum(row)
-    said = (head.epoch, head.idx, queue_id, first, last, nbytes, persistent, body_bytes, published_ms, crc, data)
+    said = (local.epoch, index, queue_id, first, last, nbytes, persistent, body_bytes, published_ms, crc, data)
     if sources.may_lag:
         connection.execute(_COMMIT, said)
-        sources.lag(head)
+        sources.lag(index)
     else:
+        head = local.at((local.epoch, index))
         connection.execute(_COMMIT_WITH_HEAD, (head.record(identity)[-1], sources.behind + 1, *said))
         sources.put((head,))
     return nbytes

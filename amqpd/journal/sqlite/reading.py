@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from amqpd.journal.records import READ_ROWS_MAX, JournalDamaged, Row
+from amqpd.journal.disk import READ_ROWS_MAX
+from amqpd.journal.records import JournalDamaged, Row
 from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.database import meaning
 from amqpd.journal.sqlite.intake import checksum, checksum_of_deadlines

@@ -134,9 +134,9 @@ class Sources:
         """The record of the local source need not be written with a transaction of one row."""
         return not self._due and self.behind + 1 < BEHIND_MAX
 
-    def lag(self, head: Head) -> None:
+    def lag(self, idx: int) -> None:
         """The transaction of one row is on the disk, and the record is not."""
-        self.heads[SOURCE] = self.local = head
+        self.local.idx = idx
         self.behind += 1
 
     def begin(self, head: Head) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqpd.journal.records import Transaction
 from amqpd.journal.sqlite import checksums, statements
 from amqpd.journal.sqlite.database import put_names
 from amqpd.journal.sqlite.discards import Discard, Discards, Piece
@@ -22,6 +21,7 @@ from amqpd.journal.sqlite.intake import Part, chunks, listed, split
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.sources import Head, Held
+from amqpd.journal.transaction import Transaction
 
 PAGES_ALWAYS = 8
 """that a transaction changes; a row changes a page of the table and one of the index."""

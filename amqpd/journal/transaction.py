@@ -1,0 +1,52 @@
+"""One group commit.
+
+What comes in: what `buffer.py` cuts. What goes out: `Transaction`, which a disk commits.
+Rules: 1. Everything of it is on the disk, or nothing. 2. A compiled class: a client that waits for each confirm makes
+one with each message.
+Not here: rows and ranges (`records.py`), when it is cut (`buffer.py`).
+"""
+
+from __future__ import annotations
+
+from amqpd.journal.records import Range, Row, SourceEntry
+
+
+class Transaction:
+    """The numbered batch of records of the local source, and of other sources one entry each at the most.
+
+    `index` grows by one with each transaction of this journal. `settled` ranges never cross a row's edge, or
+    cover whole rows only. `deletes` are ranges whose settling an earlier transaction has committed: their rows
+    and settled records leave the disk. `delivered` maps queue_id -> what stands below this sequence number may
+    have been delivered; the last one written counts, also when it is lower. `counts` are (queue_id, seq, count): how
+    often a message has come back (the delivery count of quorum queues); the last one written for a message counts,
+    and it leaves the disk with the message's row. `dropped` are the ids of queues that were deleted."""
+
+    def __init__(
+        self,
+        index: int,
+        rows: list[Row] | None = None,
+        settled: list[Range] | None = None,
+        deletes: list[Range] | None = None,
+        delivered: dict[int, int] | None = None,
+        counts: list[tuple[int, int, int]] | None = None,
+        dropped: list[int] | None = None,
+        entries: list[SourceEntry] | None = None,
+    ) -> None:
+        self.index = index
+        self.rows = [] if rows is None else rows
+        self.settled = [] if settled is None else settled
+        self.deletes = [] if deletes is None else deletes
+        self.delivered = {} if delivered is None else delivered
+        self.counts = [] if counts is None else counts
+        self.dropped = [] if dropped is None else dropped
+        self.entries = [] if entries is None else entries
+
+    @property
+    def is_one_row(self) -> bool:
+        """That of a client that waits for each confirm: one row without deadlines, and nothing else."""
+        return (
+            len(self.rows) == 1
+            and not self.rows[0].deadlines
+            and not (self.settled or self.deletes or self.delivered)
+            and not (self.counts or self.dropped or self.entries)
+        )
