@@ -58,6 +58,24 @@ def execute(drive: SqliteDrive, *statements: str) -> None:
     connection.close()
 
 
+def stopped(directory: Path, count: int) -> SqliteDrive:
+    """So many rows, and a stop in order."""
+    drive = SqliteDrive(directory)
+    disk = drive.open()
+    disk.recover()
+    commit_rows(disk, count)
+    disk.close()
+    return drive
+
+
+def recovered(drive: SqliteDrive) -> tuple[int, int]:
+    """The index, and how many rows there are."""
+    disk = drive.open()
+    found = disk.recover()
+    disk.close()
+    return found.index, sum(len(queue.rows) for queue in found.queues.values())
+
+
 def test_it_is_written_once_in_so_many_and_with_every_other_transaction(disk: SqliteDisk) -> None:
     records = set()
     for _ in range(2 * BEHIND_MAX):
@@ -95,11 +113,7 @@ def test_whatever_is_above_it_when_the_process_is_killed_is_recovered(count: int
 
 @pytest.mark.parametrize("gone", [1, 2, 4])
 def test_a_row_that_vanished_is_missed(gone: int, tmp_path: Path) -> None:
-    drive = SqliteDrive(tmp_path / "data")
-    disk = drive.open()
-    disk.recover()
-    commit_rows(disk, 5)
-    disk.close()
+    drive = stopped(tmp_path / "data", 5)
     execute(drive, f"DELETE FROM batch WHERE first_seq = {gone}")
     with pytest.raises(JournalDamaged, match=LOST):
         drive.open()
@@ -107,11 +121,7 @@ def test_a_row_that_vanished_is_missed(gone: int, tmp_path: Path) -> None:
 
 
 def test_the_last_one_is_missed_because_of_the_mark(tmp_path: Path) -> None:
-    drive = SqliteDrive(tmp_path / "data")
-    disk = drive.open()
-    disk.recover()
-    commit_rows(disk, 5)
-    disk.close()
+    drive = stopped(tmp_path / "data", 5)
     execute(drive, "DELETE FROM batch WHERE first_seq = 5")
     with pytest.raises(JournalDamaged, match="ends at transaction 4, and 5 was confirmed"):
         drive.open()
@@ -132,11 +142,7 @@ def test_a_record_that_is_too_old_is_damage(tmp_path: Path) -> None:
 
 
 def test_rows_that_do_not_say_a_number_are_damage(tmp_path: Path) -> None:
-    drive = SqliteDrive(tmp_path / "data")
-    disk = drive.open()
-    disk.recover()
-    commit_rows(disk, 3)
-    disk.close()
+    drive = stopped(tmp_path / "data", 3)
     execute(drive, "UPDATE batch SET idx = 'x' WHERE first_seq = 3")
     with pytest.raises(JournalDamaged, match=LOST):
         drive.open()
@@ -205,23 +211,6 @@ def test_other_sources_write_it(disk: SqliteDisk) -> None:
     commit_rows(disk, 3)
     disk.commit(Transaction(4, entries=[SourceEntry(1, 1, 1, [row(20, 0, 0)])]))
     assert record(disk)[1:] == (4, 4, -4)
-
-
-def stopped(directory: Path, count: int) -> SqliteDrive:
-    drive = SqliteDrive(directory)
-    disk = drive.open()
-    disk.recover()
-    commit_rows(disk, count)
-    disk.close()
-    return drive
-
-
-def recovered(drive: SqliteDrive) -> tuple[int, int]:
-    """The index, and how many rows there are."""
-    disk = drive.open()
-    found = disk.recover()
-    disk.close()
-    return found.index, sum(len(queue.rows) for queue in found.queues.values())
 
 
 def test_a_repair_says_that_a_row_is_lost(tmp_path: Path) -> None:
