@@ -197,13 +197,14 @@ class Unacked:
         """These parts are left of an entry."""
         entries = self._blocks[at]
         entries[index : index + 1] = rest
-        if len(entries) > 2 * BLOCK_ENTRIES_MAX:
-            self._blocks.insert(at + 1, entries[BLOCK_ENTRIES_MAX:])
-            del entries[BLOCK_ENTRIES_MAX:]
-        elif not at and self._start == len(entries):
+        if not at and (self._start == len(entries) or len(entries) > 2 * BLOCK_ENTRIES_MAX):
+            # Before it is divided: else the first part may be of settled ones only.
             self._drop_settled()
         elif not entries and len(self._blocks) > 1:
             del self._blocks[at]
+        if len(entries) > 2 * BLOCK_ENTRIES_MAX:
+            self._blocks.insert(at + 1, entries[BLOCK_ENTRIES_MAX:])
+            del entries[BLOCK_ENTRIES_MAX:]
 
     def _drop_settled(self) -> None:
         """The settled entries leave the first block, and that the ledger when nothing else is in it."""

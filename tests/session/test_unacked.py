@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amqpd.queues.queue import Queue
@@ -38,6 +38,7 @@ def tags_of(entries: list[Delivered]) -> dict[int, tuple[object, int]]:
 
 
 @settings(max_examples=400, deadline=None)
+@example([("add", 0, 1), ("add", 0, 4), ("settle", 1, 1), ("settle", 0, 1), ("settle", 1, 1)], 1, 0)
 @given(steps, st.integers(1, 3), st.integers(0, 2))
 def test_the_ledger_is_as_in_a_dictionary(steps: list[tuple[str, int, int]], block: int, settled: int) -> None:
     queues = QUEUES
@@ -81,6 +82,29 @@ def test_the_ledger_is_as_in_a_dictionary(steps: list[tuple[str, int, int]], blo
             assert ledger.count == len(plain)
             oldest = ledger.oldest
             assert (oldest.tag if oldest is not None else None) == min(plain, default=None)
+
+
+def test_a_block_whose_settled_half_would_be_cut_off_is_not_passed_for_the_oldest() -> None:
+    """512 settled entries in front of as many that are not, and one of these is cut: the block was divided between
+    the two, and its first half had no entry that is outstanding."""
+    ledger, queues = Unacked(), QUEUES
+    sizes = [3] * (BLOCK_ENTRIES_MAX - 1) + [9]
+    tags = [1 + 3 * number for number in range(BLOCK_ENTRIES_MAX)]
+    for number, (tag, size) in enumerate(zip(tags, sizes, strict=True)):
+        ledger.add(tag, size, tag, queues[number % 2], None)
+    for tag in tags:
+        ledger.settle(tag + 1, tag + 1)
+    first = [entry.tag for entry in ledger]
+    assert len(first) == 2 * BLOCK_ENTRIES_MAX
+    assert len(ledger._blocks) == 1
+    for each in first[:BLOCK_ENTRIES_MAX]:
+        assert ledger.settle(each, each)[1] is None
+    ledger.settle(tags[-1] + 5, tags[-1] + 5)
+    oldest = ledger.oldest
+    assert oldest is not None
+    assert oldest.tag == first[BLOCK_ENTRIES_MAX]
+    assert ledger.settle_through(0)[1] is None
+    assert not ledger.count
 
 
 def test_a_settlement_out_of_the_middle_moves_one_block() -> None:
