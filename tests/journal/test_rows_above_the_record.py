@@ -59,7 +59,7 @@ def execute(drive: SqliteDrive, *statements: str) -> None:
 
 
 def stopped(directory: Path, count: int) -> SqliteDrive:
-    """So many rows, and a stop in order."""
+    """`count` rows, and a stop in order."""
     drive = SqliteDrive(directory)
     disk = drive.open()
     disk.recover()
