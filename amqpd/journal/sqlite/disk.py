@@ -137,7 +137,7 @@ class SqliteDisk:
         elif transaction.is_one_row and not (self._discards.pending or self._noted or self.checkpoints.shared):
             try:
                 nbytes = write_row(self._writer, transaction, sources, self.names["identity"])
-            except sqlite3.Error as error:
+            except sqlite3.Error as error:  # not by `_failing`: as above
                 raise self._failed(error) from error
             self.checkpoints.wrote_row(transaction.rows[0].queue_id, PAGES, nbytes)
         else:
