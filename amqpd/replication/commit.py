@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def majority(members: int) -> int:
-    """How many of so many members are one."""
+    """How many of this many members make one."""
     return members // 2 + 1
 
 

@@ -2,11 +2,11 @@
 
 What comes in: what each transaction of the journal has of these sources; that it is on the own disk; answers of
 peers. What goes out: frames, what peers lack, and one growing number: frames up to it are committed.
-Rules: 1. Entries are cut once, and go to each peer as they are. 2. A frame is committed when a majority of the set has
-it on disk, this forwarder among them. With it is committed whatever its entries follow: an epoch of a home begins with
-an entry of its own, and nothing before that one counts until it does. 3. A source that a peer has not matched does not
-count there, and everything else does.
-Not here: connections (the lane is opened anew after each break), how an epoch is won (`take_over.py`).
+Rules: 1. Entries are cut once, and go to each peer as they are. 2. A frame is committed when a majority of the set
+has it on disk, this forwarder among them. With it is committed whatever its entries follow: an epoch of a home
+begins with an entry of its own, and nothing before that one counts until it does. 3. A source that a peer has not
+matched does not count there, and everything else does.
+Not here: connections (the lane is opened again after each break), how an epoch is won (`take_over.py`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class HomeLane:
         """the last frame that was cut; is on the own disk; is committed"""
         self.peers: dict[str, Peer] = {}
         self.fenced: dict[int, int] = {}
-        """source -> an epoch of another home: this one's is over, and `end` is to be called"""
+        """source -> an epoch of another home: this one's has ended, and `end` is to be called"""
         self._tails: dict[int, Tail] = {}
 
     @property

@@ -1,14 +1,14 @@
 """Which entries of a source stand at one replica: log matching.
 
-What comes in: entries that a home sends, in any order and more than once. What goes out: for each, what is to be done
-with it.
+What comes in: entries that a home sends, in any order and more than once. What goes out: for each, what is to be
+done with it.
 Rules: 1. Entries at or below the base are committed here: they are those of every home, and are never undone. 2. The
 tail above it is undone from where an entry *differs*, never because a home sends fewer entries than stand here. 3.
 What an entry follows must be here first: so an entry that matches says that all before it do, too.
 Not here: payloads and disks (`replica.py` says what to write); what of the tail is committed (`commit.py`).
 
-After Raft's log matching property (section 5.3); a position is unique because an epoch has one writer (`seal.py`), the
-checksum shows where it was not, or a disk lies.
+After Raft's log matching property (section 5.3); a position is unique because an epoch has one writer (`seal.py`),
+the checksum shows where it was not, or a disk lies.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ What comes in: when something was sent to a peer and answered by it; the time, a
 that goes on while the machine sleeps (boot time). What goes out: whether the reign holds; when a replica may seal.
 Rules: 1. An answer counts from when the question was *sent*: in between the peer may have sealed another epoch only
 when it had waited from its own answer, which is later. 2. The home looks before each delivery, so also when it was
-stopped in between. 3. No clock of another machine is compared with this one's; only rates are taken to be alike, within
-`MARGIN`. 4. Confirms do not rest on this: a home whose reign is over confirms what a majority has, and no more.
+stopped in between. 3. No clock of another machine is compared with this one's; only rates are taken to be alike,
+within `MARGIN`. 4. Confirms do not rest on this: a home whose reign is over confirms what a majority has, and no
+more.
 Not here: what is fenced (`seal.py`), and what is known of homes that are gone (their supervisor, or a free lock).
 
-After leases as Gray and Cheriton have them ("Leases: An Efficient Fault-Tolerant Mechanism for Distributed File Cache
-Consistency", 1989): the holder's ends before the granter's.
+After leases as Gray and Cheriton have them ("Leases: An Efficient Fault-Tolerant Mechanism for Distributed File
+Cache Consistency", 1989): the holder's ends before the granter's.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 What comes in: entries of a home, and requests to seal. What goes out: whether they are taken, and what is to be
 written, in order.
-Rules: 1. The state here is that of the disk when all that was handed out is written; an answer is sent when it is. 2.
-A refusal is answered from this state, too: what was promised in it is on its way to the disk. 3. A replica
-that lacks more than its home keeps as entries is caught up by state: what the home has committed, in place of what is
+Rules: 1. The state here is that of the disk when all that was handed out is written; an answer is sent when it is.
+2. A refusal is answered from this state, too: what was promised in it is on its way to the disk. 3. A replica that
+lacks more than its home keeps as entries is caught up by state: what the home has committed, in place of what is
 here. While that goes on it is not `complete`: it neither seals nor takes entries.
 Not here: which frames were missed (`receiver.py`), payloads, and what a disk does (`amqpd.journal`).
 """

@@ -1,13 +1,14 @@
 """How a member becomes the home of a source.
 
-What comes in: answers of the metadata store and of the other members. What goes out: what to ask them, and in the end
-a log from which the new epoch goes on, or why not.
+What comes in: answers of the metadata store and of the other members. What goes out: what to ask them, and in the
+end a log from which the new epoch goes on, or why not.
 Rules: 1. The store names the home: one compare-and-swap on the source's record, in which nobody else got ahead. The
 replica set is the one of the record that was swapped. 2. Nothing of an older epoch is confirmed any more when a
 majority of the set, this member among it, has sealed the new one. 3. Of those that sealed, the log with the highest
 (epoch, idx) has everything that was ever committed; the new epoch goes on from its end. A disk that the record does
-not name is not asked for its word: it may have lost what it acknowledged (NATS 2.12.1 lost a log to an empty one). 4. What the store did is
-unknown when it does not answer: a second swap on the same revision tells, reading back does not.
+not name is not asked for its word: it may have lost what it acknowledged (NATS 2.12.1 lost a log to an empty one).
+4. What the store did is unknown when it does not answer: a second swap on the same revision tells, reading back does
+not.
 Not here: whether the old home may be taken over from (`reign.py`), and when to try again.
 
 Who would seal is asked before the swap, so that a member that reaches no majority does not end a home that does
@@ -96,6 +97,8 @@ Step = Ask | Swap | Request | Fetch
 
 
 class Phase(Enum):
+    """What an attempt waits for, and how it ended."""
+
     ASKING = auto()
     SWAPPING = auto()
     SEALING = auto()

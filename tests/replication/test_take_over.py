@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from amqpd.replication.commit import majority, reached
-from amqpd.replication.entry import START, Position, new_entry
+from amqpd.replication.entry import START, LogEntry, Position, new_entry
 from amqpd.replication.log import Link, Log
 from amqpd.replication.replica import Appended, Replica, Sealed, Undone, Write
 from amqpd.replication.seal import Seal
@@ -20,8 +20,8 @@ FIRST = new_entry(1, (4, 1), START, b"first")
 SECOND = new_entry(1, (4, 2), (4, 1), b"second")
 
 
-def replica(*entries: object) -> Replica:
-    return Replica(1, Log(START, [Link(e.position, e.before, e.checksum) for e in entries]), OLD)  # type: ignore[attr-defined]
+def replica(*entries: LogEntry) -> Replica:
+    return Replica(1, Log(START, [Link(each.position, each.before, each.checksum) for each in entries]), OLD)
 
 
 def ballot(member: str, seal: Seal, last: Position, *, granted: bool = True) -> Ballot:

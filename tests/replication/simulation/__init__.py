@@ -6,6 +6,6 @@ The walk: `run.py` draws a cluster and its faults from a seed, and runs it: firs
 hold, `bugs.py` plants mistakes that the law has to find.
 Simulated: everything but `amqpd.replication`. There is no wall clock and no thread: a seed is a run.
 
-After TigerBeetle's VOPR (two phases, options drawn anew for each seed) and FoundationDB (the test of the tests:
+After TigerBeetle's VOPR (two phases, options drawn for each seed) and FoundationDB (the test of the tests:
 `Counts` says what happened, and a kind of event that never did was not tested).
 """

@@ -34,7 +34,7 @@ class NoBug:
 
     nodes = 0
     members = 0
-    """how many, where the mistake needs so many; 0: as drawn"""
+    """how many, where the mistake needs a certain number; 0: as drawn"""
     put_back_ms = 0
     wipe_ms = 0
 

@@ -51,6 +51,12 @@ class Cluster:
             if node.up and not node.stopped and source in node.homes:
                 node.publish(source, b"%d" % next(self._values))
 
+    def take_over(self, source: int) -> None:
+        """Some member thinks that it should: when there is no home, and sometimes when there is one."""
+        node = self.nodes[self.clock.chance.choice(self.sets[source])]
+        if node.up and not node.stopped and (self.home_of(source) is None or self.clock.chance.random() < 0.3):
+            node.take_over(source)
+
     def connect(self) -> None:
         """Every pair that can reach each other and is not connected."""
         for one in self.nodes.values():

@@ -1,9 +1,10 @@
 """What must hold: everything confirmed is in the one sequence of committed entries of its source.
 
 Rules: 1. What any replica knows to be committed is the beginning of one sequence, the same for all. 2. What was
-confirmed to a client is in it in the end. 3. What was refused is not. 4. Nothing is in it twice. 5. When a
-home of one epoch has delivered to an exclusive consumer, none of an older epoch does.
-Not a law: that an old home confirms nothing after a newer epoch's first commit. Its own disk may be the last to say so.
+confirmed to a client is in it in the end. 3. What was refused is not. 4. Nothing is in it twice. 5. When a home of
+one epoch has delivered to an exclusive consumer, none of an older epoch does.
+Not a law: that an old home confirms nothing after a newer epoch's first commit. Its own disk may be the last to say
+so.
 """
 
 from __future__ import annotations

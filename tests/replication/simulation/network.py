@@ -45,6 +45,10 @@ class SimulatedNetwork:
         clock.after(wait_ms, wait_ms, come)
 
     def message(self, sender: str, receiver: str, what: Callable[[], None]) -> None:
+        def come() -> None:
+            if self.passes(sender, receiver):
+                what()
+
         clock = self._clock
         for _ in range(2 if clock.chance.random() < self.loss / 2 else 1):
             if sender == receiver:
@@ -54,4 +58,4 @@ class SimulatedNetwork:
                 clock.counts["message lost"] += 1
                 continue
             late = clock.chance.random() < 0.05
-            clock.after(0.1, 200 if late else 4, lambda: self.passes(sender, receiver) and what())
+            clock.after(0.1, 200 if late else 4, come)

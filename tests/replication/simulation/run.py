@@ -1,13 +1,16 @@
 """One run from a seed: faults first, then none.
 
 What comes in: a seed, and a planted bug or none. What goes out: counts of what happened. Raises LawBroken, Stuck.
-Rules: 1. Cluster, sources and how often which fault comes are drawn anew for each seed: so some runs have many of a
+Rules: 1. Cluster, sources and how often which fault comes are drawn for each seed: so some runs have many of a
 kind, and some have none. 2. When the faults have ended everything has to converge by itself.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.cluster import Cluster
@@ -32,8 +35,6 @@ def run(seed: int, bugs: NoBug | None = None) -> Counter[str]:
 
 
 def _drawn(seed: int, bugs: NoBug) -> Cluster:
-    import random
-
     chance = random.Random(f"cluster of {seed}")
     names = list("abcde"[: bugs.nodes or chance.choice([3, 3, 4, 5])])
     sets = {}
@@ -52,45 +53,34 @@ def _drawn(seed: int, bugs: NoBug) -> Cluster:
 def _safety(cluster: Cluster) -> None:
     clock = cluster.clock
     chance = clock.chance
-    often = {
-        cluster.crash: chance.choice([0, 100, 400]),
-        cluster.break_link: chance.choice([0, 50, 300]),
-        cluster.stop: chance.choice([0, 0, 150, 500]),
-        cluster.tell_committed: 30,
-        cluster.wipe: cluster.bugs.wipe_ms or chance.choice([0, 0, 700]),
-        cluster.partition: chance.choice([0, 200, 600]),
-        cluster.store.put_back: cluster.bugs.put_back_ms or chance.choice([0, 0, 0, 1500]),
-    }
-
-    def repeat(what: object, every_ms: float) -> None:
-        if cluster.faults:
-            what()  # type: ignore[operator]
-            clock.after(every_ms / 4, every_ms * 2, lambda: repeat(what, every_ms))
-
-    for what, every_ms in often.items():
-        if every_ms:
-            clock.after(0, every_ms * 2, lambda what=what, every_ms=every_ms: repeat(what, every_ms))  # type: ignore[misc]
+    often: list[tuple[Callable[[], None], float]] = [
+        (cluster.crash, chance.choice([0, 100, 400])),
+        (cluster.break_link, chance.choice([0, 50, 300])),
+        (cluster.stop, chance.choice([0, 0, 150, 500])),
+        (cluster.wipe, cluster.bugs.wipe_ms or chance.choice([0, 0, 700])),
+        (cluster.partition, chance.choice([0, 200, 600])),
+        (cluster.store.put_back, cluster.bugs.put_back_ms or chance.choice([0, 0, 0, 1500])),
+        (cluster.tell_committed, 30),
+    ]
     take_over_ms = chance.choice([60, 200, 800])
-    for source, members in cluster.sets.items():
-
-        def take_over(source: int = source, members: tuple[str, ...] = members) -> None:
-            node = cluster.nodes[chance.choice(members)]
-            if node.up and not node.stopped and (cluster.home_of(source) is None or chance.random() < 0.3):
-                node.take_over(source)
-
-        take_over()
-        clock.after(0, 50, lambda take_over=take_over: repeat(take_over, take_over_ms))  # type: ignore[misc]
-        publish_ms = chance.choice([2, 6, 30])
-        clock.after(
-            0,
-            50,
-            lambda source=source, each=publish_ms: repeat(lambda: cluster.publish(source), each),  # type: ignore[misc]
-        )
+    for source in cluster.sets:
+        often.append((partial(cluster.take_over, source), take_over_ms))
+        often.append((partial(cluster.publish, source), chance.choice([2, 6, 30])))
+        cluster.take_over(source)
+    for what, every_ms in often:
+        if every_ms:
+            clock.after(0, every_ms, partial(_repeat, cluster, what, every_ms))
     clock.after(SAFETY_MS / 4, SAFETY_MS / 2, cluster.store.keep_copy)
     ends_ms = clock.now_ms + SAFETY_MS
     while clock.now_ms < ends_ms:
         clock.run_until(clock.now_ms + STEP_MS)
         cluster.connect()
+
+
+def _repeat(cluster: Cluster, what: Callable[[], None], every_ms: float) -> None:
+    if cluster.faults:
+        what()
+        cluster.clock.after(every_ms / 4, every_ms * 2, partial(_repeat, cluster, what, every_ms))
 
 
 def _liveness(cluster: Cluster) -> None:

@@ -49,8 +49,8 @@ class SimulatedStore:
         self._clock.after(0.2, 5, lambda: then(now if won else None))
 
     def put_back(self) -> None:
-        """An operator restores a copy. Revisions go on: a store of another generation would be told apart. Which disks
-        were admitted since is not lost: forwarders keep aside what the store does not know."""
+        """An operator restores a copy. Revisions go on: a store of another generation would be told apart. The disks'
+        generations stay as well: with older ones a set may have no majority, and waits for the operator again."""
         self._clock.counts["store put back"] += 1
         self.revision += 1
         self.records = {
