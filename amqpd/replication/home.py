@@ -106,7 +106,8 @@ class HomeLane:
         return self._opening([source])
 
     def end(self, source: int) -> None:
-        """It is not the home any more. What of it is not committed by then never is, by this lane."""
+        """It is not the home any more; peers are to be told. What of it is not committed by then never is, by this
+        lane."""
         self._tails.pop(source, None)
         self.fenced.pop(source, None)
 

@@ -11,12 +11,11 @@ Not here: how the home makes up for what is missing (`home.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amqpd.replication.entry import START, Frame, LogEntry, Position
 from amqpd.replication.log import Link, Match
-from amqpd.replication.replica import Contradiction, Fenced, Replica, Write
+from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
 from amqpd.replication.seal import Seal
 
 
@@ -77,7 +76,7 @@ class _Gap:
 class Receiver:
     """One lane over one connection, at the peer."""
 
-    def __init__(self, forwarder: str, life: int, replicas: Mapping[int, Replica]) -> None:
+    def __init__(self, forwarder: str, life: int, replicas: Replicas) -> None:
         self._forwarder = forwarder
         self._life = life
         self._replicas = replicas
@@ -89,6 +88,16 @@ class Receiver:
         self._contradicted: set[int] = set()
         self._open: set[int] = set()
         """sources with entries here that are not known to be committed"""
+        self._votes = -1
+
+    def follows(self, source: int, seal: Seal) -> bool:
+        """The home over this connection has this seal of the source, and has not ended its reign."""
+        return self._homes.get(source) == seal and source not in self._fenced
+
+    @property
+    def sources(self) -> dict[int, Seal]:
+        """Those of the lane, with the home's seal."""
+        return dict(self._homes)
 
     def open(self, opening: Opening, writes: list[Write]) -> Answer:
         """Raises KeyError for a source of which there is no replica here."""
@@ -103,8 +112,7 @@ class Receiver:
         return self._answer(opening.committed)
 
     def receive(self, frame: Frame, writes: list[Write]) -> Answer:
-        """Raises ValueError for a frame that does not follow: the connection has lost something. KeyError for a
-        source that is not of the lane."""
+        """Raises ValueError for a frame that does not follow: the connection has lost something."""
         if frame.after != self._number:
             raise ValueError(f"frame {frame.number} follows {frame.after}, the last one here is {self._number}")
         for entry in frame.entries:
@@ -113,16 +121,14 @@ class Receiver:
         return self._answer(frame.committed)
 
     def repair(self, missed: Missed, writes: list[Write]) -> Answer:
-        """Raises KeyError as `receive`."""
         for entry in missed.entries:
             self._take(entry, writes)
         return self._answer(self._committed)
 
     def replace(self, state: State, writes: list[Write]) -> Answer:
-        """Raises KeyError as `receive`."""
-        source, home = state.source, self._homes[state.source]
-        replica = self._replicas[source]
-        if source not in self._fenced:
+        source = state.source
+        replica, home = self._replicas[source], self._homes.get(source)
+        if home is not None and source not in self._fenced:
             try:
                 if state.first:
                     replica.replace(home, writes)
@@ -131,14 +137,28 @@ class Receiver:
                     if state.base is not None:
                         self._completed(replica, home, state.base, writes)
             except Fenced as fenced:
-                self._is_fenced(source, fenced)
+                self._is_fenced(source, fenced.seal)
         return self._answer(self._committed)
 
-    def told(self, committed: int) -> None:
-        """Frames up to this one are committed, and no frame comes that could say so."""
-        self._commit(committed)
+    def ended(self, source: int, epoch: int) -> None:
+        """The home says that it is not the home any more: nobody has to wait for its reign to end."""
+        if source in self._homes and self._homes[source].epoch == epoch:
+            del self._homes[source]
+            self._gaps.pop(source, None)
+            self._fenced.pop(source, None)
+            self._open.discard(source)
+
+    def told(self, committed: int) -> Answer:
+        """Frames up to this one are committed, and there is no frame to say so with."""
+        return self._answer(committed)
 
     def _answer(self, committed: int) -> Answer:
+        if self._votes != self._replicas.votes:
+            # The home is to hear of each seal with the next answer, whatever that is to: its reign ends with it.
+            self._votes = self._replicas.votes
+            for source, home in self._homes.items():
+                if self._replicas[source].seal.epoch > home.epoch:
+                    self._is_fenced(source, self._replicas[source].seal)
         self._commit(committed)
         lacks = {source: gap.nearest for source, gap in self._gaps.items()}
         incomplete = frozenset(source for source in self._gaps if not self._replicas[source].complete)
@@ -152,8 +172,8 @@ class Receiver:
             if base >= gap.wanted:
                 del self._gaps[replica.source]
 
-    def _is_fenced(self, source: int, fenced: Fenced) -> None:
-        self._fenced[source] = fenced.seal
+    def _is_fenced(self, source: int, seal: Seal) -> None:
+        self._fenced[source] = seal
         self._gaps.pop(source, None)
 
     def _compare(self, source: int, last: Link | None, writes: list[Write]) -> None:
@@ -162,7 +182,7 @@ class Receiver:
         try:
             replica.follow(self._homes[source], writes)
         except Fenced as fenced:
-            self._fenced[source] = fenced.seal
+            self._is_fenced(source, fenced.seal)
             return
         log = replica.log
         if not replica.complete:
@@ -181,13 +201,13 @@ class Receiver:
 
     def _take(self, entry: LogEntry, writes: list[Write]) -> None:
         source = entry.source
-        if source in self._fenced or source in self._contradicted:
+        if source in self._fenced or source in self._contradicted or source not in self._homes:
             return
         log = self._replicas[source].log
         try:
             match = self._replicas[source].take(self._homes[source], entry, writes)
         except Fenced as fenced:
-            self._is_fenced(source, fenced)
+            self._is_fenced(source, fenced.seal)
             return
         except Contradiction:
             self._contradicted.add(source)

@@ -3,10 +3,10 @@
 What comes in: when something was sent to a peer and answered by it; the time, as an argument, in seconds of a clock
 that goes on while the machine sleeps (boot time). What goes out: whether the reign holds; when a replica may seal.
 Rules: 1. An answer counts from when the question was *sent*: in between the peer may have sealed another epoch only
-when it had waited from its own answer, which is later. 2. The home looks before each delivery, so also when it was
-stopped in between. 3. No clock of another machine is compared with this one's; only rates are taken to be alike,
-within `MARGIN`. 4. Confirms do not rest on this: a home whose reign is over confirms what a majority has, and no
-more.
+when it had waited from its own answer, which is later; and an answer says what its sender has sealed before it. 2.
+The home looks before each delivery, so also when it was stopped in between. 3. No clock of another machine is
+compared with this one's; only rates are taken to be alike, within `MARGIN`. 4. Confirms do not rest on this: a home
+whose reign is over confirms what a majority has, and no more.
 Not here: what is fenced (`seal.py`), and what is known of homes that are gone (their supervisor, or a free lock).
 
 After leases as Gray and Cheriton have them ("Leases: An Efficient Fault-Tolerant Mechanism for Distributed File
@@ -16,8 +16,10 @@ Cache Consistency", 1989): the holder's ends before the granter's.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Iterable
 
 from amqpd.replication.commit import majority
+from amqpd.replication.seal import Seal
 
 MARGIN = 1.1
 """By how much longer a replica waits than a home reigns: clocks of two machines may differ in rate by so much."""
@@ -47,23 +49,31 @@ class Reign:
 
 
 class Patience:
-    """Of a replica: which homes may still deliver, as far as it was asked."""
+    """Of a replica's forwarder: for how long homes that it has answered may still deliver."""
 
     def __init__(self, lease_s: float, started_s: float) -> None:
         """`started_s`: before it this forwarder may have answered anybody."""
         self._wait_s = lease_s * MARGIN
         self._started_s = started_s
-        self._answered: dict[tuple[str, int], float] = {}
+        self._answered: dict[Hashable, float] = {}
+        """connection -> when its home was answered last"""
+        self._left: dict[tuple[int, Seal], float] = {}
+        """the same of a source, over a connection that is gone"""
 
-    def answers(self, forwarder: str, life: int, now_s: float) -> None:
-        """Something is about to be answered to a home."""
-        self._answered[forwarder, life] = now_s
+    def answers(self, connection: Hashable, now_s: float) -> None:
+        """Something is about to be answered to a home, which reigns over all of its sources by that."""
+        self._answered[connection] = now_s
 
-    def ends_s(self, forwarder: str, life: int) -> float:
-        """From when on another epoch may be sealed, for sources whose home was this one and is not known to be
-        gone."""
-        return max(self._started_s, self._answered.get((forwarder, life), -math.inf)) + self._wait_s
+    def closed(self, connection: Hashable, sources: Iterable[tuple[int, Seal]], now_s: float) -> None:
+        """It is gone. The home had these over it."""
+        answered_s = self._answered.pop(connection, None)
+        self._left = {key: at for key, at in self._left.items() if at + self._wait_s > now_s}
+        if answered_s is not None:
+            for source in sources:
+                self._left[source] = max(answered_s, self._left.get(source, -math.inf))
 
-    def forget(self, before_s: float) -> None:
-        """Homes that were answered before that time, and not since."""
-        self._answered = {home: at for home, at in self._answered.items() if at >= before_s}
+    def ends_s(self, source: int, seal: Seal, connections: Iterable[Hashable]) -> float:
+        """From when on another epoch of the source may be sealed in place of this one, whose home is not known to be
+        gone. `connections`: those that are open, over which the home has it."""
+        answered_s = [self._answered[each] for each in connections if each in self._answered]
+        return max(self._started_s, self._left.get((source, seal), -math.inf), *answered_s) + self._wait_s

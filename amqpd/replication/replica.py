@@ -11,6 +11,7 @@ Not here: which frames were missed (`receiver.py`), payloads, and what a disk do
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amqpd.replication import seal as seals
@@ -156,3 +157,23 @@ class Replica:
         self.seal = seal
         self.log.new_home()
         writes.append(Sealed(self.source, seal))
+
+
+class Replicas:
+    """All sources of which this forwarder keeps a replica."""
+
+    def __init__(self, replicas: Iterable[Replica] = ()) -> None:
+        self._replicas = {replica.source: replica for replica in replicas}
+        self.votes = 0
+        """how many there were: who has looked at all seals need not look again before the next one"""
+
+    def __getitem__(self, source: int) -> Replica:
+        return self._replicas[source]
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def vote(self, source: int, asked: Seal, writes: list[Write]) -> bool:
+        """See `Replica.vote`. Raises KeyError for a source of which there is none here."""
+        self.votes += 1
+        return self._replicas[source].vote(asked, writes)

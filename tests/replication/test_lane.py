@@ -10,7 +10,17 @@ from amqpd.replication.entry import START, Frame
 from amqpd.replication.home import HomeLane
 from amqpd.replication.log import Log
 from amqpd.replication.receiver import Answer, Receiver, State
-from amqpd.replication.replica import Appended, Completed, Replaced, Replica, Sealed, StatePart, Undone, Write
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Replaced,
+    Replica,
+    Replicas,
+    Sealed,
+    StatePart,
+    Undone,
+    Write,
+)
 from amqpd.replication.seal import Seal
 
 MEMBERS = ("a", "b", "c")
@@ -21,7 +31,7 @@ class Peer:
     """The peer's end, with an empty log of sources 1 and 2."""
 
     def __init__(self, home: str = "a", life: int = 1) -> None:
-        self.replicas = {source: Replica(source, Log(START)) for source in (1, 2)}
+        self.replicas = Replicas(Replica(source, Log(START)) for source in (1, 2))
         self.writes: list[Write] = []
         self.receiver = Receiver(home, life, self.replicas)
 
@@ -138,17 +148,34 @@ def test_divergent_tail_is_undone_where_it_differs() -> None:
 def test_fenced_home_is_told_by_whom() -> None:
     lane, peer = home_of(1, 2), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
-    assert peer.replicas[1].vote(Seal(5, "c", 3), peer.writes)
+    assert peer.replicas.vote(1, Seal(5, "c", 3), peer.writes)
     answer = peer.receiver.receive(lane.cut(11, {1: b"", 2: b""}), peer.writes)
     assert answer.fenced == {1: Seal(5, "c", 3)}
     lane.answered("b", answer)
     assert lane.fenced == {1: 5}
 
 
+def test_each_answer_says_what_was_sealed_before_it() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.replicas.vote(1, Seal(5, "c", 3), peer.writes)
+    assert peer.receiver.told(10).fenced == {1: Seal(5, "c", 3)}
+    assert not peer.receiver.follows(1, Seal(1, "a", 1))
+    assert peer.receiver.follows(2, Seal(1, "a", 1))
+
+
+def test_home_that_ended_its_reign_is_not_waited_for() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.ended(1, 1)
+    assert not peer.receiver.follows(1, Seal(1, "a", 1))
+    assert peer.receiver.sources == {2: Seal(1, "a", 1)}
+
+
 def test_home_that_was_fenced_and_won_again_is_heard_over_the_same_connection() -> None:
     lane, peer = home_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
-    peer.replicas[1].vote(Seal(2, "c", 1), peer.writes)
+    peer.replicas.vote(1, Seal(2, "c", 1), peer.writes)
     assert peer.receiver.receive(lane.cut(11, {1: b""}), peer.writes).fenced
     lane.end(1)
     peer.receiver.open(lane.begin(1, 3, START, []), peer.writes)
@@ -158,7 +185,7 @@ def test_home_that_was_fenced_and_won_again_is_heard_over_the_same_connection() 
 
 def test_second_home_of_one_epoch_is_fenced() -> None:
     lane, peer = home_of(1), Peer("c")
-    peer.replicas[1].vote(Seal(1, "b", 1), peer.writes)
+    peer.replicas.vote(1, Seal(1, "b", 1), peer.writes)
     assert peer.receiver.open(lane.open("b"), peer.writes).fenced == {1: Seal(1, "b", 1)}
 
 
@@ -181,7 +208,7 @@ def test_peer_in_the_middle_of_that_seals_nothing_and_takes_no_entry() -> None:
     lane, peer = home_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.replace(State(1, b"rows", True, None), peer.writes)
-    assert not peer.replicas[1].vote(Seal(9, "c", 1), peer.writes)
+    assert not peer.replicas.vote(1, Seal(9, "c", 1), peer.writes)
     answer = peer.receiver.receive(lane.cut(11, {1: b""}), peer.writes)
     assert (answer.lacks, answer.incomplete) == ({1: START}, {1})
 

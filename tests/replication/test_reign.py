@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amqpd.replication.reign import Patience, Reign
+from amqpd.replication.seal import Seal
 
 
 def test_home_with_one_of_two_peers_reigns_for_a_lease_from_the_question() -> None:
@@ -33,21 +34,41 @@ def test_home_alone_in_its_set_always_reigns() -> None:
     assert Reign(1.0, 1).holds(99)
 
 
+HOME = Seal(3, "a", 1)
+
+
 def test_replica_waits_longer_than_the_home_reigns() -> None:
     reign, patience = Reign(1.0, 3), Patience(1.0, 0)
-    patience.answers("a", 1, 10.2)
+    patience.answers("link", 10.2)
     reign.answered("b", 10.0)
-    assert patience.ends_s("a", 1) > 10.2 + 1
-    assert not reign.holds(patience.ends_s("a", 1))
+    ends_s = patience.ends_s(7, HOME, ["link"])
+    assert ends_s > 10.2 + 1
+    assert not reign.holds(ends_s)
 
 
-def test_replica_that_has_just_started_waits_for_whom_it_may_have_answered() -> None:
-    assert Patience(1.0, 50).ends_s("a", 1) == 51.1
+def test_replica_that_has_just_started_waits_for_homes_it_may_have_answered() -> None:
+    assert Patience(1.0, 50).ends_s(7, HOME, []) == 51.1
 
 
-def test_another_life_is_another_home() -> None:
+def test_answers_about_other_sources_keep_no_reign() -> None:
     patience = Patience(1.0, 0)
-    patience.answers("a", 1, 10)
-    assert patience.ends_s("a", 2) == 1.1
-    patience.forget(11)
-    assert patience.ends_s("a", 1) == 1.1
+    patience.answers("link", 10)
+    assert patience.ends_s(7, HOME, []) == 1.1
+
+
+def test_broken_connection_ends_no_reign_before_its_time() -> None:
+    patience = Patience(1.0, 0)
+    patience.answers("link", 10)
+    patience.closed("link", [(7, HOME)], 10.5)
+    assert patience.ends_s(7, HOME, []) == 11.1
+    assert patience.ends_s(8, HOME, []) == 1.1
+    patience.closed("other", [], 20)
+    assert patience.ends_s(7, HOME, []) == 1.1
+
+
+def test_old_connection_that_is_noticed_late_takes_nothing_from_the_new_one() -> None:
+    patience = Patience(1.0, 0)
+    patience.answers("old", 10)
+    patience.answers("new", 12)
+    patience.closed("old", [(7, HOME)], 12.5)
+    assert patience.ends_s(7, HOME, ["new"]) == 13.1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -53,7 +54,7 @@ class NoBug:
         node.write(writes, then)
 
     def votes(self, node: Node, source: int, seal: Seal, writes: list[Write]) -> bool:
-        return node.replicas[source].vote(seal, writes)
+        return node.replicas.vote(source, seal, writes)
 
     def ballot(self, node: Node, source: int, ballot: Ballot) -> Ballot:
         return ballot
@@ -76,7 +77,7 @@ class Patched(NoBug):
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        with patch.object(self.where, self.name, self.instead):
+        with patch.object(self.where, self.name, getattr_static(self, "instead")):
             yield
 
 
@@ -310,7 +311,7 @@ class SealsWithoutWaiting(Patched):
     """A replica seals at once, although it has just answered the old home."""
 
     where, name = Patience, "ends_s"
-    instead = staticmethod(lambda patience, forwarder, life: 0.0)
+    instead = staticmethod(lambda patience, source, seal, connections: 0.0)
 
 
 PLANTED: tuple[type[NoBug], ...] = (

@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amqpd.replication import seal as seals
 from amqpd.replication.entry import Frame, LogEntry, Position
 from amqpd.replication.home import HomeLane
 from amqpd.replication.receiver import Answer, Missed, Opening, Receiver, State
 from amqpd.replication.reign import Patience, Reign
-from amqpd.replication.replica import Completed, Contradiction, Fenced, Replica, Undone, Write
+from amqpd.replication.replica import Completed, Contradiction, Fenced, Replicas, Undone, Write
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ask, Ballot, Fetch, Phase, Request, SourceRecord, Step, Swap, TakeOver
 from tests.replication.simulation.disk import AnyWrite, Based, SimulatedDisk, source_of
@@ -33,7 +33,15 @@ FETCHED_MAX = 3
 STATE_PART = 7
 """entries"""
 
-Message = Opening | Frame | Missed | State | int
+
+class Ended(NamedTuple):
+    """A home is not the home any more."""
+
+    source: int
+    epoch: int
+
+
+Message = Opening | Frame | Missed | State | Ended | int
 """of a home to a peer; a number says what is committed"""
 
 
@@ -68,7 +76,7 @@ class Node:
         self.life += 1
         self.up = True
         self.index = self.disk.index
-        self.replicas: dict[int, Replica] = {s: kept.replica(s) for s, kept in self.disk.kept.items()}
+        self.replicas = Replicas(kept.replica(source) for source, kept in self.disk.kept.items())
         self.memory = copy.deepcopy(self.disk.kept)
         """as the disk will be"""
         self.homes: dict[int, tuple[Seal, HomeLane]] = {}
@@ -84,6 +92,8 @@ class Node:
         """source, value, number of its frame"""
         self.writing = False
         self.reigns: dict[Members, Reign] = {}
+        self.incoming: set[Link] = set()
+        """connections of homes, as far as it is not known here that they are gone"""
         self.patience = Patience(LEASE_MS, self.cluster.clock.now_ms)
 
     def stop(self) -> None:
@@ -108,7 +118,7 @@ class Node:
         self._waits.clear()
         self.disk.crash()
         for link in self.links.values():
-            link.close()
+            self._close(link)
         self.cluster.crashed(self)
 
     # --- the disk
@@ -119,8 +129,9 @@ class Node:
             self.cluster.clock.counts["caught up by state"] += isinstance(write, Completed)
             self.memory[source_of(write)].apply(write)
         bases: list[AnyWrite] = []
-        for source, replica in self.replicas.items():
-            kept, base = self.memory[source], replica.log.base
+        for replica in self.replicas:
+            source, base = replica.source, replica.log.base
+            kept = self.memory[source]
             if replica.complete:
                 self.cluster.law.committed(self.name, source, kept.entries, base)
                 if base != kept.base:
@@ -206,7 +217,11 @@ class Node:
 
     def dethroned(self, source: int) -> None:
         self.cluster.clock.counts["home fenced"] += 1
-        self.homes.pop(source)[1].end(source)
+        seal, lane = self.homes.pop(source)
+        lane.end(source)
+        members = next(each for each, other in self.lanes.items() if other is lane)
+        for peer in lane.peers:
+            self._send(members, peer, Ended(source, seal.epoch))
         self.records.pop(source, None)
         self.waiting = [each for each in self.waiting if each[0] != source]
 
@@ -218,12 +233,17 @@ class Node:
         self.write([], lambda: None)
 
     def connected(self, peer: str) -> None:
-        if peer in self.links:
-            self.links[peer].close()
+        self.disconnected(peer)
         self.links[peer] = Link(self.name, self.life, peer)
         for members, lane in self.lanes.items():
             if peer in members:
                 self._send(members, peer, lane.open(peer, self._uncounted(peer)))
+
+    def _close(self, link: Link) -> None:
+        """The other end notices later."""
+        link.close()
+        there = self.cluster.nodes[link.there.ends[1]]
+        self.cluster.clock.after(0, 50, there._of_this_life(lambda: there.lost(link)))
 
     def _uncounted(self, peer: str) -> list[int]:
         """Sources for which the peer's disk is not admitted, as this home knows their records."""
@@ -256,7 +276,7 @@ class Node:
 
     def disconnected(self, peer: str) -> None:
         if peer in self.links:
-            self.links.pop(peer).close()
+            self._close(self.links.pop(peer))
             for members, lane in self.lanes.items():
                 lane.close(peer)
                 self.reigns[members].closed(peer)
@@ -275,13 +295,10 @@ class Node:
             base = kept.base if at == len(parts) - 1 else None
             self._send(members, peer, State(source, pickle.dumps(part), at == 0, base))
 
-    def answered(self, link: Link, members: Members, peer: str, answer: Answer | None, sent_ms: float) -> None:
-        """`answer`: None to a notice of what is committed."""
+    def answered(self, link: Link, members: Members, peer: str, answer: Answer, sent_ms: float) -> None:
         if not self.up or self.links.get(peer) is not link:
             return
         self.reigns[members].answered(peer, self.cluster.bugs.counted_from(self, sent_ms))
-        if answer is None:
-            return
         if answer.lacks:
             self.cluster.clock.counts["peer lacks entries"] += 1
         if answer.contradicted:
@@ -303,11 +320,13 @@ class Node:
         if receiver is None:
             receiver = link.receivers[members] = Receiver(home.name, link.life, self.replicas)
         writes: list[Write] = []
-        if isinstance(what, int):
-            receiver.told(what)
-            self.write([], lambda: self._reply(link, members, home, None, sent_ms))
+        self.incoming.add(link)
+        if isinstance(what, Ended):
+            receiver.ended(*what)
             return
-        if isinstance(what, Opening):
+        if isinstance(what, int):
+            answer = receiver.told(what)
+        elif isinstance(what, Opening):
             answer = receiver.open(what, writes)
         elif isinstance(what, Frame):
             answer = receiver.receive(what, writes)
@@ -317,8 +336,8 @@ class Node:
             answer = receiver.repair(what, writes)
         self.cluster.bugs.answers(self, writes, lambda: self._reply(link, members, home, answer, sent_ms))
 
-    def _reply(self, link: Link, members: Members, home: Node, answer: Answer | None, sent_ms: float) -> None:
-        self.patience.answers(home.name, link.life, self.cluster.clock.now_ms)
+    def _reply(self, link: Link, members: Members, home: Node, answer: Answer, sent_ms: float) -> None:
+        self.patience.answers(link, self.cluster.clock.now_ms)
         self.cluster.network.send(
             link.back, lambda: home.run(lambda: home.answered(link, members, self.name, answer, sent_ms))
         )
@@ -369,7 +388,9 @@ class Node:
         def come() -> None:
             if member.up:
                 replica = member.replicas[attempt.source]
-                granted = replica.complete and member.waits_until(attempt.source) <= self.cluster.clock.now_ms
+                granted = (
+                    replica.complete and member.waits_until(attempt.source, self.name) <= self.cluster.clock.now_ms
+                )
                 ballot = Ballot(granted, replica.seal, replica.log.last, member.disk.generation)
                 back(lambda: self._go_on(attempt, attempt.would(member.name, ballot)))
 
@@ -380,7 +401,7 @@ class Node:
         def come() -> None:
             if not member.up:
                 return
-            left_ms = member.waits_until(attempt.source) - self.cluster.clock.now_ms
+            left_ms = member.waits_until(attempt.source, self.name) - self.cluster.clock.now_ms
             if left_ms > 0:
                 self.cluster.clock.counts["seal put off"] += 1
                 self.cluster.clock.after(left_ms, left_ms, lambda: member.run(come))
@@ -399,12 +420,22 @@ class Node:
         back = self._way_back(member)
         self.cluster.network.message(self.name, member.name, lambda: member.run(come))
 
-    def waits_until(self, source: int) -> float:
-        """Until when it seals no other epoch of the source."""
+    def waits_until(self, source: int, asks: str) -> float:
+        """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""
         seal = self.replicas[source].seal
-        if seal == seals.NONE or seal.forwarder == self.name or self.cluster.known_gone(seal):
+        if seal == seals.NONE or seal.forwarder in (self.name, asks) or self.cluster.known_gone(seal):
             return 0.0
-        return self.patience.ends_s(seal.forwarder, seal.life)
+        links = [
+            link for link in self.incoming if any(each.follows(source, seal) for each in link.receivers.values())
+        ]
+        return self.patience.ends_s(source, seal, links)
+
+    def lost(self, link: Link) -> None:
+        """It notices that a connection of a home is gone."""
+        if link in self.incoming:
+            self.incoming.discard(link)
+            sources = [item for receiver in link.receivers.values() for item in receiver.sources.items()]
+            self.patience.closed(link, sources, self.cluster.clock.now_ms)
 
     def _fetch(self, attempt: TakeOver, member: Node, after: Position) -> None:
         def come() -> None:
