@@ -12,6 +12,7 @@ Not here: connections (the lane is opened again after each break), how an epoch 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
@@ -20,6 +21,9 @@ from amqpd.replication.entry import Frame, LogEntry, Position, new_entry
 from amqpd.replication.log import Link
 from amqpd.replication.receiver import Answer, Missed, Opening
 
+KEPT_BYTES_MAX = 64 << 20
+"""Of committed entries that some peer does not have: a peer that was away for some tenths of a second at full load is
+sent what it missed, one that was away for longer is caught up by state, whose size is that of the backlog."""
 MISSED_BYTES_MAX = 1 << 20
 """Of one message with what a peer lacks: some milliseconds of its disk, so that frames in between need not wait."""
 
@@ -76,22 +80,33 @@ class Peer:
         """of its last answer"""
         self.apart: frozenset[int] = frozenset()
         """sources that do not count there"""
-        self.sent_state: set[int] = set()
-        """sources of which it was to be sent the state, and lacks something still"""
+        self.states: dict[int, Position] = {}
+        """sources whose state is on its way to it, with the last entry that it has"""
 
 
 class HomeLane:
     """One of them. Numbers are those of the own journal's transactions."""
 
-    def __init__(self, members: Iterable[str], number: int) -> None:
+    def __init__(self, members: Iterable[str], number: int, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         """`members`: of the replica set, this forwarder among them. `number`: of the last transaction."""
         self.members = frozenset(members)
         self.number = self.stored = self.committed = number
         """the last frame that was cut; is on the own disk; is committed"""
         self.peers: dict[str, Peer] = {}
         self.fenced: dict[int, int] = {}
-        """source -> an epoch of another home: this one's has ended, and `end` is to be called"""
+        """source -> an epoch of another home: this one's has ended, and `end` is to be called. It may take over
+        again, with a higher one."""
         self._tails: dict[int, Tail] = {}
+        self._kept_bytes_max = kept_bytes_max
+        self._kept_bytes = 0
+        self._kept: deque[tuple[int, int]] = deque()
+        """number and bytes of frames, some of whose entries are kept"""
+
+    @property
+    def open_bytes(self) -> int:
+        """Of frames that are kept, because they are not committed or some peer does not have them. Publishers wait
+        when this is well above `KEPT_BYTES_MAX`: then it is the former."""
+        return self._kept_bytes
 
     @property
     def sources(self) -> Iterable[int]:
@@ -102,7 +117,7 @@ class HomeLane:
         stands here above `base`. To be sent to all peers that have a connection."""
         self._tails[source] = Tail(epoch, base, tail)
         for peer in self.peers.values():
-            peer.sent_state.discard(source)  # a peer that had sealed another epoch took nothing of it
+            peer.states.pop(source, None)  # a peer that had sealed another epoch took nothing of it
         return self._opening([source])
 
     def end(self, source: int) -> None:
@@ -121,6 +136,9 @@ class HomeLane:
             entries.append(entry)
         frame = Frame(number, self.number, tuple(entries), self.committed)
         self.number = number
+        nbytes = sum(len(entry.payload) for entry in entries)
+        self._kept.append((number, nbytes))
+        self._kept_bytes += nbytes
         return frame
 
     def open(self, peer: str, uncounted: Iterable[int] = ()) -> Opening:
@@ -130,6 +148,11 @@ class HomeLane:
             raise ValueError(f"{peer} is no member of {sorted(self.members)}")
         self.peers[peer] = Peer(uncounted)
         return self._opening(self._tails)
+
+    def sends_state(self, peer: str, source: int, base: Position) -> None:
+        """What is committed of the source, up to this entry, is being sent to the peer. It may be behind again when
+        that has come: if more was committed meanwhile than is kept."""
+        self.peers[peer].states[source] = base
 
     def admissible(self, peer: str) -> set[int]:
         """Sources that it has all of, and is not counted for: the record may name its disk by now."""
@@ -147,23 +170,25 @@ class HomeLane:
 
     def answered(self, peer: str, answer: Answer) -> tuple[list[Missed], list[int]]:
         """What the peer is to be sent, of what it lacks; and sources of which it lacks more than is kept here, so
-        that it needs their state, all of it over this connection: that is said once."""
+        that it needs their state (`sends_state`)."""
         at = self.peers[peer]
         at.number = answer.number
         at.apart = frozenset(chain(answer.lacks, answer.fenced, answer.contradicted))
         for source, seal in answer.fenced.items():
-            if source in self._tails and seal.epoch > self._tails[source].epoch:
+            # Of its own epoch, too: a store that was put back handed it out twice, and that peer would never follow.
+            if source in self._tails and seal.epoch >= self._tails[source].epoch:
                 self.fenced[source] = seal.epoch
         self._look()
-        at.sent_state &= answer.lacks.keys()
         missed, behind = [], []
         for source, position in answer.lacks.items():
             tail = self._tails.get(source)
             if tail is None:
                 continue
-            entries = None if source in answer.incomplete else tail.after(position)
-            if entries is None and source not in at.sent_state:
-                at.sent_state.add(source)
+            incomplete = source in answer.incomplete
+            if source in at.states and not incomplete and position >= at.states[source]:
+                del at.states[source]  # it has come
+            entries = None if incomplete else tail.after(position)
+            if entries is None and source not in at.states:
                 behind.append(source)
             elif entries:
                 missed.append(Missed(tuple(_first_of(entries))))
@@ -187,12 +212,26 @@ class HomeLane:
             if waits is not None:
                 number = min(number, waits - 1)
         self.committed = max(self.committed, number)
+        self._forget(peers)
+
+    def _forget(self, peers: list[Peer]) -> None:
+        """What every member has, and what is too much to be kept for those that have not."""
+        everywhere = 0
         if len(peers) == len(self.members) - 1:
             everywhere = min([self.committed, *(peer.number for peer in peers)])
+        keep_bytes = self._kept_bytes_max
+        if self._kept_bytes > keep_bytes:
+            keep_bytes //= 2  # so that it is seldom done
+        kept, upto, too_much = self._kept, 0, 0
+        while kept and (kept[0][0] <= everywhere or (self._kept_bytes > keep_bytes and kept[0][0] <= self.committed)):
+            upto, nbytes = kept.popleft()
+            self._kept_bytes -= nbytes
+            if upto > everywhere:
+                too_much = upto
+        if upto:
             apart = frozenset().union(*(peer.apart for peer in peers))
             for source, tail in self._tails.items():
-                if source not in apart:
-                    tail.forget(everywhere)
+                tail.forget(too_much if source in apart else upto)
 
 
 def _first_of(entries: list[LogEntry]) -> Iterable[LogEntry]:

@@ -195,6 +195,8 @@ def test_peer_that_lacks_more_than_is_kept_is_caught_up_by_state() -> None:
     answer = peer.receiver.open(lane.open("b"), peer.writes)
     answer = peer.receiver.receive(lane.cut(31, {1: b""}), peer.writes)
     assert lane.answered("b", answer) == ([], [1])
+    lane.sends_state("b", 1, (3, 25))
+    assert lane.answered("b", answer) == ([], [])
     peer.writes.clear()
     for state in (State(1, b"rows", True, None), State(1, b"more", False, (3, 25))):
         answer = peer.receiver.replace(state, peer.writes)
@@ -233,6 +235,32 @@ def test_disk_that_the_record_does_not_name_counts_when_it_is_admitted() -> None
     assert lane.admissible("b") == {1}
     lane.admit("b", 1)
     assert lane.committed == 11
+
+
+def test_entries_for_a_peer_that_is_away_are_bounded() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=50), Peer()
+    lane.begin(1, 1, START, [])
+    lane.open("c")
+    for number in range(11, 31):
+        lane.cut(number, {1: bytes(10)})
+        lane.is_stored(number)
+    assert lane.open_bytes == 200
+    lane.answered("c", replace(ALL_OF_11, number=30))
+    assert (lane.committed, lane.open_bytes) == (30, 20)
+    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    assert lane.answered("b", answer) == ([], [1])
+
+
+def test_what_every_member_has_is_not_kept() -> None:
+    lane = home_of(1)
+    for name in ("b", "c"):
+        lane.open(name)
+    lane.cut(11, {1: bytes(10)})
+    lane.is_stored(11)
+    lane.answered("b", ALL_OF_11)
+    assert lane.open_bytes == 10
+    lane.answered("c", ALL_OF_11)
+    assert lane.open_bytes == 0
 
 
 def test_only_members_get_a_lane() -> None:

@@ -20,7 +20,7 @@ HAPPENS = (
     *("take-over begun", "take-over won", "take-over lost", "seal refused", "home fenced"),
     *("crash", "crash of a home", "crash with writes under way", "connection broken", "partition"),
     *("message lost", "store did not answer", "swap of unknown outcome", "store put back", "converged"),
-    *("disk wiped", "disk admitted", "process stopped", "delivered", "seal put off"),
+    *("disk wiped", "disk admitted", "process stopped", "delivered", "seal put off", "home cut off"),
 )
 
 

@@ -77,7 +77,8 @@ class Patched(NoBug):
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        with patch.object(self.where, self.name, getattr_static(self, "instead")):
+        instead = getattr_static(self, "instead")
+        with patch.object(self.where, self.name, getattr(instead, "__func__", instead)):
             yield
 
 

@@ -15,6 +15,8 @@ from tests.replication.simulation.node import Node
 from tests.replication.simulation.store import SimulatedStore
 
 TICK_MS = 2.0
+STEP_LOST = 0.1
+"""how likely it is that a connection over which nothing passes is ended in one step"""
 
 
 class Cluster:
@@ -33,6 +35,9 @@ class Cluster:
         }
         self._values = count(1)
         self.faults = self.supervised = True
+        self.kept_bytes_max = 1 << 20
+        self.fast_takeover = False
+        """nobody waits for the reign of a home that is cut off: it may deliver for a while, as another one does"""
         for node in self.nodes.values():
             bugs.disk(node.disk)
             node.boot()
@@ -67,7 +72,9 @@ class Cluster:
                 if not one.up:
                     continue
                 if not (passes and two.up):
-                    one.disconnected(two.name)
+                    # A partition shows by a timeout, a dead process at once.
+                    if not two.up or self.clock.chance.random() < STEP_LOST:
+                        one.disconnected(two.name)
                 elif two.name not in one.links or not one.links[two.name].there.open:
                     one.connected(two.name)
 
@@ -144,6 +151,29 @@ class Cluster:
         elif kind == "one way":
             one, two = chance.sample(names, 2)
             self.network.cut.add((one, two))
+        self.network.changed()
+
+    def isolate_home(self) -> None:
+        """A home is cut off, from all or in one direction, and another member takes over before it can know."""
+        chance = self.clock.chance
+        source = chance.choice(list(self.sets))
+        homes = [node for node in self.nodes.values() if node.up and source in node.homes]
+        if not homes:
+            return
+        home = chance.choice(homes)
+        self.clock.counts["home cut off"] += 1
+        others = [name for name in self.nodes if name != home.name]
+        out, back = {(home.name, each) for each in others}, {(each, home.name) for each in others}
+        self.network.cut = chance.choice([out | back, out | back, out, back])
+        self.network.changed()
+        taker = self.nodes[chance.choice([name for name in self.sets[source] if name != home.name])]
+        for _ in range(2):
+            self.clock.after(2, 250, lambda: taker.take_over(source) if taker.up and not taker.stopped else None)
+        self.clock.after(50, 400, self._reconnect)
+
+    def _reconnect(self) -> None:
+        self.network.cut = set()
+        self.network.changed()
 
     def crashed(self, node: Node) -> None:
         self.law.forget(node.name)
@@ -159,6 +189,7 @@ class Cluster:
     def heal(self) -> None:
         self.faults = False
         self.network.cut.clear()
+        self.network.changed()
         self.network.loss = self.store.silence = 0.0
         for node in self.nodes.values():
             node.disk.slow = 1.0

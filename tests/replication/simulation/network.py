@@ -1,7 +1,8 @@
 """Connections between forwarders, and single messages.
 
-What a connection promises: what comes, comes in order; when it breaks, what was under way is lost. Single messages
-(votes, and what belongs to them) may be lost, late, or come twice.
+What a connection promises: what comes, comes in order; when it breaks, what was under way is lost. Where nothing
+passes, what was sent waits, and comes when something passes again, or is lost with the connection, which somebody
+ends after a while. Single messages (votes, and what belongs to them) may be lost, late, or come twice.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ class Connection:
         self.open = True
         self.free_ms = 0.0
         """when the last message that was sent will have come"""
+        self.held: list[Callable[[], None]] = []
+        """what has not passed"""
 
 
 class SimulatedNetwork:
@@ -26,6 +29,7 @@ class SimulatedNetwork:
         self._clock = clock
         self.cut: set[tuple[str, str]] = set()
         """directions in which nothing passes"""
+        self._holding: list[Connection] = []
         self.loss = 0.0
 
     def passes(self, sender: str, receiver: str) -> bool:
@@ -35,14 +39,34 @@ class SimulatedNetwork:
         """`what` happens at the receiver, if the connection still stands by then."""
 
         def come() -> None:
-            if connection.open and self.passes(*connection.ends):
-                what()
+            if connection.open:
+                if connection.held or not self.passes(*connection.ends):
+                    self._hold(connection, what)
+                else:
+                    what()
 
         clock = self._clock
         arrives_ms = max(clock.now_ms + clock.chance.uniform(0.1, 4), connection.free_ms)
         connection.free_ms = arrives_ms
         wait_ms = arrives_ms - clock.now_ms
         clock.after(wait_ms, wait_ms, come)
+
+    def _hold(self, connection: Connection, what: Callable[[], None]) -> None:
+        if not connection.held:
+            self._holding.append(connection)
+        connection.held.append(what)
+
+    def changed(self) -> None:
+        """`cut` is another: what passes now comes."""
+        holding, self._holding = self._holding, []
+        for connection in holding:
+            if connection.open and not self.passes(*connection.ends):
+                self._holding.append(connection)
+                continue
+            held, connection.held = connection.held, []
+            for what in held:
+                if connection.open:
+                    what()
 
     def message(self, sender: str, receiver: str, what: Callable[[], None]) -> None:
         def come() -> None:

@@ -213,7 +213,8 @@ class Node:
             first = lane.committed >= self.begins[source]
             if first and self.reigns[members].holds(self.cluster.clock.now_ms) and self.replicas[source].seal == seal:
                 self.cluster.clock.counts["delivered"] += 1
-                self.cluster.law.deliver(source, seal.epoch)
+                if not self.cluster.fast_takeover:
+                    self.cluster.law.deliver(source, seal.epoch)
 
     def dethroned(self, source: int) -> None:
         self.cluster.clock.counts["home fenced"] += 1
@@ -289,6 +290,7 @@ class Node:
 
     def _send_state(self, members: Members, peer: str, source: int) -> None:
         kept = self.memory[source]
+        self.lanes[members].sends_state(peer, source, kept.base)
         entries = [each for each in kept.entries if each.position <= kept.base]
         parts = [entries[at : at + STATE_PART] for at in range(0, len(entries), STATE_PART)] or [[]]
         for at, part in enumerate(parts):
@@ -423,7 +425,9 @@ class Node:
     def waits_until(self, source: int, asks: str) -> float:
         """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""
         seal = self.replicas[source].seal
-        if seal == seals.NONE or seal.forwarder in (self.name, asks) or self.cluster.known_gone(seal):
+        if seal == seals.NONE or seal.forwarder in (self.name, asks):
+            return 0.0
+        if self.cluster.fast_takeover or self.cluster.known_gone(seal):
             return 0.0
         links = [
             link for link in self.incoming if any(each.follows(source, seal) for each in link.receivers.values())
@@ -483,7 +487,7 @@ class Node:
         self.records[source] = record
         lane = self.lanes.get(members)
         if lane is None:
-            lane = self.lanes[members] = HomeLane(members, self.index)
+            lane = self.lanes[members] = HomeLane(members, self.index, self.cluster.kept_bytes_max)
             self.reigns[members] = Reign(LEASE_MS, len(members))
             for peer in self.links:
                 if peer in members:

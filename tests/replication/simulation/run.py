@@ -44,6 +44,8 @@ def _drawn(seed: int, bugs: NoBug) -> Cluster:
     cluster = Cluster(seed, names, sets, bugs)
     cluster.network.loss = chance.choice([0, 0.02, 0.2])
     cluster.store.silence = chance.choice([0, 0.05, 0.3])
+    cluster.kept_bytes_max = chance.choice([20, 200, 1 << 20])
+    cluster.fast_takeover = chance.random() < 0.3
     cluster.supervised = chance.random() < 0.5
     for node in cluster.nodes.values():
         node.disk.slow = chance.choice([0.5, 1, 1, 10])
@@ -59,6 +61,7 @@ def _safety(cluster: Cluster) -> None:
         (cluster.stop, chance.choice([0, 0, 150, 500])),
         (cluster.wipe, cluster.bugs.wipe_ms or chance.choice([0, 0, 700])),
         (cluster.partition, chance.choice([0, 200, 600])),
+        (cluster.isolate_home, chance.choice([0, 250, 700])),
         (cluster.store.put_back, cluster.bugs.put_back_ms or chance.choice([0, 0, 0, 1500])),
         (cluster.tell_committed, 30),
     ]
