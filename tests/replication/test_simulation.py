@@ -14,6 +14,7 @@ from tests.replication.simulation.run import Stuck, run
 SEEDS = int(os.environ.get("AMQPD_SIMULATION_SEEDS", "60"))
 FIRST = int(os.environ.get("AMQPD_SIMULATION_FIRST", "0"))
 SEEDS_TO_FIND_MAX = 1000
+SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))
 
 HAPPENS = (
     *("confirmed", "frame", "peer lacks entries", "caught up by state", "tail undone", "entries fetched"),
@@ -41,11 +42,13 @@ def test_nothing_confirmed_is_lost_and_all_converges() -> None:
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.__name__)
 def test_planted_mistake_is_found(bug: type[NoBug]) -> None:
-    for seed in range(SEEDS_TO_FIND_MAX):
+    """The seed that found it when this was last looked at comes first."""
+    seeds = range(SEEDS_TO_FIND_MAX) if SEARCH else (*range(bug.seed, bug.seed + 3), *range(SEEDS_TO_FIND_MAX))
+    for seed in seeds:
         try:
             run(seed, bug())
-        except (LawBroken, Stuck, AssertionError, ValueError):
-            print(f"\n{bug.__name__}: seed {seed}")
+        except (AssertionError, ValueError) as error:
+            print(f"\n{bug.__name__}: seed {seed}: {error}")
             return
     pytest.fail(f"{bug.__doc__} was not found by {SEEDS_TO_FIND_MAX} seeds")
 

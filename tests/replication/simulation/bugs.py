@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 class NoBug:
     """As it ships."""
 
+    seed = 0
+    """that finds it"""
     nodes = 0
     members = 0
     """how many, where the mistake needs a certain number; 0: as drawn"""
@@ -85,6 +87,8 @@ class Patched(NoBug):
 class AckBeforeSync(NoBug):
     """A peer acknowledges what it has not written yet."""
 
+    seed = 12
+
     def answers(self, node: Node, writes: list[Write], then: Callable[[], None]) -> None:
         node.write(writes, lambda: None)
         then()
@@ -98,6 +102,7 @@ def _follow_anybody(self: Replica, home: Seal, writes: list[Write]) -> None:
 class NoEpochCheck(Patched):
     """A replica takes entries from a home whose epoch is over."""
 
+    seed = 73
     where, name, instead = Replica, "follow", _follow_anybody
 
 
@@ -113,11 +118,14 @@ def _commit_any_epoch(self: Log, position: Position) -> Position:
 class CommitOfAnOldEpoch(Patched):
     """An entry of an older epoch is taken for committed before one of the home's own epoch is."""
 
+    seed = 124
     where, name, instead = Log, "commit", _commit_any_epoch
 
 
 class SealNotDurable(NoBug):
     """A crash forgets what was sealed."""
+
+    seed = 17
 
     def disk(self, disk: SimulatedDisk) -> None:
         disk.keeps_seals = False
@@ -125,6 +133,8 @@ class SealNotDurable(NoBug):
 
 class SealOvertakesTheWriter(NoBug):
     """The answer to a seal says what is on the disk now, and not what is on its way there."""
+
+    seed = 242
 
     def ballot(self, node: Node, source: int, ballot: Ballot) -> Ballot:
         kept = node.disk.kept[source].entries
@@ -143,6 +153,7 @@ _match = Log.match
 class ByIdxAlone(Patched):
     """The same idx is taken for the same entry, whatever the epoch."""
 
+    seed = 8
     where, name, instead = Log, "match", _match_by_idx
 
 
@@ -160,6 +171,7 @@ _take = Replica.take
 class ResendUndoesWhatIsLonger(Patched):
     """What a home sends again ends what stands behind it."""
 
+    seed = 284
     where, name, instead = Replica, "take", _take_and_cut
 
 
@@ -214,6 +226,8 @@ class HalfOfAnEvenSet(NoBug):
 class BackInTheOldEpoch(NoBug):
     """A home that crashed goes on in its old epoch, with what its disk has."""
 
+    seed = 1
+
     def booted(self, node: Node, homes: dict[int, Seal]) -> None:
         for source, seal in homes.items():
             if node.replicas[source].seal == seal:
@@ -234,7 +248,7 @@ class AckOfWhatWasNotMatched(Patched):
 _answer = Receiver._answer
 
 
-class HomeNotAmongTheMajority(Patched):
+class HighestLogIgnored(Patched):
     """The highest of the seals' logs is not looked for: the taker goes on from its own."""
 
     where, name = take_over_module.TakeOver, "sealed"
@@ -250,6 +264,7 @@ _sealed = take_over_module.TakeOver.sealed
 class PeersApartCount(Patched):
     """A source that a peer has not matched counts there."""
 
+    seed = 1
     where, name = home_module.HomeLane, "answered"
 
     @staticmethod
@@ -274,6 +289,7 @@ class EmptyReplicaVotes(Patched):
 class WipedReplicaAcknowledges(Patched):
     """What an emptied disk acknowledges counts before it is admitted, while its vote does not."""
 
+    seed = 8
     where, name = home_module.HomeLane, "open"
     wipe_ms = 150
 
@@ -295,6 +311,7 @@ def _undo_by_idx(self: Kept, write: AnyWrite) -> None:
 class UndoByIdxAlone(Patched):
     """A disk undoes what has a higher idx, whatever its epoch."""
 
+    seed = 1
     where, name, instead = Kept, "apply", _undo_by_idx
 
 
@@ -304,6 +321,8 @@ _apply = Kept.apply
 class ReignFromTheAnswer(NoBug):
     """A home reigns for a lease from when an answer came."""
 
+    seed = 14
+
     def counted_from(self, node: Node, sent_ms: float) -> float:
         return node.cluster.clock.now_ms
 
@@ -311,6 +330,7 @@ class ReignFromTheAnswer(NoBug):
 class SealsWithoutWaiting(Patched):
     """A replica seals at once, although it has just answered the old home."""
 
+    seed = 40
     where, name = Patience, "ends_s"
     instead = staticmethod(lambda patience, source, seal, connections: 0.0)
 
@@ -327,7 +347,7 @@ PLANTED: tuple[type[NoBug], ...] = (
     HalfOfAnEvenSet,
     BackInTheOldEpoch,
     AckOfWhatWasNotMatched,
-    HomeNotAmongTheMajority,
+    HighestLogIgnored,
     PeersApartCount,
     EmptyReplicaVotes,
     WipedReplicaAcknowledges,
