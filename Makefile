@@ -25,7 +25,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search stalls damage crashes upgrade sanitize clean
+.PHONY: help run build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes upgrade sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -82,6 +82,9 @@ perf-test: $(DEV_STAMP) build ## let RabbitMQ's PerfTest (Java, Maven) measure a
 
 stall-search: $(DEV_STAMP) build ## draw loads that one client can make and look how long others wait (SECONDS, SEED)
 	$(PY) -m tests.stalls.search --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
+simulate: $(DEV_STAMP) ## run replication in simulated clusters with faults, from seeds (SEEDS, FIRST)
+	AMQPD_SIMULATION_SEEDS=$(or $(SEEDS),10000) AMQPD_SIMULATION_FIRST=$(or $(FIRST),0) $(PY) -m pytest -q -s -n 0 tests/replication/test_simulation.py -k confirmed
 
 stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waiting
 	$(PY) -m tests.stalls.measure $(ARGS)

@@ -26,6 +26,7 @@ ARROWS = {
     "exchanges": "vocabulary wire message",
     "topology": "vocabulary wire exchanges",
     "journal": "errors kernel",
+    "replication": "",
     "audit": "vocabulary message",
     "config": "vocabulary",
     "security": "vocabulary wire topology",

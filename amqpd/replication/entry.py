@@ -1,0 +1,65 @@
+"""What is copied from a home to its replicas.
+
+What comes in: what one transaction of the home's journal has of a source, as bytes. What goes out: `LogEntry`, with a
+checksum; `Frame`, all entries of one transaction that go to one replica set.
+Rules: 1. An entry names the one before it in its source, since numbers have gaps: idx is the index of the home's
+journal, in which other sources have their entries too. 2. The checksum is of all that the entry says; the same
+position with another checksum is another entry.
+Not here: what the payload means (`journal/records.py`), which entries follow which (`log.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from zlib import crc32
+
+Position = tuple[int, int]
+"""(epoch, idx) of an entry: the order of a source's entries."""
+START: Position = (0, 0)
+"""where a source is that has no entries"""
+
+_said = Struct("<qqqqq")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of a source's log."""
+
+    source: int
+    position: Position
+    before: Position
+    """of the entry before it in this source; `START` for the first"""
+    payload: bytes
+    checksum: int
+    """CRC-32 of all of the above"""
+
+    @property
+    def sound(self) -> bool:
+        """It says what it said when it was made."""
+        return self.checksum == checksum_of(self.source, self.position, self.before, self.payload)
+
+
+def new_entry(source: int, position: Position, before: Position, payload: bytes) -> LogEntry:
+    """Raises ValueError for a position that does not follow."""
+    if position <= before:
+        raise ValueError(f"entry {position} of source {source} does not follow {before}")
+    return LogEntry(source, position, before, payload, checksum_of(source, position, before, payload))
+
+
+def checksum_of(source: int, position: Position, before: Position, payload: bytes) -> int:
+    """CRC-32."""
+    return crc32(payload, crc32(_said.pack(source, *position, *before)))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The part of one transaction of the home's journal that belongs to one replica set. Frames of a lane are taken
+    in one after the other: `after` is the number of the one before it."""
+
+    number: int
+    """the index of the transaction in the home's journal, idx of all entries"""
+    after: int
+    entries: tuple[LogEntry, ...]
+    committed: int
+    """frames up to this number are, with everything that their entries follow"""

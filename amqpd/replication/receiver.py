@@ -1,0 +1,236 @@
+"""The end of a lane at a peer: takes in what a home sends over one connection.
+
+What comes in: the opening of the lane, frames, and entries that were missing. What goes out: for each, what to write,
+and an answer that is sent when that is written.
+Rules: 1. Frames are taken one after the other; the answer is the number of the last one. 2. Each source matches by
+itself: one that does not is left out, and the answer says so; everything else of the frame counts. 3. A source is in
+line again when it has all that frames of this lane had of it. 4. A source whose home the sender is not any more is
+`fenced`, and everything else goes on.
+Not here: how the home makes up for what is missing (`home.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amqpd.replication.entry import START, Frame, LogEntry, Position
+from amqpd.replication.log import Link, Match
+from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
+from amqpd.replication.seal import Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a home says first over a connection, and again when it becomes the home of more sources."""
+
+    number: int
+    """the last frame that was cut; the next one follows it"""
+    sources: tuple[tuple[int, int, Link | None], ...]
+    """source, the home's epoch, and its last entry; None: it has none"""
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Entries of one source that a peer was found to lack, in order."""
+
+    entries: tuple[LogEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a home has committed of a source, for a peer that lacks more than the home keeps as entries. The parts
+    come over one connection, in order; between them may be frames."""
+
+    source: int
+    part: bytes
+    """as the home's disk gives it, and the peer's takes it"""
+    first: bool
+    base: Position | None
+    """with the last part: the last entry that it has"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What stands at a peer, of everything that came before it over this connection."""
+
+    number: int
+    """frames up to this one are on its disk, except what is of sources in the next three"""
+    lacks: dict[int, Position]
+    """source -> an entry from which on it may be sent what it lacks; what it has there, or below, is the home's"""
+    fenced: dict[int, Seal]
+    """source -> who is the home by now"""
+    incomplete: frozenset[int]
+    """sources of which it has nothing that counts: entries are of no use before their state"""
+    contradicted: frozenset[int]
+    """sources of which it has committed something else: it counts for nothing there until that is repaired"""
+
+
+@dataclass(slots=True)
+class _Gap:
+    wanted: Position
+    """the last entry that was seen of it; START when that is everything"""
+    nearest: Position
+
+
+class Receiver:
+    """One lane over one connection, at the peer."""
+
+    def __init__(self, forwarder: str, life: int, replicas: Replicas) -> None:
+        self._forwarder = forwarder
+        self._life = life
+        self._replicas = replicas
+        self._homes: dict[int, Seal] = {}
+        """of the sources of the lane"""
+        self._number = self._committed = 0
+        self._gaps: dict[int, _Gap] = {}
+        self._fenced: dict[int, Seal] = {}
+        self._contradicted: set[int] = set()
+        self._open: set[int] = set()
+        """sources with entries here that are not known to be committed"""
+        self._votes = -1
+
+    def follows(self, source: int, seal: Seal) -> bool:
+        """The home over this connection has this seal of the source, and has not ended its reign."""
+        return self._homes.get(source) == seal and source not in self._fenced
+
+    @property
+    def sources(self) -> dict[int, Seal]:
+        """Those of the lane, with the home's seal."""
+        return dict(self._homes)
+
+    def open(self, opening: Opening, writes: list[Write]) -> Answer:
+        """Raises KeyError for a source of which there is no replica here."""
+        self._number = opening.number
+        for source, epoch, last in opening.sources:
+            self._homes[source] = Seal(epoch, self._forwarder, self._life)
+            # What was said of an earlier epoch of the same home.
+            self._fenced.pop(source, None)
+            self._gaps.pop(source, None)
+            self._contradicted.discard(source)
+            self._compare(source, last, writes)
+        return self._answer(opening.committed)
+
+    def receive(self, frame: Frame, writes: list[Write]) -> Answer:
+        """Raises ValueError for a frame that does not follow: the connection has lost something."""
+        if frame.after != self._number:
+            raise ValueError(f"frame {frame.number} follows {frame.after}, the last one here is {self._number}")
+        for entry in frame.entries:
+            self._take(entry, writes)
+        self._number = frame.number
+        return self._answer(frame.committed)
+
+    def repair(self, missed: Missed, writes: list[Write]) -> Answer:
+        for entry in missed.entries:
+            self._take(entry, writes)
+        return self._answer(self._committed)
+
+    def replace(self, state: State, writes: list[Write]) -> Answer:
+        source = state.source
+        replica, home = self._replicas[source], self._homes.get(source)
+        if home is not None and source not in self._fenced:
+            try:
+                if state.first:
+                    replica.replace(home, writes)
+                if not replica.complete:
+                    replica.take_part(home, state.part, writes)
+                    if state.base is not None:
+                        self._completed(replica, home, state.base, writes)
+            except Fenced as fenced:
+                self._is_fenced(source, fenced.seal)
+        return self._answer(self._committed)
+
+    def ended(self, source: int, epoch: int) -> None:
+        """The home says that it is not the home any more: nobody has to wait for its reign to end."""
+        if source in self._homes and self._homes[source].epoch == epoch:
+            del self._homes[source]
+            self._gaps.pop(source, None)
+            self._fenced.pop(source, None)
+            self._open.discard(source)
+
+    def told(self, committed: int) -> Answer:
+        """Frames up to this one are committed, and there is no frame to say so with."""
+        return self._answer(committed)
+
+    def _answer(self, committed: int) -> Answer:
+        if self._votes != self._replicas.votes:
+            # The home is to hear of each seal with the next answer, whatever that is to: its reign ends with it.
+            self._votes = self._replicas.votes
+            for source, home in self._homes.items():
+                if self._replicas[source].seal.epoch > home.epoch:
+                    self._is_fenced(source, self._replicas[source].seal)
+        self._commit(committed)
+        lacks = {source: gap.nearest for source, gap in self._gaps.items()}
+        incomplete = frozenset(source for source in self._gaps if not self._replicas[source].complete)
+        return Answer(self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted))
+
+    def _completed(self, replica: Replica, home: Seal, base: Position, writes: list[Write]) -> None:
+        replica.completed(home, base, writes)
+        gap = self._gaps.get(replica.source)
+        if gap is not None:
+            gap.nearest = base
+            if base >= gap.wanted:
+                del self._gaps[replica.source]
+
+    def _is_fenced(self, source: int, seal: Seal) -> None:
+        self._fenced[source] = seal
+        self._gaps.pop(source, None)
+
+    def _compare(self, source: int, last: Link | None, writes: list[Write]) -> None:
+        """A source joins the lane. Its home's last entry is compared, without its payload."""
+        replica = self._replicas[source]
+        try:
+            replica.follow(self._homes[source], writes)
+        except Fenced as fenced:
+            self._is_fenced(source, fenced.seal)
+            return
+        log = replica.log
+        if not replica.complete:
+            self._gaps[source] = _Gap(START if last is None else last.position, START)
+            return
+        if last is None:
+            return
+        match = log.match(last)
+        if match is Match.HELD:
+            log.held(last)
+            self._open.add(source)
+        elif match is Match.CONTRADICTS:
+            self._contradicted.add(source)
+        else:
+            self._gaps[source] = _Gap(last.position, log.nearest(last.before))
+
+    def _take(self, entry: LogEntry, writes: list[Write]) -> None:
+        source = entry.source
+        if source in self._fenced or source in self._contradicted or source not in self._homes:
+            return
+        log = self._replicas[source].log
+        try:
+            match = self._replicas[source].take(self._homes[source], entry, writes)
+        except Fenced as fenced:
+            self._is_fenced(source, fenced.seal)
+            return
+        except Contradiction:
+            self._contradicted.add(source)
+            self._gaps.pop(source, None)
+            return
+        self._open.add(source)
+        gap = self._gaps.get(source)
+        if match is Match.AHEAD:
+            # Of several in a row the first one says from where on the home is to send.
+            nearest = log.nearest(entry.before)
+            if gap is None:
+                self._gaps[source] = _Gap(entry.position, nearest)
+            else:
+                gap.wanted, gap.nearest = max(gap.wanted, entry.position), min(gap.nearest, nearest)
+        elif gap is not None:
+            gap.nearest = entry.position
+            if log.matched >= gap.wanted:
+                del self._gaps[source]
+
+    def _commit(self, number: int) -> None:
+        """Of all sources, what they have up to this frame. Looks at those that have something open."""
+        self._committed = max(self._committed, number)
+        for source in list(self._open):
+            log, home = self._replicas[source].log, self._homes[source]
+            if self._replicas[source].seal != home or log.commit((home.epoch, self._committed)) == log.last:
+                self._open.discard(source)

@@ -1,0 +1,179 @@
+"""One source at one of its replicas.
+
+What comes in: entries of a home, and requests to seal. What goes out: whether they are taken, and what is to be
+written, in order.
+Rules: 1. The state here is that of the disk when all that was handed out is written; an answer is sent when it is.
+2. A refusal is answered from this state, too: what was promised in it is on its way to the disk. 3. A replica that
+lacks more than its home keeps as entries is caught up by state: what the home has committed, in place of what is
+here. While that goes on it is not `complete`: it neither seals nor takes entries.
+Not here: which frames were missed (`receiver.py`), payloads, and what a disk does (`amqpd.journal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from amqpd.replication import seal as seals
+from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.replication.log import Log, Match
+from amqpd.replication.seal import Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """To be written: the highest seal."""
+
+    source: int
+    seal: Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """To be written: everything of the source above this entry goes."""
+
+    source: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """To be written: the entry, behind the last one."""
+
+    entry: LogEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """To be written: a mark that what is on the disk of the source is neither what was there nor what will be. It
+    counts for nothing until `Completed`, also after a restart."""
+
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """To be written: some of the state that takes the place of what was there."""
+
+    source: int
+    part: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """To be written: what is on the disk is what the home had committed, up to this entry. The mark goes."""
+
+    source: int
+    base: Position
+
+
+Write = Sealed | Undone | Appended | Replaced | StatePart | Completed
+
+
+class Fenced(Exception):
+    """The sender is not the home any more: a higher epoch was sealed here, or its own by somebody else."""
+
+    def __init__(self, seal: Seal) -> None:
+        super().__init__(f"epoch {seal.epoch} is of {seal.forwarder!r}, life {seal.life}")
+        self.seal = seal
+
+
+class Contradiction(Exception):
+    """A home has something else in the place of what is committed here. Nothing was changed; one of the two disks has
+    lost or changed entries that were confirmed."""
+
+
+class Replica:
+    """Of one source, as its disk will have it."""
+
+    def __init__(self, source: int, log: Log, seal: Seal = seals.NONE, *, complete: bool = True) -> None:
+        self.source = source
+        self.log = log
+        self.seal = seal
+        self.complete = complete
+        """it has everything that it ever acknowledged: its seals and its entries count"""
+
+    def take(self, home: Seal, entry: LogEntry, writes: list[Write]) -> Match:
+        """An entry of this home; what is to be written is added to `writes`. HELD and FOLLOWS: it is here then, with
+        all before it. AHEAD: something before it is missing. Raises Fenced, Contradiction."""
+        self.follow(home, writes)
+        if not self.complete:
+            return Match.AHEAD
+        log = self.log
+        match = log.match(entry)
+        if match is Match.CONTRADICTS:
+            raise Contradiction(
+                f"source {self.source}: {entry.position} of {home} follows {entry.before}, {log.base} is committed"
+            )
+        if match is Match.HELD:
+            log.held(entry)
+        elif match is not Match.AHEAD:
+            if match is Match.DIFFERS:
+                log.undo(entry.before)
+                writes.append(Undone(self.source, entry.before))
+            log.append(entry)
+            writes.append(Appended(entry))
+            match = Match.FOLLOWS
+        return match
+
+    def follow(self, home: Seal, writes: list[Write]) -> None:
+        """This home sends something. Of a higher epoch than is sealed here, it was made the home by others: a
+        majority sealed it. Raises Fenced."""
+        if home == self.seal:
+            return
+        if home.epoch <= self.seal.epoch:
+            raise Fenced(self.seal)
+        self._seal(home, writes)
+
+    def replace(self, home: Seal, writes: list[Write]) -> None:
+        """The home is about to send what it has committed. Raises Fenced."""
+        self.follow(home, writes)
+        self.complete = False
+        self.log = Log(START)
+        writes.append(Replaced(self.source))
+
+    def take_part(self, home: Seal, part: bytes, writes: list[Write]) -> None:
+        """Raises Fenced."""
+        self.follow(home, writes)
+        writes.append(StatePart(self.source, part))
+
+    def completed(self, home: Seal, base: Position, writes: list[Write]) -> None:
+        """All of it has come: what the home has committed up to this entry. Raises Fenced."""
+        self.follow(home, writes)
+        self.complete = True
+        self.log = Log(base)
+        writes.append(Completed(self.source, base))
+
+    def vote(self, asked: Seal, writes: list[Write]) -> bool:
+        """Whether it seals: then its last entry, once the writes are on the disk, is `log.last`, and no home of an
+        older epoch adds to that."""
+        if not self.complete or not seals.grants(self.seal, asked):
+            return False
+        if asked != self.seal:
+            self._seal(asked, writes)
+        return True
+
+    def _seal(self, seal: Seal, writes: list[Write]) -> None:
+        self.seal = seal
+        self.log.new_home()
+        writes.append(Sealed(self.source, seal))
+
+
+class Replicas:
+    """All sources of which this forwarder keeps a replica."""
+
+    def __init__(self, replicas: Iterable[Replica] = ()) -> None:
+        self._replicas = {replica.source: replica for replica in replicas}
+        self.votes = 0
+        """how many there were: who has looked at all seals need not look again before the next one"""
+
+    def __getitem__(self, source: int) -> Replica:
+        return self._replicas[source]
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def vote(self, source: int, asked: Seal, writes: list[Write]) -> bool:
+        """See `Replica.vote`. Raises KeyError for a source of which there is none here."""
+        self.votes += 1
+        return self._replicas[source].vote(asked, writes)

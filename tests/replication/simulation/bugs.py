@@ -1,0 +1,357 @@
+"""Mistakes that the law has to find, each at one place.
+
+What comes in: nothing. What goes out: for each mistake a class whose hooks a cluster calls, or which changes one
+method of the real modules while it is planted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from inspect import getattr_static
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from amqpd.replication import home as home_module
+from amqpd.replication import seal as seals
+from amqpd.replication import take_over as take_over_module
+from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.replication.log import Link, Log, Match
+from amqpd.replication.receiver import Receiver
+from amqpd.replication.reign import Patience
+from amqpd.replication.replica import Replica, Undone, Write
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import Ballot, SourceRecord
+from tests.replication.simulation.disk import AnyWrite, Kept
+
+if TYPE_CHECKING:
+    from tests.replication.simulation.disk import SimulatedDisk
+    from tests.replication.simulation.node import Node
+
+
+class NoBug:
+    """As it ships."""
+
+    seed = 0
+    """that finds it"""
+    nodes = 0
+    members = 0
+    """how many, where the mistake needs a certain number; 0: as drawn"""
+    put_back_ms = 0
+    wipe_ms = 0
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        yield
+
+    def disk(self, disk: SimulatedDisk) -> None:
+        """It was made."""
+
+    def booted(self, node: Node, homes: dict[int, Seal]) -> None:
+        """After a crash, before which it had these homes."""
+
+    def answers(self, node: Node, writes: list[Write], then: Callable[[], None]) -> None:
+        """A peer answers when everything is on its disk."""
+        node.write(writes, then)
+
+    def votes(self, node: Node, source: int, seal: Seal, writes: list[Write]) -> bool:
+        return node.replicas.vote(source, seal, writes)
+
+    def ballot(self, node: Node, source: int, ballot: Ballot) -> Ballot:
+        return ballot
+
+    def counted_from(self, node: Node, sent_ms: float) -> float:
+        """An answer counts from when the question was sent."""
+        return sent_ms
+
+    def admits(self, record: SourceRecord, peer: str, generation: int) -> SourceRecord:
+        """A disk that was caught up."""
+        return record.admitted(peer, generation)
+
+
+class Patched(NoBug):
+    """One attribute of the real modules is another."""
+
+    where: Any = None
+    name = ""
+    instead: Any = None
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        instead = getattr_static(self, "instead")
+        with patch.object(self.where, self.name, getattr(instead, "__func__", instead)):
+            yield
+
+
+class AckBeforeSync(NoBug):
+    """A peer acknowledges what it has not written yet."""
+
+    seed = 12
+
+    def answers(self, node: Node, writes: list[Write], then: Callable[[], None]) -> None:
+        node.write(writes, lambda: None)
+        then()
+
+
+def _follow_anybody(self: Replica, home: Seal, writes: list[Write]) -> None:
+    if home.epoch > self.seal.epoch:
+        self._seal(home, writes)
+
+
+class NoEpochCheck(Patched):
+    """A replica takes entries from a home whose epoch is over."""
+
+    seed = 73
+    where, name, instead = Replica, "follow", _follow_anybody
+
+
+def _commit_any_epoch(self: Log, position: Position) -> Position:
+    upto = self.nearest(min(position, self.matched))
+    if upto > self.base:
+        at = self._positions.index(upto) + 1
+        del self._tail[:at], self._positions[:at]
+        self.base = upto
+    return self.base
+
+
+class CommitOfAnOldEpoch(Patched):
+    """An entry of an older epoch is taken for committed before one of the home's own epoch is."""
+
+    seed = 124
+    where, name, instead = Log, "commit", _commit_any_epoch
+
+
+class SealNotDurable(NoBug):
+    """A crash forgets what was sealed."""
+
+    seed = 17
+
+    def disk(self, disk: SimulatedDisk) -> None:
+        disk.keeps_seals = False
+
+
+class SealOvertakesTheWriter(NoBug):
+    """The answer to a seal says what is on the disk now, and not what is on its way there."""
+
+    seed = 242
+
+    def ballot(self, node: Node, source: int, ballot: Ballot) -> Ballot:
+        kept = node.disk.kept[source].entries
+        return replace(ballot, last=kept[-1].position if kept else START)
+
+
+def _match_by_idx(self: Log, entry: LogEntry | Link) -> Match:
+    if entry.position[1] <= self.last[1] and any(each[1] == entry.position[1] for each in self._positions):
+        return Match.HELD
+    return _match(self, entry)
+
+
+_match = Log.match
+
+
+class ByIdxAlone(Patched):
+    """The same idx is taken for the same entry, whatever the epoch."""
+
+    seed = 8
+    where, name, instead = Log, "match", _match_by_idx
+
+
+def _take_and_cut(self: Replica, home: Seal, entry: LogEntry, writes: list[Write]) -> Match:
+    match = _take(self, home, entry, writes)
+    if match is Match.HELD and entry.position < self.log.last and entry.position >= self.log.base:
+        self.log.undo(entry.position)
+        writes.append(Undone(self.source, entry.position))
+    return match
+
+
+_take = Replica.take
+
+
+class ResendUndoesWhatIsLonger(Patched):
+    """What a home sends again ends what stands behind it."""
+
+    seed = 284
+    where, name, instead = Replica, "take", _take_and_cut
+
+
+class TwoHomesOfOneEpoch(Patched):
+    """A replica seals one epoch for two homes; the store, put back, hands it out twice."""
+
+    where, name = seals, "grants"
+    instead = staticmethod(lambda sealed, asked: asked.epoch >= sealed.epoch)
+    put_back_ms = 700
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        def follow(replica: Replica, home: Seal, writes: list[Write]) -> None:
+            if home.epoch < replica.seal.epoch:
+                _follow(replica, home, writes)
+            elif home.epoch > replica.seal.epoch:
+                replica._seal(home, writes)
+
+        def would(attempt: Any, member: str, ballot: Ballot) -> Any:
+            step = _would(attempt, member, ballot)
+            if isinstance(step, take_over_module.Swap):
+                attempt.seal = Seal(attempt.record.home.epoch + 1, attempt.forwarder, attempt.life)
+                return take_over_module.Swap(replace(attempt.record, home=attempt.seal))
+            return step
+
+        with (
+            super().planted(),
+            patch.object(Replica, "follow", follow),
+            patch.object(take_over_module.TakeOver, "would", would),
+        ):
+            yield
+
+
+_follow = Replica.follow
+_would = take_over_module.TakeOver.would
+
+
+class HalfOfAnEvenSet(NoBug):
+    """Two of four are taken for a majority."""
+
+    nodes = members = 4
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        def half(members: int) -> int:
+            return (members + 1) // 2
+
+        with patch.object(take_over_module, "majority", half), patch("amqpd.replication.commit.majority", half):
+            yield
+
+
+class BackInTheOldEpoch(NoBug):
+    """A home that crashed goes on in its old epoch, with what its disk has."""
+
+    seed = 1
+
+    def booted(self, node: Node, homes: dict[int, Seal]) -> None:
+        for source, seal in homes.items():
+            if node.replicas[source].seal == seal:
+                node.reign(replace(node.cluster.store.records[source], home=seal))
+
+
+class AckOfWhatWasNotMatched(Patched):
+    """A peer acknowledges a frame although something before it is missing."""
+
+    where, name = Receiver, "_answer"
+
+    @staticmethod
+    def instead(self: Receiver, committed: int) -> Any:
+        self._gaps.clear()
+        return _answer(self, committed)
+
+
+_answer = Receiver._answer
+
+
+class HighestLogIgnored(Patched):
+    """The highest of the seals' logs is not looked for: the taker goes on from its own."""
+
+    where, name = take_over_module.TakeOver, "sealed"
+
+    @staticmethod
+    def instead(self: Any, member: str, seal: Seal, ballot: Ballot) -> Any:
+        return _sealed(self, member, seal, replace(ballot, last=self._replica.log.last))
+
+
+_sealed = take_over_module.TakeOver.sealed
+
+
+class PeersApartCount(Patched):
+    """A source that a peer has not matched counts there."""
+
+    seed = 1
+    where, name = home_module.HomeLane, "answered"
+
+    @staticmethod
+    def instead(self: Any, peer: str, answer: Any) -> Any:
+        missed = _answered(self, peer, answer)
+        self.peers[peer].apart = frozenset()
+        self._look()
+        return missed
+
+
+_answered = home_module.HomeLane.answered
+
+
+class EmptyReplicaVotes(Patched):
+    """A disk that was emptied counts as it did before."""
+
+    where, name = SourceRecord, "counts"
+    instead = staticmethod(lambda record, forwarder, generation: forwarder in record.members)
+    wipe_ms = 150
+
+
+class WipedReplicaAcknowledges(Patched):
+    """What an emptied disk acknowledges counts before it is admitted, while its vote does not."""
+
+    seed = 8
+    where, name = home_module.HomeLane, "open"
+    wipe_ms = 150
+
+    @staticmethod
+    def instead(self: Any, peer: str, uncounted: Any = ()) -> Any:
+        return _open(self, peer)
+
+
+_open = home_module.HomeLane.open
+
+
+def _undo_by_idx(self: Kept, write: AnyWrite) -> None:
+    if isinstance(write, Undone):
+        self.entries = [each for each in self.entries if each.position[1] <= write.position[1]]
+    else:
+        _apply(self, write)
+
+
+class UndoByIdxAlone(Patched):
+    """A disk undoes what has a higher idx, whatever its epoch."""
+
+    seed = 1
+    where, name, instead = Kept, "apply", _undo_by_idx
+
+
+_apply = Kept.apply
+
+
+class ReignFromTheAnswer(NoBug):
+    """A home reigns for a lease from when an answer came."""
+
+    seed = 14
+
+    def counted_from(self, node: Node, sent_ms: float) -> float:
+        return node.cluster.clock.now_ms
+
+
+class SealsWithoutWaiting(Patched):
+    """A replica seals at once, although it has just answered the old home."""
+
+    seed = 40
+    where, name = Patience, "ends_s"
+    instead = staticmethod(lambda patience, source, seal, connections: 0.0)
+
+
+PLANTED: tuple[type[NoBug], ...] = (
+    AckBeforeSync,
+    NoEpochCheck,
+    CommitOfAnOldEpoch,
+    SealNotDurable,
+    SealOvertakesTheWriter,
+    ByIdxAlone,
+    ResendUndoesWhatIsLonger,
+    TwoHomesOfOneEpoch,
+    HalfOfAnEvenSet,
+    BackInTheOldEpoch,
+    AckOfWhatWasNotMatched,
+    HighestLogIgnored,
+    PeersApartCount,
+    EmptyReplicaVotes,
+    WipedReplicaAcknowledges,
+    UndoByIdxAlone,
+    ReignFromTheAnswer,
+    SealsWithoutWaiting,
+)

@@ -1,0 +1,30 @@
+"""What happens next: events in the order of their times, drawn by chance."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+
+
+class Clock:
+    """Time passes from event to event, in milliseconds."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.now_ms = 0.0
+        self.counts: Counter[str] = Counter()
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+
+    def after(self, low_ms: float, high_ms: float, what: Callable[[], None]) -> None:
+        at = self.now_ms + self.chance.uniform(low_ms, high_ms)
+        heapq.heappush(self._events, (at, next(self._order), what))
+
+    def run_until(self, ends_ms: float) -> None:
+        while self._events and self._events[0][0] <= ends_ms:
+            self.now_ms, _, what = heapq.heappop(self._events)
+            what()
+        self.now_ms = ends_ms

@@ -1,0 +1,216 @@
+"""All forwarders of one run, with what they stand on, and the faults that happen to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations, count
+
+from amqpd.replication.seal import Seal
+from tests.replication.simulation.bugs import NoBug
+from tests.replication.simulation.clock import Clock
+from tests.replication.simulation.disk import SimulatedDisk
+from tests.replication.simulation.law import Law, LawBroken
+from tests.replication.simulation.network import SimulatedNetwork
+from tests.replication.simulation.node import Node
+from tests.replication.simulation.store import SimulatedStore
+
+TICK_MS = 2.0
+STEP_LOST = 0.1
+"""how likely it is that a connection over which nothing passes is ended in one step"""
+
+
+class Cluster:
+    """`sets`: source -> its members."""
+
+    def __init__(self, seed: int, names: list[str], sets: dict[int, tuple[str, ...]], bugs: NoBug) -> None:
+        self.clock = Clock(seed)
+        self.network = SimulatedNetwork(self.clock)
+        self.store = SimulatedStore(self.clock, sets)
+        self.law = Law()
+        self.bugs = bugs
+        self.sets = sets
+        self.nodes = {
+            name: Node(name, self, SimulatedDisk(self.clock, [s for s, members in sets.items() if name in members]))
+            for name in names
+        }
+        self._values = count(1)
+        self.faults = self.supervised = True
+        self.kept_bytes_max = 1 << 20
+        self.fast_takeover = False
+        """nobody waits for the reign of a home that is cut off: it may deliver for a while, as another one does"""
+        for node in self.nodes.values():
+            bugs.disk(node.disk)
+            node.boot()
+            self._ticks(node)
+
+    def _ticks(self, node: Node) -> None:
+        if node.up and not node.stopped:
+            node.tick()
+            for source in node.homes:
+                node.deliver(source)
+        self.clock.after(TICK_MS / 2, TICK_MS, lambda: self._ticks(node))
+
+    def publish(self, source: int) -> None:
+        """Somebody publishes at each forwarder that takes itself for the home."""
+        for node in self.nodes.values():
+            if node.up and not node.stopped and source in node.homes:
+                node.publish(source, b"%d" % next(self._values))
+
+    def take_over(self, source: int) -> None:
+        """Some member thinks that it should: when there is no home, and sometimes when there is one."""
+        node = self.nodes[self.clock.chance.choice(self.sets[source])]
+        if node.up and not node.stopped and (self.home_of(source) is None or self.clock.chance.random() < 0.3):
+            node.take_over(source)
+
+    def connect(self) -> None:
+        """Every pair that can reach each other and is not connected."""
+        for one in self.nodes.values():
+            for two in self.nodes.values():
+                if one is two:
+                    continue
+                passes = self.network.passes(one.name, two.name) and self.network.passes(two.name, one.name)
+                if not one.up:
+                    continue
+                if not (passes and two.up):
+                    # A partition shows by a timeout, a dead process at once.
+                    if not two.up or self.clock.chance.random() < STEP_LOST:
+                        one.disconnected(two.name)
+                elif two.name not in one.links or not one.links[two.name].there.open:
+                    one.connected(two.name)
+
+    def break_link(self) -> None:
+        node = self.clock.chance.choice(list(self.nodes.values()))
+        if node.up and node.links:
+            self.clock.counts["connection broken"] += 1
+            node.disconnected(self.clock.chance.choice(list(node.links)))
+
+    def crash(self) -> None:
+        node = self.clock.chance.choice(list(self.nodes.values()))
+        if node.up:
+            self.clock.counts["crash"] += 1
+            self.clock.counts["crash of a home"] += bool(node.homes)
+            homes = {source: seal for source, (seal, _) in node.homes.items()}
+            node.crash()
+
+            def back() -> None:
+                if not node.up:
+                    node.boot()
+                    self.bugs.booted(node, homes)
+
+            self.clock.after(1, 120, back)
+
+    def wipe(self) -> None:
+        """The disk of a forwarder is replaced by an empty one, if a majority of each set is whole without it: else
+        there would be nothing to recover from."""
+        node = self.clock.chance.choice(list(self.nodes.values()))
+        if not all(self._whole(source, node.name) for source in node.disk.kept):
+            return
+        self.clock.counts["disk wiped"] += 1
+        if node.up:
+            node.crash()
+        node.disk.wipe()
+        self.clock.after(1, 120, lambda: None if node.up else node.boot())
+
+    def _whole(self, source: int, without: str) -> bool:
+        record = self.store.records[source]
+        disks = [(name, self.nodes[name].disk) for name in record.members if name != without]
+        whole = [name for name, disk in disks if record.counts(name, disk.generation) and disk.kept[source].complete]
+        return len(whole) > len(record.members) // 2
+
+    def stop(self) -> None:
+        """SIGSTOP, for up to some leases."""
+        node = self.clock.chance.choice(list(self.nodes.values()))
+        if node.up and not node.stopped:
+            self.clock.counts["process stopped"] += 1
+            life = node.life
+            node.stop()
+            self.clock.after(5, 400, lambda: node.go_on() if node.life == life else None)
+
+    def known_gone(self, seal: Seal) -> bool:
+        """A supervisor says so, in clusters that have one."""
+        node = self.nodes[seal.forwarder]
+        return self.supervised and (not node.up or node.life > seal.life)
+
+    def tell_committed(self) -> None:
+        """Whoever is a home says so, which keeps its reign."""
+        for node in self.nodes.values():
+            if node.up and not node.stopped:
+                node.tell_committed()
+
+    def partition(self) -> None:
+        chance, names = self.clock.chance, list(self.nodes)
+        self.clock.counts["partition"] += 1
+        kind = chance.choice(["one", "halves", "one way", "none", "none"])
+        self.network.cut.clear()
+        if kind in ("one", "halves"):
+            size = 1 if kind == "one" else len(names) // 2
+            apart = set(chance.sample(names, size))
+            for one, two in combinations(names, 2):
+                if (one in apart) != (two in apart):
+                    self.network.cut |= {(one, two), (two, one)}
+        elif kind == "one way":
+            one, two = chance.sample(names, 2)
+            self.network.cut.add((one, two))
+        self.network.changed()
+
+    def isolate_home(self) -> None:
+        """A home is cut off, from all or in one direction, and another member takes over before it can know."""
+        chance = self.clock.chance
+        source = chance.choice(list(self.sets))
+        homes = [node for node in self.nodes.values() if node.up and source in node.homes]
+        if not homes:
+            return
+        home = chance.choice(homes)
+        self.clock.counts["home cut off"] += 1
+        others = [name for name in self.nodes if name != home.name]
+        out, back = {(home.name, each) for each in others}, {(each, home.name) for each in others}
+        self.network.cut = chance.choice([out | back, out | back, out, back])
+        self.network.changed()
+        taker = self.nodes[chance.choice([name for name in self.sets[source] if name != home.name])]
+        for _ in range(2):
+            self.clock.after(2, 250, lambda: taker.take_over(source) if taker.up and not taker.stopped else None)
+        self.clock.after(50, 400, self._reconnect)
+
+    def _reconnect(self) -> None:
+        self.network.cut = set()
+        self.network.changed()
+
+    def crashed(self, node: Node) -> None:
+        self.law.forget(node.name)
+        for other in self.nodes.values():
+            if other.up:
+                other.disconnected(node.name)
+
+    def contradicted(self, name: str, sources: Iterable[int]) -> None:
+        raise LawBroken(f"{name} has committed something else than its home, of sources {sorted(sources)}")
+
+    # --- the end
+
+    def heal(self) -> None:
+        self.faults = False
+        self.network.cut.clear()
+        self.network.changed()
+        self.network.loss = self.store.silence = 0.0
+        for node in self.nodes.values():
+            node.disk.slow = 1.0
+            if not node.up:
+                node.boot()
+            elif node.stopped:
+                node.go_on()
+
+    def home_of(self, source: int) -> Node | None:
+        """Whom the store and a majority take for it."""
+        record = self.store.records[source]
+        for node in self.nodes.values():
+            if source in node.homes and node.homes[source][0] == record.home == node.replicas[source].seal:
+                return node
+        return None
+
+    def equal(self, source: int) -> bool:
+        """All members have the same, and know it to be committed."""
+        first, *others = (self.nodes[name] for name in self.sets[source])
+        return (
+            first.replicas[source].log.base == first.replicas[source].log.last
+            and all(other.memory[source].entries == first.memory[source].entries for other in others)
+            and all(other.replicas[source].log.base == first.replicas[source].log.base for other in others)
+        )

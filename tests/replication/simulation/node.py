@@ -1,0 +1,504 @@
+"""One forwarder: the modules of `amqpd.replication`, wired as the shell wires them.
+
+Rules: 1. What a module hands out to be written is queued at once, and answers go out when it is on the disk. 2. A
+crash leaves the disk, and nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from amqpd.replication import seal as seals
+from amqpd.replication.entry import Frame, LogEntry, Position
+from amqpd.replication.home import HomeLane
+from amqpd.replication.receiver import Answer, Missed, Opening, Receiver, State
+from amqpd.replication.reign import Patience, Reign
+from amqpd.replication.replica import Completed, Contradiction, Fenced, Replicas, Undone, Write
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import Ask, Ballot, Fetch, Phase, Request, SourceRecord, Step, Swap, TakeOver
+from tests.replication.simulation.disk import AnyWrite, Based, SimulatedDisk, source_of
+from tests.replication.simulation.network import Connection
+
+if TYPE_CHECKING:
+    from tests.replication.simulation.cluster import Cluster
+
+Members = tuple[str, ...]
+LEASE_MS = 100
+ATTEMPT_MS = 400
+"""how long a take-over is waited for"""
+FETCHED_MAX = 3
+STATE_PART = 7
+"""entries"""
+
+
+class Ended(NamedTuple):
+    """A home is not the home any more."""
+
+    source: int
+    epoch: int
+
+
+Message = Opening | Frame | Missed | State | Ended | int
+"""of a home to a peer; a number says what is committed"""
+
+
+class Link:
+    """A connection from a home to a peer, and the one that answers come back by."""
+
+    def __init__(self, home: str, life: int, peer: str) -> None:
+        self.life = life
+        self.there = Connection(home, peer)
+        self.back = Connection(peer, home)
+        self.receivers: dict[Members, Receiver] = {}
+        self.admitting: set[int] = set()
+        """sources of which the store is asked to name the peer's disk"""
+
+    def close(self) -> None:
+        self.there.open = self.back.open = False
+
+
+class Node:
+    def __init__(self, name: str, cluster: Cluster, disk: SimulatedDisk) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.disk = disk
+        self.life = 0
+        self.up = False
+        self.stopped = False
+        """nothing of it runs (SIGSTOP): what comes waits"""
+        self._waits: list[Callable[[], None]] = []
+
+    def boot(self) -> None:
+        """From what is on the disk."""
+        self.life += 1
+        self.up = True
+        self.index = self.disk.index
+        self.replicas = Replicas(kept.replica(source) for source, kept in self.disk.kept.items())
+        self.memory = copy.deepcopy(self.disk.kept)
+        """as the disk will be"""
+        self.homes: dict[int, tuple[Seal, HomeLane]] = {}
+        self.records: dict[int, SourceRecord] = {}
+        """of these, as the store had them last"""
+        self.lanes: dict[Members, HomeLane] = {}
+        self.links: dict[str, Link] = {}
+        self.attempts: dict[int, TakeOver] = {}
+        self.begins: dict[int, int] = {}
+        """source -> number of the first frame of its epoch: it serves when that is committed"""
+        self.gathered: dict[int, list[bytes]] = {}
+        self.waiting: list[tuple[int, bytes, int]] = []
+        """source, value, number of its frame"""
+        self.writing = False
+        self.reigns: dict[Members, Reign] = {}
+        self.incoming: set[Link] = set()
+        """connections of homes, as far as it is not known here that they are gone"""
+        self.patience = Patience(LEASE_MS, self.cluster.clock.now_ms)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def go_on(self) -> None:
+        """SIGCONT: all that has come, in order."""
+        self.stopped = False
+        waits, self._waits = self._waits, []
+        for what in waits:
+            what()
+
+    def run(self, what: Callable[[], None]) -> None:
+        """Now, or when it goes on."""
+        if self.stopped:
+            self._waits.append(what)
+        else:
+            what()
+
+    def crash(self) -> None:
+        self.up = self.stopped = False
+        self._waits.clear()
+        self.disk.crash()
+        for link in self.links.values():
+            self._close(link)
+        self.cluster.crashed(self)
+
+    # --- the disk
+
+    def write(self, writes: list[Write], then: Callable[[], None], index: int = 0) -> None:
+        for write in writes:
+            self.cluster.clock.counts["tail undone"] += isinstance(write, Undone)
+            self.cluster.clock.counts["caught up by state"] += isinstance(write, Completed)
+            self.memory[source_of(write)].apply(write)
+        bases: list[AnyWrite] = []
+        for replica in self.replicas:
+            source, base = replica.source, replica.log.base
+            kept = self.memory[source]
+            if replica.complete:
+                self.cluster.law.committed(self.name, source, kept.entries, base)
+                if base != kept.base:
+                    kept.base = base
+                    bases.append(Based(source, base))
+        self.disk.submit([*writes, *bases], self._of_this_life(then), index)
+
+    def _of_this_life(self, then: Callable[[], None]) -> Callable[[], None]:
+        life = self.life
+        return lambda: self.run(lambda: then() if self.up and self.life == life else None)
+
+    # --- the home's end
+
+    def publish(self, source: int, value: bytes) -> None:
+        self.gathered.setdefault(source, []).append(value)
+
+    def tick(self) -> None:
+        """Cut what has gathered, if the last transaction is on the disk."""
+        if self.writing or not self.gathered:
+            return
+        gathered, self.gathered = self.gathered, {}
+        number = self.index = self.index + 1
+        writes: list[Write] = []
+        frames: list[tuple[Members, Frame]] = []
+        for members, lane in self.lanes.items():
+            payloads = {}
+            for source in [source for source in gathered if source in lane.sources]:
+                if self.replicas[source].seal == self.homes[source][0]:
+                    payloads[source] = b" ".join(gathered.pop(source))
+                else:
+                    self.dethroned(source)
+            if payloads:
+                frame = lane.cut(number, payloads)
+                frames.append((members, frame))
+                for entry in frame.entries:
+                    self.replicas[entry.source].take(self.homes[entry.source][0], entry, writes)
+                    self.waiting += [(entry.source, value, number) for value in entry.payload.split()]
+        for source, values in gathered.items():
+            for value in values:
+                self.cluster.law.refuse(source, value)
+        self.writing = True
+        self.write(writes, lambda: self._stored(number), number)
+        for members, frame in frames:
+            self.cluster.clock.counts["frame"] += 1
+            for peer in list(self.lanes[members].peers):
+                self._send(members, peer, frame)
+
+    def _stored(self, number: int) -> None:
+        self.writing = False
+        for members, lane in self.lanes.items():
+            lane.is_stored(number)
+            self._look(members)
+
+    def _look(self, members: Members) -> None:
+        """What is committed by now, and whose home this is not any more."""
+        lane = self.lanes[members]
+        for source in list(lane.fenced):
+            self.dethroned(source)
+        left = []
+        for source, value, number in self.waiting:
+            home = self.homes.get(source)
+            if home is not None and home[1] is lane and number <= lane.committed:
+                self.cluster.law.confirm(source, value)
+                self.cluster.clock.counts["confirmed"] += 1
+            else:
+                left.append((source, value, number))
+        self.waiting = left
+        for source in lane.sources:
+            seal, log = self.homes[source][0], self.replicas[source].log
+            if self.replicas[source].seal == seal:
+                log.commit((seal.epoch, lane.committed))
+
+    def deliver(self, source: int) -> None:
+        """To an exclusive consumer."""
+        home = self.homes.get(source)
+        if home is not None:
+            seal, lane = home
+            members = next(each for each, other in self.lanes.items() if other is lane)
+            first = lane.committed >= self.begins[source]
+            if first and self.reigns[members].holds(self.cluster.clock.now_ms) and self.replicas[source].seal == seal:
+                self.cluster.clock.counts["delivered"] += 1
+                if not self.cluster.fast_takeover:
+                    self.cluster.law.deliver(source, seal.epoch)
+
+    def dethroned(self, source: int) -> None:
+        self.cluster.clock.counts["home fenced"] += 1
+        seal, lane = self.homes.pop(source)
+        lane.end(source)
+        members = next(each for each, other in self.lanes.items() if other is lane)
+        for peer in lane.peers:
+            self._send(members, peer, Ended(source, seal.epoch))
+        self.records.pop(source, None)
+        self.waiting = [each for each in self.waiting if each[0] != source]
+
+    def tell_committed(self) -> None:
+        """To all peers, when there is nothing else to send; and to the own disk."""
+        for members, lane in self.lanes.items():
+            for peer in lane.peers:
+                self._send(members, peer, lane.committed)
+        self.write([], lambda: None)
+
+    def connected(self, peer: str) -> None:
+        self.disconnected(peer)
+        self.links[peer] = Link(self.name, self.life, peer)
+        for members, lane in self.lanes.items():
+            if peer in members:
+                self._send(members, peer, lane.open(peer, self._uncounted(peer)))
+
+    def _close(self, link: Link) -> None:
+        """The other end notices later."""
+        link.close()
+        there = self.cluster.nodes[link.there.ends[1]]
+        self.cluster.clock.after(0, 50, there._of_this_life(lambda: there.lost(link)))
+
+    def _uncounted(self, peer: str) -> list[int]:
+        """Sources for which the peer's disk is not admitted, as this home knows their records."""
+        generation = self.cluster.nodes[peer].disk.generation
+        return [source for source, record in self.records.items() if not record.counts(peer, generation)]
+
+    def _admit(self, members: Members, peer: str) -> None:
+        """What the peer has been caught up with."""
+        lane, generation = self.lanes[members], self.cluster.nodes[peer].disk.generation
+        for source in lane.admissible(peer) - self.links[peer].admitting:
+            self.links[peer].admitting.add(source)
+            record = self.records[source]
+            link = self.links[peer]
+            new = self.cluster.bugs.admits(record, peer, generation)
+            self.cluster.store.swap(new, self._admitted(link, lane, peer, source, new))
+
+    def _admitted(
+        self, link: Link, lane: HomeLane, peer: str, source: int, asked: SourceRecord
+    ) -> Callable[[SourceRecord | None], None]:
+        def answered(record: SourceRecord | None) -> None:
+            link.admitting.discard(source)
+            if record is not None and source in self.homes and self.homes[source][0] == asked.home:
+                self.records[source] = record
+                if self.links.get(peer) is link:
+                    self.cluster.clock.counts["disk admitted"] += 1
+                    lane.admit(peer, source)
+
+        alive = self._of_this_life
+        return lambda record: alive(lambda: answered(record))()
+
+    def disconnected(self, peer: str) -> None:
+        if peer in self.links:
+            self._close(self.links.pop(peer))
+            for members, lane in self.lanes.items():
+                lane.close(peer)
+                self.reigns[members].closed(peer)
+
+    def _send(self, members: Members, peer: str, what: Message) -> None:
+        link, there, sent_ms = self.links[peer], self.cluster.nodes[peer], self.cluster.clock.now_ms
+        self.cluster.network.send(
+            link.there, lambda: there.run(lambda: there.received(link, members, self, what, sent_ms))
+        )
+
+    def _send_state(self, members: Members, peer: str, source: int) -> None:
+        kept = self.memory[source]
+        self.lanes[members].sends_state(peer, source, kept.base)
+        entries = [each for each in kept.entries if each.position <= kept.base]
+        parts = [entries[at : at + STATE_PART] for at in range(0, len(entries), STATE_PART)] or [[]]
+        for at, part in enumerate(parts):
+            base = kept.base if at == len(parts) - 1 else None
+            self._send(members, peer, State(source, pickle.dumps(part), at == 0, base))
+
+    def answered(self, link: Link, members: Members, peer: str, answer: Answer, sent_ms: float) -> None:
+        if not self.up or self.links.get(peer) is not link:
+            return
+        self.reigns[members].answered(peer, self.cluster.bugs.counted_from(self, sent_ms))
+        if answer.lacks:
+            self.cluster.clock.counts["peer lacks entries"] += 1
+        if answer.contradicted:
+            self.cluster.contradicted(peer, answer.contradicted)
+        missed, behind = self.lanes[members].answered(peer, answer)
+        for each in missed:
+            self._send(members, peer, each)
+        for source in behind:
+            self._send_state(members, peer, source)
+        self._admit(members, peer)
+        self._look(members)
+
+    # --- the peer's end
+
+    def received(self, link: Link, members: Members, home: Node, what: Message, sent_ms: float) -> None:
+        if not self.up:
+            return
+        receiver = link.receivers.get(members)
+        if receiver is None:
+            receiver = link.receivers[members] = Receiver(home.name, link.life, self.replicas)
+        writes: list[Write] = []
+        self.incoming.add(link)
+        if isinstance(what, Ended):
+            receiver.ended(*what)
+            return
+        if isinstance(what, int):
+            answer = receiver.told(what)
+        elif isinstance(what, Opening):
+            answer = receiver.open(what, writes)
+        elif isinstance(what, Frame):
+            answer = receiver.receive(what, writes)
+        elif isinstance(what, State):
+            answer = receiver.replace(what, writes)
+        else:
+            answer = receiver.repair(what, writes)
+        self.cluster.bugs.answers(self, writes, lambda: self._reply(link, members, home, answer, sent_ms))
+
+    def _reply(self, link: Link, members: Members, home: Node, answer: Answer, sent_ms: float) -> None:
+        self.patience.answers(link, self.cluster.clock.now_ms)
+        self.cluster.network.send(
+            link.back, lambda: home.run(lambda: home.answered(link, members, self.name, answer, sent_ms))
+        )
+
+    # --- take-over
+
+    def take_over(self, source: int) -> None:
+        """One attempt."""
+        record = self.cluster.store.records[source]
+        if self.name not in record.members or source in self.attempts:
+            return
+        self.cluster.clock.counts["take-over begun"] += 1
+        attempt = self.attempts[source] = TakeOver(self.name, self.life, self.replicas[source], record)
+        self.cluster.clock.after(ATTEMPT_MS, ATTEMPT_MS, self._of_this_life(lambda: self._give_up(attempt)))
+        self._go_on(attempt, attempt.begin())
+
+    def _give_up(self, attempt: TakeOver) -> None:
+        if self.attempts.get(attempt.source) is attempt:
+            attempt.failed()
+            self._go_on(attempt, None)
+
+    def _go_on(self, attempt: TakeOver, step: Step | None) -> None:
+        if self.attempts.get(attempt.source) is not attempt:
+            return
+        cluster, source = self.cluster, attempt.source
+        if isinstance(step, Ask):
+            for member in attempt.record.members:
+                self._ask(attempt, cluster.nodes[member])
+        elif isinstance(step, Swap):
+            back = self._of_this_life
+            cluster.store.swap(step.record, lambda record: back(lambda: self._swapped(attempt, record))())
+        elif isinstance(step, Request):
+            for member in attempt.record.members:
+                self._request(attempt, cluster.nodes[member], step.seal)
+        elif isinstance(step, Fetch):
+            self._fetch(attempt, cluster.nodes[step.member], step.after)
+        if attempt.phase is Phase.LOST:
+            cluster.clock.counts["take-over lost"] += 1
+            del self.attempts[source]
+        elif attempt.phase is Phase.WON:
+            del self.attempts[source]
+            self._reign(attempt)
+
+    def _swapped(self, attempt: TakeOver, record: SourceRecord | None) -> None:
+        self._go_on(attempt, attempt.swapped(record))
+
+    def _ask(self, attempt: TakeOver, member: Node) -> None:
+        def come() -> None:
+            if member.up:
+                replica = member.replicas[attempt.source]
+                granted = (
+                    replica.complete and member.waits_until(attempt.source, self.name) <= self.cluster.clock.now_ms
+                )
+                ballot = Ballot(granted, replica.seal, replica.log.last, member.disk.generation)
+                back(lambda: self._go_on(attempt, attempt.would(member.name, ballot)))
+
+        back = self._way_back(member)
+        self.cluster.network.message(self.name, member.name, lambda: member.run(come))
+
+    def _request(self, attempt: TakeOver, member: Node, seal: Seal) -> None:
+        def come() -> None:
+            if not member.up:
+                return
+            left_ms = member.waits_until(attempt.source, self.name) - self.cluster.clock.now_ms
+            if left_ms > 0:
+                self.cluster.clock.counts["seal put off"] += 1
+                self.cluster.clock.after(left_ms, left_ms, lambda: member.run(come))
+                return
+            writes: list[Write] = []
+            granted = member.cluster.bugs.votes(member, attempt.source, seal, writes)
+            replica = member.replicas[attempt.source]
+            ballot = Ballot(granted, replica.seal, replica.log.last, member.disk.generation)
+            if not granted:
+                self.cluster.clock.counts["seal refused"] += 1
+            ballot = self.cluster.bugs.ballot(member, attempt.source, ballot)
+            member.write(
+                writes, lambda: back(lambda: self._go_on(attempt, attempt.sealed(member.name, seal, ballot)))
+            )
+
+        back = self._way_back(member)
+        self.cluster.network.message(self.name, member.name, lambda: member.run(come))
+
+    def waits_until(self, source: int, asks: str) -> float:
+        """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""
+        seal = self.replicas[source].seal
+        if seal == seals.NONE or seal.forwarder in (self.name, asks):
+            return 0.0
+        if self.cluster.fast_takeover or self.cluster.known_gone(seal):
+            return 0.0
+        links = [
+            link for link in self.incoming if any(each.follows(source, seal) for each in link.receivers.values())
+        ]
+        return self.patience.ends_s(source, seal, links)
+
+    def lost(self, link: Link) -> None:
+        """It notices that a connection of a home is gone."""
+        if link in self.incoming:
+            self.incoming.discard(link)
+            sources = [item for receiver in link.receivers.values() for item in receiver.sources.items()]
+            self.patience.closed(link, sources, self.cluster.clock.now_ms)
+
+    def _fetch(self, attempt: TakeOver, member: Node, after: Position) -> None:
+        def come() -> None:
+            if member.up:
+                entries = [each for each in member.memory[attempt.source].entries if each.position > after][
+                    :FETCHED_MAX
+                ]
+                member.write([], lambda: back(lambda: self._fetched(attempt, member.name, entries)))
+
+        back = self._way_back(member)
+        self.cluster.network.message(self.name, member.name, lambda: member.run(come))
+
+    def _fetched(self, attempt: TakeOver, member: str, entries: list[LogEntry]) -> None:
+        if self.attempts.get(attempt.source) is not attempt:
+            return
+        self.cluster.clock.counts["entries fetched"] += 1
+        writes: list[Write] = []
+        try:
+            step = attempt.fetched(member, entries, writes)
+        except Fenced:
+            attempt.failed()
+            step = None
+        except Contradiction:
+            self.cluster.contradicted(self.name, [attempt.source])
+            attempt.failed()
+            step = None
+        self.write(writes, lambda: None)
+        self._go_on(attempt, step)
+
+    def _way_back(self, member: Node) -> Callable[[Callable[[], None]], None]:
+        """What a member answers, when and if it comes."""
+        mine = self._of_this_life
+        return lambda what: self.cluster.network.message(member.name, self.name, mine(what))
+
+    def _reign(self, attempt: TakeOver) -> None:
+        if self.replicas[attempt.source].seal == attempt.seal:
+            self.cluster.clock.counts["take-over won"] += 1
+            self.reign(attempt.record)
+
+    def reign(self, record: SourceRecord) -> None:
+        """It is the home from now on."""
+        source, seal, members = record.source, record.home, record.members
+        if source in self.homes:
+            self.dethroned(source)
+        self.records[source] = record
+        lane = self.lanes.get(members)
+        if lane is None:
+            lane = self.lanes[members] = HomeLane(members, self.index, self.cluster.kept_bytes_max)
+            self.reigns[members] = Reign(LEASE_MS, len(members))
+            for peer in self.links:
+                if peer in members:
+                    self._send(members, peer, lane.open(peer, self._uncounted(peer)))
+        self.homes[source] = seal, lane
+        log = self.replicas[source].log
+        opening = lane.begin(
+            source, seal.epoch, log.base, [e for e in self.memory[source].entries if e.position > log.base]
+        )
+        for peer, at in lane.peers.items():
+            at.uncounted = set(self._uncounted(peer))
+            self._send(members, peer, opening)
+        self.begins[source] = self.index + 1
+        self.gathered.setdefault(source, []).insert(0, b"")

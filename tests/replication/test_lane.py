@@ -1,0 +1,268 @@
+"""A lane between a home and one peer: `HomeLane` and `Receiver`, message by message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from amqpd.replication.entry import START, Frame
+from amqpd.replication.home import HomeLane
+from amqpd.replication.log import Log
+from amqpd.replication.receiver import Answer, Receiver, State
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Replaced,
+    Replica,
+    Replicas,
+    Sealed,
+    StatePart,
+    Undone,
+    Write,
+)
+from amqpd.replication.seal import Seal
+
+MEMBERS = ("a", "b", "c")
+ALL_OF_11 = Answer(11, {}, {}, frozenset(), frozenset())
+
+
+class Peer:
+    """The peer's end, with an empty log of sources 1 and 2."""
+
+    def __init__(self, home: str = "a", life: int = 1) -> None:
+        self.replicas = Replicas(Replica(source, Log(START)) for source in (1, 2))
+        self.writes: list[Write] = []
+        self.receiver = Receiver(home, life, self.replicas)
+
+    def again(self, home: str = "a", life: int = 1) -> None:
+        """A new connection."""
+        self.receiver = Receiver(home, life, self.replicas)
+
+
+def home_of(*sources: int, epoch: int = 1, number: int = 10) -> HomeLane:
+    lane = HomeLane(MEMBERS, number)
+    for source in sources:
+        lane.begin(source, epoch, START, [])
+    return lane
+
+
+def test_frame_is_committed_when_the_home_and_one_of_two_peers_have_it() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    opened = peer.receiver.open(lane.open("b"), peer.writes)
+    lane.answered("b", opened)
+    frame = lane.cut(11, {1: b"one", 2: b"two"})
+    answer = peer.receiver.receive(frame, peer.writes)
+    lane.answered("b", answer)
+    assert lane.committed == 10
+    lane.is_stored(11)
+    assert lane.committed == 11
+    assert peer.writes == [
+        Sealed(1, Seal(1, "a", 1)),
+        Sealed(2, Seal(1, "a", 1)),
+        *(Appended(entry) for entry in frame.entries),
+    ]
+
+
+def test_peers_alone_commit_nothing() -> None:
+    lane = home_of(1)
+    for name in ("b", "c"):
+        lane.open(name)
+    lane.cut(11, {1: b""})
+    for name in ("b", "c"):
+        lane.answered(name, ALL_OF_11)
+    assert lane.committed == 10
+
+
+def test_lost_frame_ends_the_connection() -> None:
+    lane, peer = home_of(1), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    lane.cut(11, {1: b"lost"})
+    with pytest.raises(ValueError, match="frame 12 follows 11, the last one here is 10"):
+        peer.receiver.receive(lane.cut(12, {1: b""}), peer.writes)
+
+
+def test_what_was_lost_with_a_connection_comes_over_the_next_one() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    lost = lane.cut(11, {1: b"lost"})
+    lane.close("b")
+    lane.is_stored(11)
+    peer.again()
+    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    assert answer.lacks == {1: START}
+    missed, behind = lane.answered("b", answer)
+    assert lane.committed == 10
+    assert ([each.entries for each in missed], behind) == ([lost.entries], [])
+    repaired = peer.receiver.repair(missed[0], peer.writes)
+    assert repaired.lacks == {}
+    lane.answered("b", repaired)
+    assert lane.committed == 11
+
+
+def test_source_that_does_not_match_holds_up_only_what_needs_it() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    lane.cut(11, {1: b"before the peer came"})
+    lane.is_stored(11)
+    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    lane.answered("b", answer)
+    lane.answered("b", peer.receiver.receive(lane.cut(12, {2: b""}), peer.writes))
+    lane.is_stored(12)
+    # Source 1 has one copy of frame 11, so the lane cannot pass it.
+    assert lane.committed == 10
+    lane.open("c")
+    lane.answered("c", replace(ALL_OF_11, number=12))
+    assert lane.committed == 12
+
+
+def test_first_of_several_gaps_says_from_where_to_send() -> None:
+    lane, peer = home_of(1), Peer()
+    chain = [lane.cut(number, {1: b"%d" % number}).entries[0] for number in range(11, 16)]
+    opening = lane.open("b")
+    peer.receiver.open(opening, peer.writes)
+    for entry in chain[:1]:
+        peer.replicas[1].take(Seal(1, "a", 1), entry, peer.writes)
+    for number in (16, 17):
+        answer = peer.receiver.receive(lane.cut(number, {1: b""}), peer.writes)
+        assert answer.lacks == {1: START}
+    missed, _ = lane.answered("b", answer)
+    assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
+
+
+def test_divergent_tail_is_undone_where_it_differs() -> None:
+    old, new, peer = home_of(1), HomeLane(MEMBERS, 20), Peer()
+    peer.receiver.open(old.open("b"), peer.writes)
+    shared = old.cut(11, {1: b"shared"})
+    for frame in (shared, old.cut(12, {1: b"of the old home only"})):
+        peer.receiver.receive(frame, peer.writes)
+    new.begin(1, 2, START, shared.entries)
+    peer.again("c")
+    peer.receiver.open(new.open("b"), peer.writes)
+    peer.writes.clear()
+    frame = new.cut(21, {1: b"instead"})
+    answer = peer.receiver.receive(frame, peer.writes)
+    assert answer.lacks == {}
+    assert peer.writes == [Undone(1, (1, 11)), Appended(frame.entries[0])]
+
+
+def test_fenced_home_is_told_by_whom() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    assert peer.replicas.vote(1, Seal(5, "c", 3), peer.writes)
+    answer = peer.receiver.receive(lane.cut(11, {1: b"", 2: b""}), peer.writes)
+    assert answer.fenced == {1: Seal(5, "c", 3)}
+    lane.answered("b", answer)
+    assert lane.fenced == {1: 5}
+
+
+def test_each_answer_says_what_was_sealed_before_it() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.replicas.vote(1, Seal(5, "c", 3), peer.writes)
+    assert peer.receiver.told(10).fenced == {1: Seal(5, "c", 3)}
+    assert not peer.receiver.follows(1, Seal(1, "a", 1))
+    assert peer.receiver.follows(2, Seal(1, "a", 1))
+
+
+def test_home_that_ended_its_reign_is_not_waited_for() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.ended(1, 1)
+    assert not peer.receiver.follows(1, Seal(1, "a", 1))
+    assert peer.receiver.sources == {2: Seal(1, "a", 1)}
+
+
+def test_home_that_was_fenced_and_won_again_is_heard_over_the_same_connection() -> None:
+    lane, peer = home_of(1), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.replicas.vote(1, Seal(2, "c", 1), peer.writes)
+    assert peer.receiver.receive(lane.cut(11, {1: b""}), peer.writes).fenced
+    lane.end(1)
+    peer.receiver.open(lane.begin(1, 3, START, []), peer.writes)
+    answer = peer.receiver.receive(lane.cut(12, {1: b""}), peer.writes)
+    assert (answer.fenced, answer.lacks) == ({}, {})
+
+
+def test_second_home_of_one_epoch_is_fenced() -> None:
+    lane, peer = home_of(1), Peer("c")
+    peer.replicas.vote(1, Seal(1, "b", 1), peer.writes)
+    assert peer.receiver.open(lane.open("b"), peer.writes).fenced == {1: Seal(1, "b", 1)}
+
+
+def test_peer_that_lacks_more_than_is_kept_is_caught_up_by_state() -> None:
+    lane, peer = HomeLane(MEMBERS, 30), Peer()
+    lane.begin(1, 4, (3, 25), [])
+    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    answer = peer.receiver.receive(lane.cut(31, {1: b""}), peer.writes)
+    assert lane.answered("b", answer) == ([], [1])
+    lane.sends_state("b", 1, (3, 25))
+    assert lane.answered("b", answer) == ([], [])
+    peer.writes.clear()
+    for state in (State(1, b"rows", True, None), State(1, b"more", False, (3, 25))):
+        answer = peer.receiver.replace(state, peer.writes)
+    assert peer.writes == [Replaced(1), StatePart(1, b"rows"), StatePart(1, b"more"), Completed(1, (3, 25))]
+    missed, behind = lane.answered("b", answer)
+    assert (len(missed), behind) == (1, [])
+    assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
+
+
+def test_peer_in_the_middle_of_that_seals_nothing_and_takes_no_entry() -> None:
+    lane, peer = home_of(1), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.replace(State(1, b"rows", True, None), peer.writes)
+    assert not peer.replicas.vote(1, Seal(9, "c", 1), peer.writes)
+    answer = peer.receiver.receive(lane.cut(11, {1: b""}), peer.writes)
+    assert (answer.lacks, answer.incomplete) == ({1: START}, {1})
+
+
+def test_committed_frames_are_known_at_the_peer_with_the_next_one() -> None:
+    lane, peer = home_of(1), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.receive(lane.cut(11, {1: b""}), peer.writes)
+    assert peer.replicas[1].log.base == START
+    peer.receiver.receive(Frame(12, 11, (), 11), peer.writes)
+    assert peer.replicas[1].log.base == (1, 11)
+
+
+def test_disk_that_the_record_does_not_name_counts_when_it_is_admitted() -> None:
+    lane = home_of(1, 2)
+    lane.open("b", [1])
+    lane.cut(11, {1: b""})
+    lane.is_stored(11)
+    assert lane.admissible("b") == set()
+    lane.answered("b", ALL_OF_11)
+    assert lane.committed == 10
+    assert lane.admissible("b") == {1}
+    lane.admit("b", 1)
+    assert lane.committed == 11
+
+
+def test_entries_for_a_peer_that_is_away_are_bounded() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=50), Peer()
+    lane.begin(1, 1, START, [])
+    lane.open("c")
+    for number in range(11, 31):
+        lane.cut(number, {1: bytes(10)})
+        lane.is_stored(number)
+    assert lane.open_bytes == 200
+    lane.answered("c", replace(ALL_OF_11, number=30))
+    assert (lane.committed, lane.open_bytes) == (30, 20)
+    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    assert lane.answered("b", answer) == ([], [1])
+
+
+def test_what_every_member_has_is_not_kept() -> None:
+    lane = home_of(1)
+    for name in ("b", "c"):
+        lane.open(name)
+    lane.cut(11, {1: bytes(10)})
+    lane.is_stored(11)
+    lane.answered("b", ALL_OF_11)
+    assert lane.open_bytes == 10
+    lane.answered("c", ALL_OF_11)
+    assert lane.open_bytes == 0
+
+
+def test_only_members_get_a_lane() -> None:
+    with pytest.raises(ValueError, match="d is no member"):
+        home_of(1).open("d")
