@@ -1,0 +1,129 @@
+"""The leases of one process in etcd, and the keys that hold them, to be put again when a lease is gone.
+
+What comes in: leases to grant, keep alive and end; which keys hold them. What goes out: requests to etcd, and what
+has to be put again.
+Rules: 1. A lease that ran out while etcd, or the way to it, was down is granted again with the same number: the
+contract promises that it lives as long as its process keeps it alive. So the embedded stores' user needs no other
+code, and only here it is known which keys hold it. 2. A key that was put or deleted by a transaction since is not put
+again. 3. A deletion that no transaction made (`layout.py`) of a key that is held here is a lease that ran out: it is
+put again, and not reported.
+Not here: the transactions that put keys again (`store.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from amqpd.topology.metadata.etcd.gateway import (
+    FAILED_PRECONDITION,
+    GRANT,
+    KEEP_ALIVE,
+    NOT_FOUND,
+    REVOKE,
+    Gateway,
+    Refused,
+)
+from amqpd.topology.metadata.etcd.messages import Message
+from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.store import LeaseGone, Operation, PutKey
+
+
+@dataclass(slots=True)
+class _Lease:
+    ttl_s: float
+    held: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """values of keys, and the revisions that put them"""
+
+
+class Leases:
+    """Of one process."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._leases: dict[int, _Lease] = {}
+
+    def __contains__(self, lease: int) -> bool:
+        return lease in self._leases
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._leases))
+
+    def require(self, operations: Iterable[Operation]) -> None:
+        """Raises LeaseGone when one names a lease that is not of this process."""
+        for operation in operations:
+            if isinstance(operation, PutKey) and operation.lease and operation.lease not in self._leases:
+                raise LeaseGone(f"lease {operation.lease}")
+
+    async def grant(self, ttl_s: float, patience: Patience) -> int:
+        # Chosen here, so that a request whose answer was lost can be repeated.
+        lease = secrets.randbits(62) + 1
+        await self._grant(lease, ttl_s, patience)
+        self._leases[lease] = _Lease(ttl_s)
+        return lease
+
+    async def keep_alive(self, lease: int, patience: Patience) -> bool:
+        """Whether etcd still had it; else it has it again. Raises LeaseGone, StoreUnavailable."""
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
+        answer = await patience.keep_trying(lambda: self._ask(KEEP_ALIVE, lease))
+        if int(answer.get("result", {}).get("TTL", 0)) > 0:
+            return True
+        await self.grant_again(lease, patience)
+        return False
+
+    async def grant_again(self, lease: int, patience: Patience) -> None:
+        await self._grant(lease, self._leases[lease].ttl_s, patience)
+
+    async def revoke(self, lease: int, patience: Patience) -> None:
+        """Its keys go with it. Raises LeaseGone, StoreUnavailable."""
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
+        # Before it is sent: the deletions are no accident.
+        ended = self._leases.pop(lease)
+        try:
+            await patience.keep_trying(lambda: self._ask(REVOKE, lease))
+        except Refused as refused:
+            if refused.code != NOT_FOUND:
+                self._leases[lease] = ended
+                raise self._gateway.explained(refused) from refused
+        except BaseException:
+            self._leases[lease] = ended
+            raise
+
+    def committed(self, operations: Iterable[Operation], revision: int) -> None:
+        """Of a transaction of this process."""
+        for operation in operations:
+            self._forget(operation.key, revision)
+            if isinstance(operation, PutKey) and operation.lease:
+                self._leases[operation.lease].held[operation.key] = (operation.value, revision)
+
+    def seen(self, operations: Iterable[Operation], revision: int) -> None:
+        """Of a transaction of whichever process."""
+        for operation in operations:
+            self._forget(operation.key, revision)
+
+    def held(self, lease: int) -> list[PutKey]:
+        found = self._leases.get(lease)
+        return [] if found is None else [PutKey(key, value, lease) for key, (value, _) in found.held.items()]
+
+    def holds(self, key: str) -> bool:
+        return any(key in lease.held for lease in self._leases.values())
+
+    def _forget(self, key: str, revision: int) -> None:
+        for lease in self._leases.values():
+            if key in lease.held and lease.held[key][1] < revision:
+                del lease.held[key]
+
+    async def _grant(self, lease: int, ttl_s: float, patience: Patience) -> None:
+        message = {"ID": str(lease), "TTL": str(math.ceil(ttl_s))}
+        try:
+            await patience.keep_trying(lambda: self._gateway.ask(GRANT, message))
+        except Refused as refused:
+            if refused.code != FAILED_PRECONDITION:  # "lease already exists": an earlier try did it
+                raise self._gateway.explained(refused) from refused
+
+    async def _ask(self, path: str, lease: int) -> Message:
+        return await self._gateway.ask(path, {"ID": str(lease)})
