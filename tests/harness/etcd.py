@@ -123,6 +123,13 @@ class EtcdProcess:
         self.ask("/v3/kv/compaction", {"revision": revision, "physical": True})
         return int(revision)
 
+    def require_log_in(self, password: str) -> None:
+        """The user root, with everything allowed, and nobody else."""
+        self.ask("/v3/auth/role/add", {"name": "root"})
+        self.ask("/v3/auth/user/add", {"name": "root", "password": password})
+        self.ask("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        self.ask("/v3/auth/enable", {})
+
     def _end(self, how: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(how)

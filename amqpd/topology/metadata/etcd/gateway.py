@@ -81,11 +81,11 @@ class Access:
 class Gateway:
     """The connections to one etcd cluster. `aclose` ends them."""
 
-    def __init__(self, access: Access, answer_timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+    def __init__(self, access: Access) -> None:
         self.access = access
         self._token = ""
         self._at = 0
-        timeout = httpx2.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         verify = access.tls if access.tls is not None else True
         self._client = httpx2.AsyncClient(verify=verify, timeout=timeout, trust_env=False, follow_redirects=False)
 
@@ -146,7 +146,7 @@ class Gateway:
         sentence = f"the metadata store {self.access} refuses a request: {refused.reason}"
         if refused.code == EXHAUSTED and "space" in refused.reason:
             return StoreFull(sentence)
-        if refused.code == INVALID_ARGUMENT and "user name" not in refused.reason:
+        if "too large" in refused.reason or "too many operations" in refused.reason:
             return ValueError(sentence)
         # A permission, a user, a log-in: an operator can give it, and nothing happened.
         return StoreUnavailable(sentence)
@@ -179,7 +179,8 @@ class Gateway:
         try:
             return await self._post(path, message, await self._authorised())
         except Refused as refused:
-            if refused.code != UNAUTHENTICATED or not self.access.user:
+            outdated = refused.code == UNAUTHENTICATED or "auth store is old" in refused.reason
+            if not outdated or not self.access.user:
                 raise
         self._token = ""
         return await self._post(path, message, await self._authorised())
@@ -216,12 +217,19 @@ class Gateway:
         self._at = (self._at + 1) % len(self.access.endpoints)
 
     def _unavailable(self, failure: Exception | None) -> StoreUnavailable:
-        said = str(failure) or type(failure).__name__
-        return StoreUnavailable(f"the metadata store {self.access} cannot be reached: {said}")
+        return StoreUnavailable(f"the metadata store {self.access} cannot be reached: {_said(failure)}")
 
 
 class _Unclear(Exception):
     """etcd answers, and does not say whether the request is or will be carried out."""
+
+
+def _said(failure: BaseException | None) -> str:
+    """The first words in what led to it: the library's own exception often has none."""
+    each = failure
+    while each is not None and not str(each):
+        each = each.__cause__ or each.__context__
+    return str(each) if each is not None else type(failure).__name__
 
 
 def _parsed(text: str | bytes) -> Message:

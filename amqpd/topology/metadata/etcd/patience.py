@@ -39,9 +39,12 @@ class Patience:
 
     async def keep_trying(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """For what may be done twice. Raises StoreUnavailable."""
+        failure = StoreUnavailable("the metadata store does not answer in time")
         while True:
-            try:
-                return await attempt()
-            except StoreUnavailable:
-                if not await self.pause():
-                    raise
+            with trio.move_on_at(self.give_up_at):
+                try:
+                    return await attempt()
+                except StoreUnavailable as error:
+                    failure = error
+            if not await self.pause():
+                raise failure

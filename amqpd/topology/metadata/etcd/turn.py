@@ -17,6 +17,7 @@ import secrets
 from collections.abc import Sequence
 
 import structlog
+import trio
 
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import NOT_FOUND, TXN, Gateway, Refused
@@ -129,7 +130,10 @@ class Turn:
             # Before it is sent: who is cancelled meanwhile leaves it open.
             self._open.add(mark)
             try:
-                answer = await self._gateway.change(TXN, request)
+                with trio.move_on_at(patience.give_up_at) as limit:
+                    answer = await self._gateway.change(TXN, request)
+                if limit.cancelled_caught:
+                    raise OutcomeUnknown(f"{self._gateway.access} did not answer in time")
             except OutcomeUnknown as error:
                 sent, failure = True, error
             except StoreUnavailable as error:
