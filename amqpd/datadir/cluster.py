@@ -39,8 +39,9 @@ async def open_cluster_pair(
     """`name`: of the cluster of amqpd in etcd. `running`: where the store follows etcd until it is closed. Raises
     StartupError."""
     make = partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
+    # The directory is locked: no other process has this journal.
     disk = await opened(trio.to_thread.run_sync(make), directory)
-    store = EtcdStore(access, f"{name}/", disk.names["identity"])
+    store = EtcdStore(access, f"{name}/", disk.names["identity"], alone=True)
     try:
         await opened(running.start(store.run), directory)
         lost = await opened(_misfits(disk, store, access), directory)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The keys of one store, `prefix` included."""
+    """The keys of one store, `prefix` included. `member`: the node that uses it."""
 
     prefix: str
+    member: str
 
     @property
     def head(self) -> str:
@@ -41,13 +42,27 @@ class Layout:
         """What the keys of dropped numbers begin with (`topology/metadata/tombstones.py`)."""
         return f"{self.prefix}tombstone/"
 
-    def journal(self, member: str) -> str:
-        """What the node of this name noted of its journal."""
-        return f"{self.prefix}node/journal/{member}"
+    @property
+    def journal(self) -> str:
+        """What the node noted of its journal."""
+        return f"{self.prefix}node/{self.member}/journal"
+
+    @property
+    def lives(self) -> str:
+        """What the keys of a process of the node begin with."""
+        return f"{self.prefix}node/{self.member}/life/"
 
     def turn(self, life: str) -> str:
-        """What orders the transactions of one process (`transactions.py`)."""
-        return f"{self.prefix}node/turn/{life}"
+        """What orders the transactions of one process (`turn.py`)."""
+        return f"{self.lives}turn/{life}"
+
+    @property
+    def leases(self) -> str:
+        """What the notes of leases that were granted begin with."""
+        return f"{self.lives}lease/"
+
+    def lease(self, number: int) -> str:
+        return f"{self.leases}{number}"
 
     def tombstone(self, number: int) -> str:
         return f"{self.tombstones}{number}"

@@ -5,8 +5,9 @@ has to be put again.
 Rules: 1. A lease that ran out while etcd, or the way to it, was down is granted again with the same number: the
 contract promises that it lives as long as its process keeps it alive. So the embedded stores' user needs no other
 code, and only here it is known which keys hold it. 2. A key that was put or deleted by a transaction since is not put
-again. 3. A deletion that no transaction made (`layout.py`) of a key that is held here is a lease that ran out: it is
-put again, and not reported.
+again. 3. A lease is noted beside it: a process that died leaves it to its next life to end it, before it reads
+anything. 4. A deletion that no transaction made (`layout.py`) of a key that is held here is a lease that ran out: it
+is put again, and not reported.
 Not here: the transactions that put keys again (`store.py`).
 """
 
@@ -17,15 +18,18 @@ import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import (
     FAILED_PRECONDITION,
     GRANT,
     KEEP_ALIVE,
     NOT_FOUND,
     REVOKE,
+    TXN,
     Gateway,
     Refused,
 )
+from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.messages import Message
 from amqpd.topology.metadata.etcd.patience import Patience
 from amqpd.topology.metadata.store import LeaseGone, Operation, PutKey
@@ -41,8 +45,9 @@ class _Lease:
 class Leases:
     """Of one process."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, layout: Layout) -> None:
         self._gateway = gateway
+        self._layout = layout
         self._leases: dict[int, _Lease] = {}
 
     def __contains__(self, lease: int) -> bool:
@@ -60,6 +65,8 @@ class Leases:
     async def grant(self, ttl_s: float, patience: Patience) -> int:
         # Chosen here, so that a request whose answer was lost can be repeated.
         lease = secrets.randbits(62) + 1
+        # Noted first: should the process die, its next life ends what is noted.
+        await self._note(messages.put(self._layout.lease(lease), ""), patience)
         await self._grant(lease, ttl_s, patience)
         self._leases[lease] = _Lease(ttl_s)
         return lease
@@ -84,14 +91,15 @@ class Leases:
         # Before it is sent: the deletions are no accident.
         ended = self._leases.pop(lease)
         try:
-            await patience.keep_trying(lambda: self._ask(REVOKE, lease))
-        except Refused as refused:
-            if refused.code != NOT_FOUND:
-                self._leases[lease] = ended
-                raise self._gateway.explained(refused) from refused
+            await self._end(lease, patience)
         except BaseException:
             self._leases[lease] = ended
             raise
+
+    async def end_earlier(self, noted: Iterable[int], patience: Patience) -> None:
+        """Leases of an earlier life of this node, which is gone."""
+        for lease in noted:
+            await self._end(lease, patience)
 
     def committed(self, operations: Iterable[Operation], revision: int) -> None:
         """Of a transaction of this process."""
@@ -116,6 +124,18 @@ class Leases:
         for lease in self._leases.values():
             if key in lease.held and lease.held[key][1] < revision:
                 del lease.held[key]
+
+    async def _end(self, lease: int, patience: Patience) -> None:
+        try:
+            await patience.keep_trying(lambda: self._ask(REVOKE, lease))
+        except Refused as refused:
+            if refused.code != NOT_FOUND:
+                raise self._gateway.explained(refused) from refused
+        await self._note(messages.delete(self._layout.lease(lease)), patience)
+
+    async def _note(self, operation: Message, patience: Patience) -> None:
+        note = messages.transaction([], [operation])
+        await patience.keep_trying(lambda: self._gateway.ask(TXN, note))
 
     async def _grant(self, lease: int, ttl_s: float, patience: Patience) -> None:
         message = {"ID": str(lease), "TTL": str(math.ceil(ttl_s))}

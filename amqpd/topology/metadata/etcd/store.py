@@ -63,17 +63,20 @@ class EtcdStore:
     """See `store.MetadataStore`. Open when `run` has started, which goes on until it is closed; `aclose` it in any
     case."""
 
-    def __init__(self, access: Access, prefix: str, member: str, *, wait_s: float = WAIT_S) -> None:
-        """`member`: the name of this node, for what it notes of its own."""
+    def __init__(
+        self, access: Access, prefix: str, member: str, *, alone: bool = False, wait_s: float = WAIT_S
+    ) -> None:
+        """`member`: the name of this node, for what it notes of its own. `alone`: no other process has that name now;
+        what an earlier one left is ended."""
         self.accepted: list[str] = []
         self.threads = trio.CapacityLimiter(1)
         self._access = access
-        self._layout = Layout(prefix)
-        self._member = member
+        self._layout = Layout(prefix, member)
+        self._alone = alone
         self._wait_s = wait_s
         self._gateway = Gateway(access)
         self._order = trio.Lock()
-        self._leases = Leases(self._gateway)
+        self._leases = Leases(self._gateway, self._layout)
         self._running = trio.CancelScope()
         self._failure: StoreClosed | StoreUnavailable | None = StoreClosed(
             f"the metadata store {access} is not open yet"
@@ -105,6 +108,8 @@ class EtcdStore:
         reads = messages.transaction([], [messages.read(layout.identity), messages.read(layout.head)])
         try:
             await patience.keep_trying(lambda: self._gateway.ask(TXN, first))
+            if self._alone:
+                await self._end_earlier_life(patience)
             seen = messages.read_in(await patience.keep_trying(lambda: self._gateway.ask(TXN, reads)))
         except Refused as refused:
             raise self._gateway.explained(refused) from refused
@@ -114,6 +119,19 @@ class EtcdStore:
         self._transactions = Transactions(self._turn)
         self._log = EventLog(self._turn.head)
         self._failure = None
+
+    async def _end_earlier_life(self, patience: Patience) -> None:
+        lives = self._layout.lives
+        _, found = await self._read_pages(lives, prefix_end(lives) or "", patience)
+        leases = [each.key for each in found if each.key.startswith(self._layout.leases)]
+        await self._leases.end_earlier((int(key.removeprefix(self._layout.leases)) for key in leases), patience)
+        left = [messages.delete(each.key) for each in found]
+        while left:
+            last = messages.transaction(
+                [], [*left[:REMOVED_AT_ONCE], messages.put(self._layout.head, secrets.token_hex(8))]
+            )
+            await patience.keep_trying(partial(self._gateway.ask, TXN, last))
+            left = left[REMOVED_AT_ONCE:]
 
     async def get(self, key: str) -> Entry | None:
         async with self._ordered() as patience:
@@ -169,7 +187,7 @@ class EtcdStore:
         return self._identity
 
     async def journal(self) -> tuple[str, int] | None:
-        key = self._layout.journal(self._member)
+        key = self._layout.journal
         async with self._ordered() as patience:
             found = (await self._turn.read([key], patience)).get(key)
         if found is None:
@@ -178,7 +196,7 @@ class EtcdStore:
         return identity, int(index)
 
     async def set_journal(self, identity: str, index: int) -> None:
-        note = messages.put(self._layout.journal(self._member), f"{identity} {index}")
+        note = messages.put(self._layout.journal, f"{identity} {index}")
         async with self._ordered() as patience:
             await self._write([note], patience)
 
