@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 import trio
 
-from amqpd.datadir.opening import Pair, opened
+from amqpd.datadir.opening import METADATA_DB, Pair, opened
 from amqpd.datadir.pairing import WAY_OUT, JournalFacts, MetadataFacts, misfits
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -38,6 +38,11 @@ async def open_cluster_pair(
 ) -> Pair:
     """`name`: of the cluster of amqpd in etcd. `running`: where the store follows etcd until it is closed. Raises
     StartupError."""
+    if (directory / METADATA_DB).exists():
+        raise StartupError(
+            f"cluster_store is set, and {directory / METADATA_DB} has definitions: export them "
+            "(amqpd definitions export), move the file away and import them again"
+        )
     make = partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
     # The directory is locked: no other process has this journal.
     disk = await opened(trio.to_thread.run_sync(make), directory)

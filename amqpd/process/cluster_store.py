@@ -1,7 +1,7 @@
 """How the metadata store of the setting `cluster_store` is reached.
 
 What comes in: settings. What goes out: endpoints, TLS and log-in for the store's client, or StartupError with the
-file that is wrong.
+file that is wrong; for a command, the store itself.
 Rules: 1. Without `cluster_store_ca` the system's authorities are trusted; etcd's certificate and its name are always
 checked.
 Not here: the form of the address (`vocabulary/store_address.py`).
@@ -10,10 +10,15 @@ Not here: the form of the address (`vocabulary/store_address.py`).
 from __future__ import annotations
 
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
 
 from amqpd.config import Settings
 from amqpd.errors import StartupError
 from amqpd.topology.metadata.etcd.gateway import Access
+from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.vocabulary.store_address import parse_store_address
 
 
@@ -23,6 +28,23 @@ def access_of(settings: Settings) -> Access:
     tls = _client_context(settings) if address.tls else None
     password = settings.cluster_store_password.get_secret_value()
     return Access(address.endpoints, tls, settings.cluster_store_user, password)
+
+
+@asynccontextmanager
+async def store_of(settings: Settings) -> AsyncIterator[EtcdStore]:
+    """The store, open, for a process that is no broker. It is not made. Raises StartupError, StoreUnavailable."""
+    name = parse_store_address(settings.cluster_store).name
+    store = EtcdStore(access_of(settings), f"{name}/", "command", make=False)
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(store.run)
+            yield store
+        except Exception as error:  # noqa: BLE001 - raised again, and not as a group
+            failure = error
+        await store.aclose()
+    if failure is not None:
+        raise failure
 
 
 def _client_context(settings: Settings) -> ssl.SSLContext:

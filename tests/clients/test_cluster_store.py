@@ -7,7 +7,10 @@ here: which outcome a lost answer has (`tests/topology/test_store_etcd.py`).
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -94,6 +97,32 @@ def test_definitions_are_in_etcd_and_messages_on_the_disk(
     assert broker.terminate() == 0
 
 
+def command(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Of `amqpd`, on the broker's data directory and with its settings."""
+    line = [sys.executable, "-m", "amqpd", *arguments, "--data-dir", str(broker.data_dir)]
+    return subprocess.run(
+        line, env=broker.child_environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_commands_find_the_definitions_there(
+    broker: BrokerProcess, open_channel: Callable[[], BlockingChannel], tmp_path: Path
+) -> None:
+    assert command(broker, "vhost", "add", "shop").returncode == 0
+    assert command(broker, "permission", "set", "shop", "guest", ".*", ".*", ".*").returncode == 0
+    parameters = pika.URLParameters(broker.url)
+    parameters.virtual_host = "shop"
+    with pika.BlockingConnection(parameters) as connection:
+        connection.channel().queue_declare("q", durable=True)
+    assert command(broker, "definitions", "export", str(tmp_path / "all.json")).returncode == 0
+    assert [each["name"] for each in json.loads((tmp_path / "all.json").read_text())["queues"]] == ["q"]
+    refused = command(broker, "backup", str(tmp_path / "backup"))
+    assert refused.returncode == 1
+    assert "the definitions are in the store of cluster_store" in refused.stderr
+    broker.kill()
+    assert "shop" in command(broker, "vhost", "list").stdout
+
+
 def test_clients_go_on_while_etcd_is_stopped_and_declarations_fail_with_a_reason(
     broker: BrokerProcess, etcd: EtcdProcess, open_channel: Callable[[], BlockingChannel]
 ) -> None:
@@ -172,6 +201,14 @@ def test_an_etcd_that_was_restored_from_an_old_backup_erases_nothing(
     broker.spawn()
     assert broker.wait() == 1
     assert "it is an older copy" in broker.log
+
+
+def test_definitions_in_the_data_directory_are_not_forgotten(broker: BrokerProcess) -> None:
+    broker.terminate()
+    (broker.data_dir / "metadata.db").touch()
+    broker.spawn()
+    assert broker.wait() == 1
+    assert "metadata.db has definitions: export them" in broker.log
 
 
 def test_a_broker_whose_etcd_cannot_be_reached_says_so_and_does_not_start(tmp_path: Path) -> None:

@@ -64,15 +64,23 @@ class EtcdStore:
     case."""
 
     def __init__(
-        self, access: Access, prefix: str, member: str, *, alone: bool = False, wait_s: float = WAIT_S
+        self,
+        access: Access,
+        prefix: str,
+        member: str,
+        *,
+        alone: bool = False,
+        make: bool = True,
+        wait_s: float = WAIT_S,
     ) -> None:
         """`member`: the name of this node, for what it notes of its own. `alone`: no other process has that name now;
-        what an earlier one left is ended."""
+        what an earlier one left is ended. `make`: it is made when there is none."""
         self.accepted: list[str] = []
         self.threads = trio.CapacityLimiter(1)
         self._access = access
         self._layout = Layout(prefix, member)
         self._alone = alone
+        self._make = make
         self._wait_s = wait_s
         self._gateway = Gateway(access)
         self._order = trio.Lock()
@@ -107,12 +115,15 @@ class EtcdStore:
         )
         reads = messages.transaction([], [messages.read(layout.identity), messages.read(layout.head)])
         try:
-            await patience.keep_trying(lambda: self._gateway.ask(TXN, first))
+            if self._make:
+                await patience.keep_trying(lambda: self._gateway.ask(TXN, first))
             if self._alone:
                 await self._end_earlier_life(patience)
             seen = messages.read_in(await patience.keep_trying(lambda: self._gateway.ask(TXN, reads)))
         except Refused as refused:
             raise self._gateway.explained(refused) from refused
+        if layout.identity not in seen:
+            raise StoreUnavailable(f"{self._access} has no metadata store {layout.prefix!r}")
         self._identity = seen[layout.identity].value
         self._turn = Turn(self._gateway, layout, self._identity, secrets.token_hex(8))
         self._turn.head = seen[layout.head].mod_revision if layout.head in seen else 0
