@@ -174,7 +174,7 @@ def test_an_emptied_etcd_erases_nothing(
     )
     publish(channel, "q", b"kept too")
     channel.queue_declare("q", passive=True)
-    broker.kill()
+    assert broker.terminate() == 0
     broker.spawn()
     assert broker.wait() == 1
     assert "belongs to another metadata store than etcd://" in broker.log

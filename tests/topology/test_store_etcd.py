@@ -127,6 +127,20 @@ async def test_a_caller_that_gave_up_is_followed_by_one_that_settles(
     assert seen[-1].revision == fourth
 
 
+async def test_a_settling_request_whose_answer_was_lost_is_known_again(
+    own_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_store(own_etcd, wait_s=1) as tried:
+        await put(tried, PutKey("a", "1"))
+        tried._turn._open.add("never answered")
+        after_each(monkeypatch, own_etcd.pause)
+        with pytest.raises(StoreUnavailable):
+            await tried.transact([], [PutKey("a", "2")])
+        own_etcd.go_on()
+        await recovered(tried, PutKey("a", "3"))
+        assert await values(tried) == {"a": "3"}
+
+
 async def test_a_request_that_was_on_its_way_does_not_happen_after_it_was_settled(own_etcd: EtcdProcess) -> None:
     async with one_store(own_etcd) as tried:
         await put(tried, PutKey("a", "1"))

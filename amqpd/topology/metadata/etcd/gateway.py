@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx2
 import trio
@@ -72,7 +72,7 @@ class Access:
     endpoints: tuple[str, ...]
     tls: ssl.SSLContext | None = None
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return f"{'etcd' if self.tls is None else 'etcds'}://{','.join(self.endpoints)}"

@@ -1,8 +1,8 @@
 """How long a call of the store goes on trying while etcd does not answer.
 
 What comes in: a way to try once. What goes out: its result, or the last `StoreUnavailable` when the time has passed.
-Rules: 1. The bound is on the whole call, whatever it has to wait for. 2. Between two tries it waits, longer each
-time: a cluster that comes back is not met by everybody at once.
+Rules: 1. The bound is on one transaction, or one page, whatever it has to wait for. 2. Between two tries it waits,
+longer each time: a cluster that comes back is not met by everybody at once.
 Not here: one try on every endpoint (`gateway.py`).
 """
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Of one call. `give_up_at` is trio's time."""
+    """Of one transaction or page. `give_up_at` is trio's time."""
 
     def __init__(self, wait_s: float) -> None:
         self.give_up_at = trio.current_time() + wait_s

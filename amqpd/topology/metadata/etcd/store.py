@@ -1,7 +1,8 @@
 """The metadata store in etcd: the contract, carried out.
 
 What comes in: the contract's calls. What goes out: see `topology/metadata/store.py`.
-Rules: 1. Calls take their turns in the order in which they were begun, and each gives up after `wait_s`. 2. A store
+Rules: 1. Calls take their turns in the order in which they were begun, and each gives up when nothing was
+answered for `wait_s`. 2. A store
 that went back, or is another one, is not used any more: every call raises StoreUnavailable with the reason, and what
 was read before stays as it is. Only a deletion that is recorded deletes. 3. `run` is the one task: it follows the
 watch.
@@ -27,9 +28,10 @@ from amqpd.topology.metadata.etcd.messages import Found, Message
 from amqpd.topology.metadata.etcd.patience import WAIT_S, Patience
 from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
 from amqpd.topology.metadata.etcd.turn import Turn, WentBack
-from amqpd.topology.metadata.events import EventLog, Watch
+from amqpd.topology.metadata.events import EVENTS_MAX, EventLog, Watch
 from amqpd.topology.metadata.store import (
     Committed,
+    Compacted,
     Compare,
     Conflict,
     Entry,
@@ -133,7 +135,7 @@ class EtcdStore:
 
     async def _end_earlier_life(self, patience: Patience) -> None:
         lives = self._layout.lives
-        _, found = await self._read_pages(lives, prefix_end(lives) or "", patience)
+        _, found = await self._read_pages(lives, prefix_end(lives) or "")
         leases = [each.key for each in found if each.key.startswith(self._layout.leases)]
         await self._leases.end_earlier((int(key.removeprefix(self._layout.leases)) for key in leases), patience)
         left = [messages.delete(each.key) for each in found]
@@ -165,6 +167,7 @@ class EtcdStore:
             async with self._ordered() as patience:
                 for each in transactions:
                     outcomes.append(await self._execute(each, patience))
+                    patience = Patience(self._wait_s)
         except StoreUnreached as error:
             error.done = outcomes
             raise
@@ -225,7 +228,6 @@ class EtcdStore:
 
     async def keep_copies(self) -> None:
         """etcd's own snapshots are its copies."""
-        self._check_usable()
         await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
@@ -309,14 +311,14 @@ class EtcdStore:
         assert end is not None
         for _ in range(READS_MAX):
             try:
-                return await self._read_pages(prefix, end, patience)
+                return await self._read_pages(prefix, end)
             except Refused as refused:
                 if refused.code != OUT_OF_RANGE:
                     raise
         raise StoreUnavailable(f"{self._access} compacts faster than everything can be read")
 
-    async def _read_pages(self, first: str, end: str, patience: Patience) -> tuple[int, list[Found]]:
-        """At the revision of the first page."""
+    async def _read_pages(self, first: str, end: str) -> tuple[int, list[Found]]:
+        """At the revision of the first page. There may be a thousand of them: the bound is each one's."""
         found: list[Found] = []
         revision = 0
         while True:
@@ -326,7 +328,7 @@ class EtcdStore:
                 "limit": str(PAGE_ENTRIES),
                 "revision": str(revision),
             }
-            answer = await patience.keep_trying(partial(self._gateway.ask, RANGE, message))
+            answer = await Patience(self._wait_s).keep_trying(partial(self._gateway.ask, RANGE, message))
             revision = revision or messages.revision_of(answer)
             found += messages.found_in(answer)
             if not answer.get("more"):
@@ -342,6 +344,8 @@ class EtcdStore:
 
         def take(event: Event, deliberate: bool) -> bool:
             events.append(event)
+            if len(events) > EVENTS_MAX:
+                raise Compacted(f"more than {EVENTS_MAX} revisions behind")
             return event.revision < begun_at
 
         await watch(self._gateway, self._layout, after, take)

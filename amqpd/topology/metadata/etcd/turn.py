@@ -47,6 +47,8 @@ class Turn:
         self._at = 0
         self._open: set[str] = set()
         """marks of requests that may have happened, or may still happen"""
+        self._settling: set[str] = set()
+        """marks of settling requests whose answers were lost"""
 
     async def swap(
         self, compares: Sequence[Message], operations: Sequence[Message], keys: Sequence[str], patience: Patience
@@ -81,13 +83,13 @@ class Turn:
         if not self._open:
             return 0
         own, head = secrets.token_hex(8), self.head
+        self._settling.add(own)
         request = messages.transaction(
             self._compares(), [messages.put(self.key, own)], [messages.read(key) for key in self._own_keys()]
         )
         answer = await patience.keep_trying(lambda: self._gateway.ask(TXN, request))
         if answer.get("succeeded"):
-            self._at = messages.revision_of(answer)
-            self._open.clear()
+            self._settled_at(messages.revision_of(answer))
             return 0
         seen = messages.read_in(answer)
         turn = seen.get(self.key)
@@ -96,12 +98,12 @@ class Turn:
             self._moved_to(turn.mod_revision)
             return turn.mod_revision if turn.value == mark else 0
         self._check(seen, head)
-        if turn is None or turn.value != own:
-            self._require_turn(turn)
+        if turn is not None and turn.value in self._settling:
+            # This one, repeated, or an earlier one that the caller gave up: its answer was lost.
+            self._settled_at(turn.mod_revision)
         else:
-            # This request itself, repeated: its first answer was lost.
-            self._at = turn.mod_revision
-            self._open.clear()
+            self._require_turn(turn)
+            raise StoreUnavailable(f"{self._gateway.access} refuses what it has no reason to")
         return 0
 
     async def read(self, keys: Sequence[str], patience: Patience) -> dict[str, Found]:
@@ -182,8 +184,13 @@ class Turn:
         if (turn.mod_revision if turn is not None else 0) != self._at:
             raise MetadataStoreError(f"another process writes to {self.key} of {self._gateway.access}")
 
-    def _moved_to(self, revision: int) -> int:
+    def _settled_at(self, revision: int) -> None:
+        """Nothing that is open can happen any more. (The store's revision is another: `head` was not put.)"""
         self._at = revision
-        self.head = max(self.head, revision)
         self._open.clear()
+        self._settling.clear()
+
+    def _moved_to(self, revision: int) -> int:
+        self._settled_at(revision)
+        self.head = max(self.head, revision)
         return revision
