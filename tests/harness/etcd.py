@@ -19,13 +19,14 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 INSTALL_SECONDS_MAX = 300
-END_SECONDS_MAX = 30
+START_SECONDS_MAX, END_SECONDS_MAX = 60, 30
 SERVES = b"serving client traffic"
 
 
@@ -49,27 +50,39 @@ def etcd_program() -> str:
 
 
 class EtcdProcess:
-    """One etcd that is a cluster of its own. `options`: more of its flags; `tls`: certificates for clients."""
+    """One etcd, a cluster of its own if it is not one of several (`start_cluster`). `options`: more of its flags;
+    `tls`: these have certificates for clients."""
 
-    def __init__(self, directory: Path, options: Sequence[str] = (), *, tls: bool = False) -> None:
+    def __init__(self, directory: Path, options: Sequence[str] = (), *, tls: bool = False, name: str = "one") -> None:
         self.directory = directory
+        self.name = name
         self.port, self._peer_port = free_ports(2)
         self._scheme = "https" if tls else "http"
         self._options = options
+        self.members = f"{name}={self.peer}"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def peer(self) -> str:
+        return f"http://127.0.0.1:{self._peer_port}"
+
     def start(self) -> None:
         """Returns when it serves."""
-        client, peer = f"{self._scheme}://{self.endpoint}", f"http://127.0.0.1:{self._peer_port}"
+        client = f"{self._scheme}://{self.endpoint}"
         command = [
-            *(etcd_program(), "--name", "one", "--data-dir", str(self.directory), "--logger", "zap"),
+            *(etcd_program(), "--name", self.name, "--data-dir", str(self.directory), "--logger", "zap"),
             *("--log-outputs", "stderr"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"),
+            *("--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer),
+            *("--initial-cluster", self.members),
             *self._options,
         ]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
@@ -78,14 +91,18 @@ class EtcdProcess:
         )
         assert process.stderr is not None
         said: list[bytes] = []
+        deadline = threading.Timer(START_SECONDS_MAX, process.kill)
+        deadline.start()
         for line in process.stderr:
             said.append(line)
             if SERVES in line:
                 break
         else:
+            deadline.cancel()
             process.wait()
             process.stderr.close()
             raise AssertionError(b"".join(said[-20:]).decode(errors="replace"))
+        deadline.cancel()
         self._process = process
         # What it says later must not fill the pipe.
         threading.Thread(target=_drain, args=(process,), daemon=True).start()
@@ -136,6 +153,18 @@ class EtcdProcess:
         self._process.send_signal(signal.SIGCONT)
         self._process.wait(END_SECONDS_MAX)
         self._process = None
+
+
+def start_cluster(directory: Path, count: int) -> list[EtcdProcess]:
+    """As many members of one cluster, which serve."""
+    processes = [EtcdProcess(directory / f"member{number}", name=f"member{number}") for number in range(count)]
+    members = ",".join(process.members for process in processes)
+    with ThreadPoolExecutor(count) as starting:
+        for process in processes:
+            process.members = members
+        # None of them serves before most of them run.
+        list(starting.map(EtcdProcess.start, processes))
+    return processes
 
 
 def free_ports(count: int) -> list[int]:
