@@ -8,9 +8,11 @@ here: which outcome a lost answer has (`tests/topology/test_store_etcd.py`).
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +29,9 @@ from .broker_process import BrokerProcess
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
+OUTAGE_S = float(os.environ.get("AMQPD_TEST_OUTAGE_S", "600"))
+# Between two messages: what is tried is whether they get through, not how many.
+PACE_S = 0.02
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -145,6 +150,41 @@ def test_clients_go_on_while_etcd_is_stopped_and_declarations_fail_with_a_reason
     declaring.queue_declare("other", durable=True)
     publish(channel, "other", b"after")
     assert bodies(channel, "other") == [b"after"]
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(OUTAGE_S + 600)
+@pytest.mark.skipif(
+    os.environ.get("AMQPD_HEAVY") != "1", reason="etcd is away for ten minutes; AMQPD_HEAVY=1 runs it"
+)
+def test_clients_go_on_for_as_long_as_etcd_is_away(
+    broker: BrokerProcess, etcd: EtcdProcess, open_channel: Callable[[], BlockingChannel]
+) -> None:
+    channel, consuming = open_channel(), open_channel()
+    channel.queue_declare("q", durable=True)
+    mine = consuming.queue_declare("", exclusive=True).method.queue
+    got: dict[str, list[bytes]] = {"q": [], mine: []}
+    for name, found in got.items():
+        consuming.basic_consume(name, lambda _c, _m, _p, body, found=found: found.append(body), auto_ack=True)
+    etcd.pause()
+    with pytest.raises(ChannelClosedByBroker, match="the metadata store does not answer"):
+        channel.connection.channel().queue_declare("other", durable=True)
+    sent, until = 0, time.monotonic() + OUTAGE_S
+    while time.monotonic() < until:
+        for name in got:
+            publish(channel, name, b"%d" % sent)
+        sent += 1
+        consuming.connection.process_data_events(PACE_S)
+    etcd.go_on()
+    broker.wait_log("declarations are made again")
+    channel.connection.channel().queue_declare("other", durable=True)
+    while min(map(len, got.values())) < sent:
+        consuming.connection.process_data_events(None)
+    expected = [b"%d" % number for number in range(sent)]
+    assert got == {"q": expected, mine: expected}
+    # The lease of the exclusive queue ran out meanwhile.
+    publish(channel, mine, b"after")
+    assert sent > OUTAGE_S
 
 
 def test_an_exclusive_queue_outlives_a_lease_that_ran_out(
