@@ -17,7 +17,7 @@ import trio
 
 httpx2 = pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
-from amqpd.topology.metadata.etcd import feed, gateway, store  # noqa: E402
+from amqpd.topology.metadata.etcd import feed, gateway, reading  # noqa: E402
 from amqpd.topology.metadata.etcd.gateway import Access, Gateway  # noqa: E402
 from amqpd.topology.metadata.etcd.messages import Message  # noqa: E402
 from amqpd.topology.metadata.etcd.store import EtcdStore  # noqa: E402
@@ -270,6 +270,33 @@ async def test_a_lease_that_ran_out_comes_back_with_its_keys(own_etcd: EtcdProce
         assert await values(other) == {"mine": "1", "more": "1", "taken": "2", "kept": "1"}
 
 
+async def test_many_keys_of_a_lease_come_back_and_a_lost_answer_loses_none(
+    own_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one_store(own_etcd, wait_s=1.5) as tried:
+        lease = await tried.grant_lease(10)
+        keys = [f"topology/queue/{number:03}" for number in range(100)]
+        await put(tried, *(PutKey(key, "1", lease) for key in keys))
+        for _ in range(2):
+            await trio.to_thread.run_sync(own_etcd.ask, "/v3/lease/revoke", {"ID": str(lease)})
+            with monkeypatch.context() as patched:
+                after_each(patched, own_etcd.pause)
+                with pytest.raises(OutcomeUnknown):
+                    await tried.keep_alive(lease)
+            own_etcd.go_on()
+            await kept_alive(tried, lease)
+            found = (await tried.range("")).entries
+            assert {(entry.key, entry.value, entry.lease) for entry in found} == {(key, "1", lease) for key in keys}
+
+
+async def kept_alive(tried: EtcdStore, lease: int) -> None:
+    while True:
+        try:
+            return await tried.keep_alive(lease)
+        except StoreUnavailable:
+            await trio.lowlevel.checkpoint()
+
+
 # Another store, or an older one
 
 
@@ -329,7 +356,7 @@ async def test_a_large_transaction_is_done_in_parts_in_its_order(shared_etcd: Et
 async def test_what_is_read_in_pages_is_of_one_moment(
     shared_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "PAGE_ENTRIES", 3)
+    monkeypatch.setattr(reading, "PAGE_ENTRIES", 3)
     async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
         tried = await open_one()
         await put(tried, *(PutKey(f"k{number}", "") for number in range(10)))

@@ -25,7 +25,7 @@ from amqpd.topology.metadata.etcd.leases import Leases
 from amqpd.topology.metadata.etcd.messages import Found, Message
 from amqpd.topology.metadata.etcd.patience import RETRY_S_MAX, WAIT_S, Patience
 from amqpd.topology.metadata.etcd.turn import Turn
-from amqpd.topology.metadata.events import EventLog
+from amqpd.topology.metadata.events import EVENTS_MAX, EventLog
 from amqpd.topology.metadata.store import Compacted, DeleteKey, Event, Operation, PutKey, StoreUnavailable
 
 log = structlog.get_logger(component="metadata store")
@@ -65,9 +65,9 @@ class Feed:
     def _publish(self, event: Event, deliberate: bool) -> bool:
         self._seen = event.revision
         if deliberate:
-            self._leases.seen(event.operations, event.revision)
+            self._leases.committed(event.operations, event.revision, watched=True)
         else:
-            left = tuple(each for each in event.operations if not self._leases.holds(each.key))
+            left = tuple(each for each in event.operations if not self._leases.lost(each.key, event.revision))
             event = Event(event.revision, left)
         self._events.publish([event])
         return True
@@ -105,6 +105,25 @@ async def watch(gateway: Gateway, layout: Layout, after: int, receive: Callable[
         return True
 
     await gateway.follow(WATCH, message, take)
+
+
+async def past(gateway: Gateway, layout: Layout, after: int, until: int) -> list[Event]:
+    """The events greater than `after`, up to `until`, which is a revision of the store. Raises Compacted,
+    StoreUnavailable."""
+    events: list[Event] = []
+    if after >= until:
+        return events
+
+    def take(event: Event, deliberate: bool) -> bool:
+        events.append(event)
+        if len(events) > EVENTS_MAX:
+            raise Compacted(f"more than {EVENTS_MAX} revisions behind")
+        return event.revision < until
+
+    await watch(gateway, layout, after, take)
+    if not events or events[-1].revision < until:
+        raise StoreUnavailable(f"{gateway.access} does not tell what happened after revision {after}")
+    return [event for event in events if event.revision <= until]
 
 
 def _operation(layout: Layout, deleted: bool, found: Found) -> Operation:

@@ -30,7 +30,7 @@ from amqpd.topology.metadata.etcd.gateway import (
     Refused,
 )
 from amqpd.topology.metadata.etcd.layout import Layout
-from amqpd.topology.metadata.etcd.messages import Message
+from amqpd.topology.metadata.etcd.messages import REVISION_MAX, Message
 from amqpd.topology.metadata.etcd.patience import Patience
 from amqpd.topology.metadata.store import LeaseGone, Operation, PutKey
 
@@ -40,6 +40,8 @@ class _Lease:
     ttl_s: float
     held: dict[str, tuple[str, int]] = field(default_factory=dict)
     """values of keys, and the revisions that put them"""
+    missing: set[str] = field(default_factory=set)
+    """of these what has to be put again"""
 
 
 class Leases:
@@ -49,6 +51,8 @@ class Leases:
         self._gateway = gateway
         self._layout = layout
         self._leases: dict[int, _Lease] = {}
+        self._watched = 0
+        """the last revision that the watch has told"""
 
     def __contains__(self, lease: int) -> bool:
         return lease in self._leases
@@ -72,17 +76,18 @@ class Leases:
         return lease
 
     async def keep_alive(self, lease: int, patience: Patience) -> bool:
-        """Whether etcd still had it; else it has it again. Raises LeaseGone, StoreUnavailable."""
+        """Whether all of it is there; else etcd has the lease again, and its keys may be `missing`. Raises LeaseGone,
+        StoreUnavailable."""
         if lease not in self._leases:
             raise LeaseGone(f"lease {lease}")
         answer = await patience.keep_trying(lambda: self._ask(KEEP_ALIVE, lease))
-        if int(answer.get("result", {}).get("TTL", 0)) > 0:
-            return True
-        await self.grant_again(lease, patience)
-        return False
-
-    async def grant_again(self, lease: int, patience: Patience) -> None:
-        await self._grant(lease, self._leases[lease].ttl_s, patience)
+        known = self._leases[lease]
+        if int(answer.get("result", {}).get("TTL", 0)) <= 0:
+            # Before it is granted: should that answer be lost, the next call finds a lease that is there.
+            known.missing.update(known.held)
+            await self._grant(lease, known.ttl_s, patience)
+            return False
+        return not known.missing
 
     async def revoke(self, lease: int, patience: Patience) -> None:
         """Its keys go with it. Raises LeaseGone, StoreUnavailable."""
@@ -96,34 +101,46 @@ class Leases:
             self._leases[lease] = ended
             raise
 
-    async def end_earlier(self, noted: Iterable[int], patience: Patience) -> None:
-        """Leases of an earlier life of this node, which is gone."""
-        for lease in noted:
-            await self._end(lease, patience)
+    async def end_earlier(self, lease: int, patience: Patience) -> None:
+        """One of an earlier life of this node, which is gone."""
+        await self._end(lease, patience)
 
-    def committed(self, operations: Iterable[Operation], revision: int) -> None:
-        """Of a transaction of this process."""
+    def committed(self, operations: Iterable[Operation], revision: int, *, watched: bool = False) -> None:
+        """Of a transaction, of whichever process: which keys hold a lease of this one since then. Its answer says it,
+        and the watch again, which says it alone when the answer was lost; what the watch has said is newer."""
+        if watched:
+            self._watched = revision
+        elif revision <= self._watched:
+            return
         for operation in operations:
             self._forget(operation.key, revision)
-            if isinstance(operation, PutKey) and operation.lease:
-                self._leases[operation.lease].held[operation.key] = (operation.value, revision)
+            if isinstance(operation, PutKey) and (known := self._leases.get(operation.lease)) is not None:
+                known.held[operation.key] = (operation.value, revision)
 
-    def seen(self, operations: Iterable[Operation], revision: int) -> None:
-        """Of a transaction of whichever process."""
-        for operation in operations:
-            self._forget(operation.key, revision)
+    def missing(self, lease: int) -> list[PutKey]:
+        """What has to be put again, of those that hold the lease."""
+        known = self._leases[lease]
+        return [PutKey(key, known.held[key][0], lease) for key in sorted(known.missing)]
 
-    def held(self, lease: int) -> list[PutKey]:
-        found = self._leases.get(lease)
-        return [] if found is None else [PutKey(key, value, lease) for key, (value, _) in found.held.items()]
+    def taken(self, key: str) -> None:
+        """It is there, and not ours."""
+        self._forget(key, REVISION_MAX)
 
-    def holds(self, key: str) -> bool:
-        return any(key in lease.held for lease in self._leases.values())
+    def lost(self, key: str, revision: int) -> bool:
+        """Whether the key, which no transaction deleted at this revision, is held here: then it has to be put again,
+        if it was not put since."""
+        for lease in self._leases.values():
+            if key in lease.held:
+                if lease.held[key][1] < revision:
+                    lease.missing.add(key)
+                return True
+        return False
 
     def _forget(self, key: str, revision: int) -> None:
         for lease in self._leases.values():
-            if key in lease.held and lease.held[key][1] < revision:
+            if key in lease.held and lease.held[key][1] <= revision:
                 del lease.held[key]
+                lease.missing.discard(key)
 
     async def _end(self, lease: int, patience: Patience) -> None:
         try:

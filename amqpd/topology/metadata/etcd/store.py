@@ -6,7 +6,7 @@ answered for `wait_s`. 2. A store
 that went back, or is another one, is not used any more: every call raises StoreUnavailable with the reason, and what
 was read before stays as it is. Only a deletion that is recorded deletes. 3. `run` is the one task: it follows the
 watch.
-Not here: the log-in and the endpoints (`gateway.py`), lost answers (`turn.py`).
+Not here: how it is made (`opening.py`), the log-in and the endpoints (`gateway.py`), lost answers (`turn.py`).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 import structlog
 import trio
 
 from amqpd.topology.metadata.etcd import messages
-from amqpd.topology.metadata.etcd.feed import Feed, watch
-from amqpd.topology.metadata.etcd.gateway import OUT_OF_RANGE, RANGE, TXN, Access, Gateway, Refused
+from amqpd.topology.metadata.etcd.feed import Feed, past
+from amqpd.topology.metadata.etcd.gateway import TXN, Access, Gateway, Refused
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
 from amqpd.topology.metadata.etcd.messages import Found, Message
+from amqpd.topology.metadata.etcd.opening import REMOVED_AT_ONCE, open_in_etcd
 from amqpd.topology.metadata.etcd.patience import WAIT_S, Patience
+from amqpd.topology.metadata.etcd.reading import read_all
 from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
 from amqpd.topology.metadata.etcd.turn import Turn, WentBack
-from amqpd.topology.metadata.events import EVENTS_MAX, EventLog, Watch
+from amqpd.topology.metadata.events import EventLog, Watch
 from amqpd.topology.metadata.store import (
     Committed,
-    Compacted,
     Compare,
     Conflict,
     Entry,
@@ -46,15 +46,11 @@ from amqpd.topology.metadata.store import (
     StoreUnavailable,
     StoreUnreached,
     Transaction,
-    prefix_end,
 )
 
-# Records are some hundred bytes; a page is then some hundred kilobytes.
-PAGE_ENTRIES = 1_000
-# A read of many pages that etcd compacts under it begins again, at most this often.
-READS_MAX = 5
-# How many keys one request removes.
-REMOVED_AT_ONCE = 100
+# Keys of a lease that are put again in one request. Each compares, and those of queues twice; etcd takes 128
+# compares.
+PUT_AGAIN_AT_ONCE = 40
 # What closing waits for etcd: a lease that is not ended runs out.
 CLOSE_S = 2.0
 
@@ -109,42 +105,17 @@ class EtcdStore:
             self._distrust(found)
 
     async def _open(self) -> None:
-        patience = Patience(self._wait_s)
-        layout, mine = self._layout, secrets.token_hex(16)
-        first = messages.transaction(
-            [messages.revision_is(layout.identity, 0)],
-            [messages.put(layout.identity, mine), messages.put(layout.head, mine)],
-        )
-        reads = messages.transaction([], [messages.read(layout.identity), messages.read(layout.head)])
         try:
-            if self._make:
-                await patience.keep_trying(lambda: self._gateway.ask(TXN, first))
-            if self._alone:
-                await self._end_earlier_life(patience)
-            seen = messages.read_in(await patience.keep_trying(lambda: self._gateway.ask(TXN, reads)))
+            self._identity, head = await open_in_etcd(
+                self._gateway, self._layout, self._leases, self._wait_s, make=self._make, alone=self._alone
+            )
         except Refused as refused:
             raise self._gateway.explained(refused) from refused
-        if layout.identity not in seen:
-            raise StoreUnavailable(f"{self._access} has no metadata store {layout.prefix!r}")
-        self._identity = seen[layout.identity].value
-        self._turn = Turn(self._gateway, layout, self._identity, secrets.token_hex(8))
-        self._turn.head = seen[layout.head].mod_revision if layout.head in seen else 0
+        self._turn = Turn(self._gateway, self._layout, self._identity, secrets.token_hex(8))
+        self._turn.head = head
         self._transactions = Transactions(self._turn)
-        self._log = EventLog(self._turn.head)
+        self._log = EventLog(head)
         self._failure = None
-
-    async def _end_earlier_life(self, patience: Patience) -> None:
-        lives = self._layout.lives
-        _, found = await self._read_pages(lives, prefix_end(lives) or "")
-        leases = [each.key for each in found if each.key.startswith(self._layout.leases)]
-        await self._leases.end_earlier((int(key.removeprefix(self._layout.leases)) for key in leases), patience)
-        left = [messages.delete(each.key) for each in found]
-        while left:
-            last = messages.transaction(
-                [], [*left[:REMOVED_AT_ONCE], messages.put(self._layout.head, secrets.token_hex(8))]
-            )
-            await patience.keep_trying(partial(self._gateway.ask, TXN, last))
-            left = left[REMOVED_AT_ONCE:]
 
     async def get(self, key: str) -> Entry | None:
         async with self._ordered() as patience:
@@ -188,7 +159,7 @@ class EtcdStore:
     async def keep_alive(self, lease: int) -> None:
         async with self._ordered() as patience:
             if not await self._leases.keep_alive(lease, patience):
-                await self._put_again(lease, patience)
+                await self._put_again(lease)
 
     async def revoke_lease(self, lease: int) -> None:
         async with self._ordered() as patience:
@@ -272,7 +243,7 @@ class EtcdStore:
                 named = {operation.lease for operation in part.operations if isinstance(operation, PutKey)}
                 for lease in sorted(named - {0}):
                     if not await self._leases.keep_alive(lease, patience):
-                        await self._put_again(lease, patience)
+                        await self._put_again(lease)
                 if not await patience.pause():
                     raise self._gateway.explained(refused) from refused
                 continue
@@ -280,15 +251,33 @@ class EtcdStore:
                 self._leases.committed(part.operations, outcome.revision)
             return outcome
 
-    async def _put_again(self, lease: int, patience: Patience) -> None:
-        """What held the lease, if nobody put or deleted it meanwhile."""
-        held = self._leases.held(lease)
-        log.warning("a lease ran out and was granted again", lease=lease, keys=len(held))
-        for operation in held:
-            again = Transaction((Compare(operation.key),), (operation,))
-            outcome = await self._transactions.execute(again, patience)
-            if isinstance(outcome, Committed):
-                self._leases.committed(again.operations, outcome.revision)
+    async def _put_again(self, lease: int) -> None:
+        """What held the lease and is missing, if nobody put or deleted it meanwhile."""
+        missing = self._leases.missing(lease)
+        log.warning("a lease ran out and was granted again", lease=lease, keys=len(missing))
+        for first in range(0, len(missing), PUT_AGAIN_AT_ONCE):
+            some = tuple(missing[first : first + PUT_AGAIN_AT_ONCE])
+            if not await self._put_missing(some):
+                for each in some:
+                    await self._put_missing((each,))
+
+    async def _put_missing(self, operations: tuple[PutKey, ...]) -> bool:
+        compares = tuple(Compare(operation.key) for operation in operations)
+        outcome = await self._transactions.execute(Transaction(compares, operations), Patience(self._wait_s))
+        if isinstance(outcome, Committed):
+            self._leases.committed(operations, outcome.revision)
+        elif len(operations) == 1:
+            await self._look_at(operations[0])
+        return isinstance(outcome, Committed)
+
+    async def _look_at(self, operation: PutKey) -> None:
+        """The key is there: put by a request whose answer was lost, or by another process."""
+        key = self._layout.key(operation.key)
+        found = (await self._turn.read([key], Patience(self._wait_s))).get(key)
+        if found is not None and found.lease == operation.lease:
+            self._leases.committed([operation], found.mod_revision)
+        elif found is not None:
+            self._leases.taken(operation.key)
 
     async def _leave(self, patience: Patience) -> None:
         try:
@@ -307,51 +296,12 @@ class EtcdStore:
 
     async def _read_all(self, prefix: str, patience: Patience) -> tuple[int, list[Found]]:
         await self._turn.read([], patience)  # it is the same store
-        end = prefix_end(prefix)
-        assert end is not None
-        for _ in range(READS_MAX):
-            try:
-                return await self._read_pages(prefix, end)
-            except Refused as refused:
-                if refused.code != OUT_OF_RANGE:
-                    raise
-        raise StoreUnavailable(f"{self._access} compacts faster than everything can be read")
-
-    async def _read_pages(self, first: str, end: str) -> tuple[int, list[Found]]:
-        """At the revision of the first page. There may be a thousand of them: the bound is each one's."""
-        found: list[Found] = []
-        revision = 0
-        while True:
-            message = {
-                "key": messages.encoded(first),
-                "range_end": messages.encoded(end),
-                "limit": str(PAGE_ENTRIES),
-                "revision": str(revision),
-            }
-            answer = await Patience(self._wait_s).keep_trying(partial(self._gateway.ask, RANGE, message))
-            revision = revision or messages.revision_of(answer)
-            found += messages.found_in(answer)
-            if not answer.get("more"):
-                return revision, found
-            first = found[-1].key + "\0"
+        return await read_all(self._gateway, prefix, self._wait_s)
 
     async def _past(self, after: int) -> list[Event]:
         """The events greater than `after`, as far as the log does not have them."""
-        begun_at, events = self._log.begun_at, list[Event]()
-        if after >= begun_at:
-            return events
         self._check_usable()
-
-        def take(event: Event, deliberate: bool) -> bool:
-            events.append(event)
-            if len(events) > EVENTS_MAX:
-                raise Compacted(f"more than {EVENTS_MAX} revisions behind")
-            return event.revision < begun_at
-
-        await watch(self._gateway, self._layout, after, take)
-        if not events or events[-1].revision < begun_at:
-            raise StoreUnavailable(f"{self._access} does not tell what happened after revision {after}")
-        return [event for event in events if event.revision <= begun_at]
+        return await past(self._gateway, self._layout, after, self._log.begun_at)
 
     @asynccontextmanager
     async def _ordered(self) -> AsyncIterator[Patience]:
