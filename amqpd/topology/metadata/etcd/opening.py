@@ -2,8 +2,9 @@
 
 What comes in: where it is; whether this process is alone with its name. What goes out: the store's identity and
 revision.
-Rules: 1. The identity is put once, by whoever is first, and never again. 2. Leases of an earlier life are ended
-before anything is read: its exclusive and transient queues are gone with it, as they are from an embedded store.
+Rules: 1. The identity is put once, by the process that comes first, and never again. 2. Leases of an earlier life are
+ended before anything is read: its exclusive and transient queues are gone with it, as they are from an embedded
+store.
 Not here: which processes may say that they are alone (`datadir/cluster.py`).
 """
 
