@@ -231,7 +231,7 @@ async def test_a_feed_that_missed_what_was_compacted_makes_its_readers_start_ove
         tried._log.publish([Event(await tried.refresh() + 1, ())])
         await anext(watch)
         following = feed.Feed(tried._gateway, tried._turn, tried._leases, tried._log)
-        following._seen = 1
+        following.seen = 1
         await put(tried, PutKey("a", "2"))
         await trio.to_thread.run_sync(own_etcd.compact)
         async with trio.open_nursery() as nursery:

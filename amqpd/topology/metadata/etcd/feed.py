@@ -39,7 +39,8 @@ class Feed:
         self._turn = turn
         self._leases = leases
         self._events = events
-        self._seen = events.floor
+        self.seen = events.floor
+        """the last revision that the log was told"""
         self._lost = False
 
     async def run(self) -> None:
@@ -60,10 +61,10 @@ class Feed:
         if self._lost:
             log.info("the metadata store answers again", store=str(self._gateway.access))
         self._lost = False
-        await watch(self._gateway, self._turn.layout, self._seen, self._publish)
+        await watch(self._gateway, self._turn.layout, self.seen, self._publish)
 
     def _publish(self, event: Event, deliberate: bool) -> bool:
-        self._seen = event.revision
+        self.seen = event.revision
         if deliberate:
             self._leases.committed(event.operations, event.revision, watched=True)
         else:
@@ -75,9 +76,9 @@ class Feed:
     async def _start_over(self) -> None:
         """What comes next is lost: as of now, readers have to read everything."""
         answer = await self._gateway.ask(RANGE, {"key": messages.encoded(self._turn.layout.head)})
-        log.warning("etcd has compacted what comes next", after=self._seen)
-        self._seen = messages.revision_of(answer)
-        self._events.reset(self._seen)
+        log.warning("etcd has compacted what comes next", after=self.seen)
+        self.seen = messages.revision_of(answer)
+        self._events.reset(self.seen)
 
 
 async def watch(gateway: Gateway, layout: Layout, after: int, receive: Callable[[Event, bool], bool]) -> None:

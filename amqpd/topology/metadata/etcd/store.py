@@ -100,7 +100,7 @@ class EtcdStore:
         task_status.started()
         try:
             with self._running:
-                await Feed(self._gateway, self._turn, self._leases, self._log).run()
+                await self._feed.run()
         except WentBack as found:
             self._distrust(found)
 
@@ -115,6 +115,7 @@ class EtcdStore:
         self._turn.head = head
         self._transactions = Transactions(self._turn)
         self._log = EventLog(head)
+        self._feed = Feed(self._gateway, self._turn, self._leases, self._log)
         self._failure = None
 
     async def get(self, key: str) -> Entry | None:
@@ -207,6 +208,11 @@ class EtcdStore:
         closed = StoreClosed(f"the metadata store {self._access} was closed")
         usable = self._failure is None
         self._failure = closed
+        if usable:
+            with trio.move_on_after(CLOSE_S, shield=True):
+                # What was committed is told to those who watch.
+                while self._feed.seen < self._turn.head:
+                    await self._log.wait_news()
         self._log.fail(closed)
         self._running.cancel()
         with trio.move_on_after(CLOSE_S) as limit:
