@@ -32,7 +32,7 @@ from amqpd.datadir.lock import open_data_directory
 from amqpd.datadir.opening import Pair, open_pair, opened
 from amqpd.datadir.presence import Presence, unless_lost
 from amqpd.datadir.reserves import hold_all
-from amqpd.errors import NodeFailure
+from amqpd.errors import NodeFailure, StartupError
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.schema import SOURCE
@@ -65,7 +65,7 @@ from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
 from amqpd.storage.page_cache import PageCache
 from amqpd.topology.metadata.bootstrap import bootstrap
-from amqpd.topology.metadata.store import StoreBusy
+from amqpd.topology.metadata.store import StoreBusy, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.state import Topology
 from amqpd.transport.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
@@ -74,6 +74,7 @@ from amqpd.transport.tls import server_context
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.journal_numbers import tombstones_of
 from amqpd.vocabulary.records import Change
+from amqpd.vocabulary.store_address import parse_store_address
 
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.
@@ -91,12 +92,14 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
         tls = server_context(settings.tls) if settings.tls.enabled else None
         with open_data_directory(settings.data_dir) as directory:
             refuse_unfinished(directory.path)
-            async with AsyncExitStack() as stack:
+            # The store's own task, if it has one, ends behind what closes it.
+            async with AsyncExitStack() as around, AsyncExitStack() as stack:
                 stack.callback(hold_all, directory.path)  # when both files are closed
                 page_cache = stack.enter_context(PageCache(directory.path / JOURNAL))
                 # Before the disk's alarm is raised, and after it has ended.
                 keep = int(settings.disk_free_bytes_min * DISK_HYSTERESIS)
-                pair = await open_pair(directory.path, accept_loss=accept_loss, keep_free_bytes=keep)
+                opening = await _cluster_opening(settings, around) if settings.cluster_store else open_pair
+                pair = await opening(directory.path, accept_loss=accept_loss, keep_free_bytes=keep)
                 stack.callback(pair.disk.close)
                 stack.push_async_callback(pair.store.aclose)
                 presence = Presence(directory.path)
@@ -113,6 +116,21 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
         raise NodeFailure(reason) from error
     finally:
         close_listeners(listeners)
+
+
+async def _cluster_opening(settings: Settings, around: AsyncExitStack) -> Callable[..., Awaitable[Pair]]:
+    """What opens the pair when the metadata are in a cluster's store, which runs as long as what is `around`. Raises
+    StartupError."""
+    try:
+        from amqpd.datadir.cluster import open_cluster_pair  # its HTTP client: only when it is needed
+        from amqpd.process.cluster_store import access_of
+    except ModuleNotFoundError as error:
+        raise StartupError(
+            f"cluster_store needs {error.name}, which is not installed: pip install 'amqpd[etcd]'"
+        ) from error
+    access, name = access_of(settings), parse_store_address(settings.cluster_store).name
+    running = await around.enter_async_context(trio.open_nursery())
+    return partial(open_cluster_pair, access=access, name=name, running=running)
 
 
 class Broker:
@@ -347,7 +365,7 @@ class Broker:
     async def _refresh(self, _: dict[str, Any]) -> dict[str, Any]:
         try:
             await self._sync.refresh()
-        except StoreBusy as error:
+        except (StoreBusy, StoreUnreached) as error:
             raise Unavailable(str(error)) from error
         return {"revision": self._sync.revision}
 

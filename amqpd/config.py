@@ -18,10 +18,11 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from amqpd.vocabulary.audit_levels import parse_level
+from amqpd.vocabulary.store_address import parse_store_address
 
 # It is part of reply texts, which have 255 bytes.
 NODE_NAME_MAX = 100
@@ -90,6 +91,12 @@ def host_name() -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()) or "localhost"
 
 
+def require_store_address(value: str) -> str:
+    if value:
+        parse_store_address(value)
+    return value
+
+
 def refuse_switch(value: Any) -> Any:
     """`port = true` would otherwise be port 1, because Python's True is a number."""
     if isinstance(value, bool):
@@ -111,6 +118,7 @@ Port = Annotated[int, BeforeValidator(refuse_switch), Field(ge=0, le=65535)]
 Watermark = Annotated[float | int, BeforeValidator(parse_watermark)]
 Place = Annotated[Path, BeforeValidator(refuse_empty), AfterValidator(Path.expanduser)]
 ShortName = Annotated[str, AfterValidator(refuse_long)]
+StoreUrl = Annotated[str, AfterValidator(require_store_address)]
 NodeName = Annotated[str, AfterValidator(complete_node_name)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
 
@@ -232,6 +240,16 @@ class Settings(BaseSettings):
     data_dir: Place = Field(default_factory=default_data_dir)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    # Where definitions are kept when not in the data directory: etcd://HOST[:PORT],... or etcds://... (TLS).
+    cluster_store: StoreUrl = ""
+    # PEM: whom to trust (not given: whom the system trusts), and the broker's own certificate, if etcd asks for one.
+    cluster_store_ca: Place | None = None
+    cluster_store_certificate: Place | None = None
+    cluster_store_key: Place | None = None
+    # Of etcd's own authentication. Empty: it has none.
+    cluster_store_user: str = ""
+    cluster_store_password: SecretStr = SecretStr("")
+
     # These users may log in from loopback only: guest has a password that everyone knows.
     loopback_users: Names = ("guest",)
 
@@ -337,6 +355,19 @@ class Settings(BaseSettings):
             )
         if self.outbox_bytes_max < 2 * self.frame_max:
             raise ValueError("outbox_bytes_max is less than two frames of frame_max")
+        return self
+
+    @model_validator(mode="after")
+    def _cluster_store_fits_together(self) -> Settings:
+        files = (self.cluster_store_ca, self.cluster_store_certificate, self.cluster_store_key)
+        if any(each is not None for each in files) and not self.cluster_store.startswith("etcds:"):
+            raise ValueError(
+                "cluster_store_ca, _certificate and _key are for TLS: write cluster_store as etcds://..."
+            )
+        if self.cluster_store_key is not None and self.cluster_store_certificate is None:
+            raise ValueError("cluster_store_key is set without cluster_store_certificate: set both, or neither")
+        if bool(self.cluster_store_user) != bool(self.cluster_store_password.get_secret_value()):
+            raise ValueError("cluster_store_user and cluster_store_password: set both, or neither")
         return self
 
     @classmethod

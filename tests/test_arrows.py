@@ -47,10 +47,12 @@ ARROWS = {
     "security.authentication": "vocabulary topology security",
     "topology.metadata": "errors vocabulary wire topology security.authentication",
     "topology.metadata.sqlite": "storage topology.metadata",
+    "topology.metadata.etcd": "topology.metadata",
     "audit.files": "errors vocabulary audit config audit.coverage node",
     "transport": "errors kernel vocabulary config node connection",
     "pump": "faults kernel vocabulary journal limiting session node connection transport",
-    "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite",
+    "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite "
+    "topology.metadata.etcd",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "
     "publishing node declarations storage security.authentication topology.metadata topology.metadata.sqlite "
@@ -62,7 +64,7 @@ ARROWS = {
     "scrub": "journal config queues node journal.sqlite management",
     "compiled": "",
     "process": "errors faults vocabulary config security session publishing node security.authentication "
-    "topology.metadata compiled",
+    "topology.metadata topology.metadata.etcd compiled",
     "broker": "errors vocabulary topology journal config security session node methods "
     "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",

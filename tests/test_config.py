@@ -17,6 +17,7 @@ from amqpd.process.config_sources import TABLES, load_settings, variable_names
 EXAMPLE = Path(__file__).parents[1] / "amqpd.example.toml"
 # No default that could stand in a file: they are off until someone names a file.
 WITHOUT_DEFAULT = {"tls.certificate", "tls.key", "tls.ca"}
+STORE_FILES = ("cluster_store_ca", "cluster_store_certificate", "cluster_store_key")
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +64,8 @@ def test_the_examples_values_are_the_defaults() -> None:
     assert isinstance(tls, dict)
     for name in WITHOUT_DEFAULT:
         del tls[name.removeprefix("tls.")]
+    for name in STORE_FILES:
+        del shown[name]
     # data_dir is what root gets; for others the text above it says what.
     assert shown.pop("data_dir") == "/var/lib/amqpd"
     assert Settings(**shown, data_dir="/x") == Settings(data_dir="/x")
@@ -158,6 +161,20 @@ def test_an_audit_log_that_was_begun_under_the_machines_name_goes_on(monkeypatch
             'node_name = "my node"',
             "setting node_name = 'my node' (from {file}) must be a name such as amqpd, or name@host: letters, "
             "digits, '_', '.' and '-', at most 100; correct it there",
+        ),
+        (
+            'cluster_store = "http://a"',
+            "setting cluster_store = 'http://a' (from {file}) must be etcd://HOST[:PORT],HOST[:PORT]... or "
+            "etcds://... for TLS, and maybe /NAME behind it; correct it there",
+        ),
+        (
+            'cluster_store = "etcd://a"\ncluster_store_user = "u"',
+            "settings contradict each other: cluster_store_user and cluster_store_password: set both, or neither",
+        ),
+        (
+            'cluster_store = "etcd://a"\ncluster_store_ca = "ca.pem"',
+            "settings contradict each other: cluster_store_ca, _certificate and _key are for TLS: write "
+            "cluster_store as etcds://...",
         ),
         ("prot = 1", "unknown setting prot in {file}: did you mean port?; correct or remove it there"),
         (

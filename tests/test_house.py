@@ -52,6 +52,7 @@ IMPURE = frozenset(
         "argon2",
         "concurrent",
         "http",
+        "httpx2",
         "logging",
         "multiprocessing",
         "os",

@@ -22,7 +22,7 @@ import structlog
 import trio
 
 from amqpd.backup.job import LOG_BYTES_MAX, Job
-from amqpd.backup.manifest import BackupError, Manifest
+from amqpd.backup.manifest import METADATA, BackupError, Manifest
 from amqpd.backup.progress import Progress
 from amqpd.faults import ENDS_NODE
 from amqpd.management.control import Stream, caller
@@ -98,6 +98,11 @@ class Backups:
             raise Unavailable("the disk alarm is on: no backup is made until it is off")
         if self._nursery is None or self._node.draining:
             raise Unavailable("the broker is stopping: make the backup when it has stopped")
+        if not (self._data_dir / METADATA).exists():
+            raise Unavailable(
+                f"the definitions are in the store of cluster_store and not in {self._data_dir}: a backup of both "
+                "cannot be made; keep snapshots of etcd"
+            )
         rate = _number(arguments, "rate_bytes_s", None)
         log_bytes_max = _number(arguments, "log_bytes_max", LOG_BYTES_MAX)
         task = self._task = _Task(Path(target), Progress(rate), caller().uid)

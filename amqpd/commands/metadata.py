@@ -2,7 +2,8 @@
 
 What comes in: a data directory, a use case (`amqpd/management/`), its arguments. What goes out: what the use case
 returns; or its refusal as one sentence, exit code 1.
-Rules: it does not matter whether a broker runs on the data directory.
+Rules: 1. It does not matter whether a broker runs on the data directory. 2. Where that has no metadata.db, the
+settings of file and environment say in which cluster's store they are.
 Not here: use cases that need a broker that runs (`running.py`).
 """
 
@@ -19,7 +20,8 @@ import trio
 
 from amqpd.management.errors import ManagementError
 from amqpd.management.metadata import Metadata
-from amqpd.management.stored_metadata import StoredMetadata
+from amqpd.management.stored_metadata import FILE_NAME, OpenStore, StoredMetadata
+from amqpd.process.config_sources import load_settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,4 +44,17 @@ def carry_out(
 ) -> T:
     """Raises ClickException."""
     with refusals():
-        return trio.run(partial(use_case, StoredMetadata(data_dir), *arguments, **named))
+        stored = StoredMetadata(data_dir, _elsewhere(data_dir))
+        return trio.run(partial(use_case, stored, *arguments, **named))
+
+
+def _elsewhere(data_dir: Path) -> OpenStore | None:
+    """What opens the store of `cluster_store`, if the settings of file and environment have one, and the data
+    directory has no store of its own. Raises StartupError."""
+    if (data_dir / FILE_NAME).exists() or not (settings := load_settings()).cluster_store:
+        return None
+    try:
+        from amqpd.process.cluster_store import store_of  # its HTTP client: only when it is needed
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"cluster_store needs {error.name}: pip install 'amqpd[etcd]'") from error
+    return partial(store_of, settings)

@@ -13,7 +13,7 @@ from pathlib import Path
 from amqpd.errors import StorageFailure, find_failure, leaves, reasons
 from amqpd.journal.records import JournalDamaged
 from amqpd.storage.probe import disk_error
-from amqpd.topology.metadata.store import StoreBusy, StoreClosed, StoreDamaged, StoreFull
+from amqpd.topology.metadata.store import StoreBusy, StoreClosed, StoreDamaged, StoreFull, StoreUnreached
 
 
 def disk_reason(error: BaseException, directory: Path) -> str | None:
@@ -23,7 +23,7 @@ def disk_reason(error: BaseException, directory: Path) -> str | None:
     if find_failure(error) is not None or not others:
         return None
     # These are dealt with where they are met: one that something else came up after is not the reason of it.
-    dealt_with = (StoreClosed, StoreFull, StoreBusy)
+    dealt_with = (StoreClosed, StoreFull, StoreBusy, StoreUnreached)
     found = [each for each in reasons(error) if isinstance(each, StorageFailure) and not isinstance(each, dealt_with)]
     found += [leaf for leaf in others if isinstance(leaf, StorageFailure)]
     if not found:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 import trio
@@ -32,7 +32,14 @@ from amqpd.storage.probe import disk_error
 from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.store import SqliteStore
-from amqpd.topology.metadata.store import MetadataStoreError, StoreBusy, StoreDamaged, StoreFull
+from amqpd.topology.metadata.store import (
+    MetadataStore,
+    MetadataStoreError,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreUnreached,
+)
 
 METADATA_DB = "metadata.db"
 LOOK_S = 1.0
@@ -44,12 +51,26 @@ older copy that lacks less than that may go unnoticed."""
 log = structlog.get_logger(component="opening")
 
 
-class Pair:
-    """Both files, open. Made by `open_pair`."""
+class PairedStore(MetadataStore, Protocol):
+    """A metadata store, and what the broker asks of it beside the contract."""
 
-    def __init__(self, disk: SqliteDisk, store: SqliteStore) -> None:
+    @property
+    def accepted(self) -> list[str]:
+        """What was lost when it was opened in spite of that: sentences."""
+        ...
+
+    threads: trio.CapacityLimiter
+    """those in which it works"""
+
+
+class Pair:
+    """Both, open. Made by `open_pair`, or by `open_cluster_pair` (`cluster.py`)."""
+
+    def __init__(self, disk: SqliteDisk, store: PairedStore, leased_bits: int = LEASED_BITS) -> None:
+        """`leased_bits` of a revision count what the store does not keep."""
         self.disk = disk
         self.store = store
+        self._leased_bits = leased_bits
         self.full = False
         """the disk is, and the journal's reserve was given up"""
         self.suspect = False
@@ -69,7 +90,7 @@ class Pair:
     def applied(self, revision: int) -> None:
         """The metadata store has this revision, and the journal's next transaction says so: a queue's deletion, and
         what clients publish behind a change, is on the disk together with the revision that it came behind."""
-        self.disk.note(**{METADATA_REVISION: str(revision >> LEASED_BITS)})
+        self.disk.note(**{METADATA_REVISION: str(revision >> self._leased_bits)})
 
     async def run(self, threads: trio.CapacityLimiter) -> None:
         """Keep the notes, until cancelled: an older copy of one of the files is told by the other one's note."""
@@ -79,10 +100,10 @@ class Pair:
 
     async def note(self, threads: trio.CapacityLimiter | None = None, *, both: bool = True) -> None:
         """Each says in writing which the other one is, and how far (the metadata only if `both`); nothing is written
-        when nothing has changed. On a full disk, or while another process holds the metadata, the notes stay as they
-        were. `threads`: the limiter of what else writes the journal."""
+        when nothing has changed. On a full disk, while another process holds the metadata, or while their store does
+        not answer, the notes stay as they were. `threads`: the limiter of what else writes the journal."""
         try:
-            revision = await self.store.refresh() >> LEASED_BITS
+            revision = await self.store.refresh() >> self._leased_bits
             names = {METADATA: await self.store.identity(), METADATA_REVISION: str(revision)}
             if any(self.disk.names.get(name) != value for name, value in names.items()):
                 await trio.to_thread.run_sync(partial(self.disk.set_names, **names), limiter=threads)
@@ -92,7 +113,7 @@ class Pair:
             if both and self._noted != journal:
                 await self.store.set_journal(*journal)
                 self._noted = journal
-        except (DiskFull, StoreFull, StoreBusy) as error:
+        except (DiskFull, StoreFull, StoreBusy, StoreUnreached) as error:
             if not self._behind:
                 log.warning("the journal and the metadata could not note each other yet", reason=str(error))
             self._behind = True

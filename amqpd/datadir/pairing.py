@@ -62,7 +62,9 @@ def misfits(journal: JournalFacts, metadata: MetadataFacts) -> list[str]:
     if not metadata.identity:
         found.append(f"{metadata.path} is missing, and {journal.path} beside it has been in use with one")
     elif metadata.identity != named:
-        found.append(f"{journal.path} belongs to another metadata.db than {metadata.path}: one of them was replaced")
+        found.append(
+            f"{journal.path} belongs to another metadata store than {metadata.path}: one of them was replaced"
+        )
     elif metadata.revision < int(journal.names.get(METADATA_REVISION, "0")):
         found.append(
             f"{metadata.path} is of revision {metadata.revision}, and {journal.path} knows that it had "

@@ -3,7 +3,7 @@
 What comes in: plans. What goes out: the changes, committed to the broker's own store and applied.
 Rules: 1. A plan is made of what the node knows, and committed only if nobody else has written the same meanwhile:
 other processes use the store too. 2. What is committed has been applied when `change` returns. 3. A store that is
-full or busy refuses; any other failure of it is the node's end.
+full or busy, or does not answer, refuses; any other failure of it is the node's end.
 Not here: what is changed (the use cases), the metadata of a data directory (`stored_metadata.py`).
 """
 
@@ -18,7 +18,7 @@ from amqpd.management.metadata import OVERTAKEN, ROUNDS_MAX, Metadata, Plan, Pla
 from amqpd.management.running import Running
 from amqpd.management.stored_metadata import CHANGES_A_TRANSACTION, TRANSIENTS_A_COMMAND, leftovers, transact
 from amqpd.topology.metadata.codec import PREFIX, encode_key
-from amqpd.topology.metadata.store import MetadataStore, StoreBusy, StoreFull
+from amqpd.topology.metadata.store import MetadataStore, StoreBusy, StoreFull, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync, records_of, transaction_of
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, Put, Record
@@ -83,5 +83,5 @@ class LiveMetadata(Metadata):
 def _refusals() -> Iterator[None]:
     try:
         yield
-    except (StoreBusy, StoreFull) as error:
+    except (StoreBusy, StoreFull, StoreUnreached) as error:
         raise Unavailable(str(error)) from error

@@ -8,8 +8,8 @@ Not here: what is changed (the use cases), the metadata inside of a broker (`liv
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,17 @@ ANSWER_TIMEOUT_S = 60.0
 TRANSIENTS_A_COMMAND = 500
 CHARACTERS_A_COMMAND = 1 << 20
 
+OpenStore = Callable[[], AbstractAsyncContextManager[MetadataStore]]
 OfUser = PermissionRecord | TopicPermissionRecord
 
 
 class StoredMetadata(Metadata):
     """Blocks while it reads, writes and waits for the broker: a process of its own has nothing else to do."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, elsewhere: OpenStore | None = None) -> None:
+        """`elsewhere`: opens the metadata store when it is not in the data directory."""
         self._data_dir = data_dir
+        self._elsewhere = elsewhere
 
     async def read(self, *, whole: bool = False) -> Topology:
         live = await self._live(whole)
@@ -95,19 +98,27 @@ class StoredMetadata(Metadata):
     async def _opened(self) -> AsyncIterator[MetadataStore]:
         """Raises Unavailable, also for what fails inside."""
         data_dir = self._data_dir
+        if self._elsewhere is not None:
+            try:
+                async with self._elsewhere() as store:
+                    yield store
+            except MetadataStoreError as error:
+                raise Unavailable(str(error)) from error
+            return
         if not (data_dir / FILE_NAME).exists():
             missing = "has no metadata.db" if data_dir.is_dir() else "does not exist"
             raise Unavailable(
                 f"data directory {data_dir} {missing}: name the broker's with --data-dir, "
-                f"or let the broker make it (amqpd serve --data-dir {data_dir})"
+                f"or let the broker make it (amqpd serve --data-dir {data_dir}); if its definitions are in an etcd "
+                "cluster, give this command the broker's settings too (AMQPD_CONFIG or AMQPD_CLUSTER_STORE)"
             )
         try:
-            store = await SqliteStore.open(data_dir / FILE_NAME)
+            embedded = await SqliteStore.open(data_dir / FILE_NAME)
             try:
-                await bootstrap(store)
-                yield store
+                await bootstrap(embedded)
+                yield embedded
             finally:
-                await store.aclose()
+                await embedded.aclose()
         except MetadataStoreError as error:
             raise Unavailable(str(error)) from error
 

@@ -25,7 +25,15 @@ from amqpd.config import AuditSettings, Settings, TlsSettings
 from amqpd.errors import SettingsError
 
 CONFIG_VARIABLE = "AMQPD_CONFIG"
-PATHS = (("data_dir",), ("tls", "certificate"), ("tls", "key"), ("tls", "ca"))
+PATHS: tuple[tuple[str, ...], ...] = (
+    ("data_dir",),
+    ("cluster_store_ca",),
+    ("cluster_store_certificate",),
+    ("cluster_store_key",),
+    ("tls", "certificate"),
+    ("tls", "key"),
+    ("tls", "ca"),
+)
 
 TABLES: dict[str, type[BaseModel]] = {"tls": TlsSettings, "audit": AuditSettings}
 

@@ -41,7 +41,7 @@ METADATA = MetadataFacts("m", "bb", 4, ("aa", 6), True)
             METADATA._replace(identity="", journal=None),
             "m is missing, and j beside it",
         ),
-        (JOURNAL, METADATA._replace(identity="dd", journal=None), "j belongs to another metadata.db than m"),
+        (JOURNAL, METADATA._replace(identity="dd", journal=None), "j belongs to another metadata store than m"),
         (
             JOURNAL,
             METADATA._replace(revision=2),

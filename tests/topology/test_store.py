@@ -31,13 +31,19 @@ from amqpd.topology.metadata.store import (
 from amqpd.topology.metadata.tombstones import covers
 from amqpd.vocabulary.journal_numbers import vhost_number
 from amqpd.vocabulary.records import QueueRecord, VhostRecord
+from tests.topology.etcd_stores import etcd_stores, new_prefix
+from tests.topology.etcd_stores import shared_etcd as shared_etcd
 
 Stores = Callable[[], Awaitable[MetadataStore]]
 pytestmark = pytest.mark.trio
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "etcd"])
 async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stores]:
+    if request.param == "etcd":
+        async with etcd_stores(request.getfixturevalue("shared_etcd").endpoint, new_prefix()) as open_one:
+            yield open_one
+        return
     space = MemorySpace()
 
     async def open_store() -> MetadataStore:

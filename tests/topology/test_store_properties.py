@@ -23,6 +23,9 @@ from amqpd.topology.metadata.store import (
     PutKey,
     Transaction,
 )
+from tests.harness.etcd import EtcdProcess
+from tests.topology.etcd_stores import etcd_stores, new_prefix
+from tests.topology.etcd_stores import shared_etcd as shared_etcd
 
 KEYS = st.sampled_from(["a", "a/b", "a/c", "b", "é"])
 
@@ -186,6 +189,27 @@ async def run_memory(steps: list[list[Wish] | None]) -> list[object]:
     return run.answers
 
 
+async def run_etcd(steps: list[list[Wish]], endpoint: str) -> list[object]:
+    """As `run_memory`, on a key space of its own."""
+    async with etcd_stores(endpoint, new_prefix()) as open_one:
+        store = await open_one()
+        run = Run([store, store], [await store.grant_lease(60)] * 2)
+        watch, replayed, revision = store.watch(await store.refresh()), {}, 0
+        for step in steps:
+            await run.transact(0, step)
+        last = await put_last(store)
+        while revision < last:
+            event = await anext(watch)
+            revision = event.revision
+            replay(event, replayed)
+        assert replayed == {entry.key: entry.value for entry in (await store.range("")).entries}
+        return run.answers
+
+
+async def put_last(store: MetadataStore) -> int:
+    return (await store.transact([], [PutKey("last", "")])).revision
+
+
 @settings(max_examples=60)
 @given(STEPS)
 def test_two_embedded_stores_on_one_file_agree_with_a_dictionary(steps: list[list[Wish] | None]) -> None:
@@ -205,6 +229,16 @@ def test_the_memory_store_agrees_with_a_dictionary_and_with_the_embedded_one(ste
     assert [answer for at, answer in enumerate(answers) if at % 3 != 2] == shown
     with tempfile.TemporaryDirectory() as directory:
         assert trio.run(run_sqlite, list(alone), Path(directory) / "metadata.db") == expected
+
+
+# Each example is some hundred requests to a real etcd.
+@settings(max_examples=10)
+@given(st.lists(st.lists(WISHES, min_size=1, max_size=4), max_size=8))
+def test_the_store_in_etcd_agrees_with_a_dictionary(shared_etcd: EtcdProcess, steps: list[list[Wish]]) -> None:
+    alone = [[Wish(0, wish.expected, wish.operations) for wish in step] for step in steps]
+    expected = [answer for at, answer in enumerate(expected_answers(list(alone))) if at % 3 != 2]
+    answers = trio.run(run_etcd, alone, shared_etcd.endpoint)
+    assert [answer for at, answer in enumerate(answers) if at % 3 != 2] == expected
 
 
 def test_the_model_tells_outcomes_apart() -> None:

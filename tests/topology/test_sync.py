@@ -42,6 +42,8 @@ from amqpd.vocabulary.records import (
     UserRecord,
     VhostRecord,
 )
+from tests.topology.etcd_stores import etcd_stores, new_prefix
+from tests.topology.etcd_stores import shared_etcd as shared_etcd
 
 pytestmark = pytest.mark.trio
 
@@ -93,9 +95,15 @@ async def write(store: MetadataStore, *changes: Change) -> None:
     assert isinstance(await store.transact(made.compares, made.operations), Committed)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "etcd"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MetadataStore]:
-    store: MetadataStore = MemoryStore()
+    if request.param == "etcd":
+        async with etcd_stores(request.getfixturevalue("shared_etcd").endpoint, new_prefix()) as open_one:
+            store: MetadataStore = await open_one()
+            await write(store, HOST)
+            yield store
+        return
+    store = MemoryStore()
     if request.param == "sqlite":
         store = await SqliteStore.open(tmp_path / "metadata.db", poll_s=3600)
     await write(store, HOST)

@@ -148,6 +148,11 @@ class Watch:
         if self._older:
             await trio.lowlevel.checkpoint()
             return self._older.popleft()
+        while (event := await self._next()).revision <= self._after:
+            pass  # the log had not come this far when the watch began
+        return event
+
+    async def _next(self) -> Event:
         assert self._position is not None
         if (event := self._log.read(self._position)) is not None:
             await trio.lowlevel.checkpoint()

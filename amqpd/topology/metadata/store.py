@@ -1,19 +1,20 @@
 """The metadata store's contract: ordered keys, compare-and-swap, a watch without gaps, leases.
 
-What comes in: `Transaction`s (compares and operations on string keys). What goes out: `Committed` or
-`Conflict`, `Snapshot`s, and a watch of `Event`s.
-Rules: 1. One key space: a key has one value, that of the last put. 2. Revisions are integers that only
-grow; every transaction that changed something has its own; nothing else may be read out of them. 3.
-`Committed` means that keys without a lease are on stable storage. 4. A key with a lease lives as long as
-the lease: until it is revoked, its store is closed, or its process is gone. A store must show it to the
-process that put it, and may show it to others (etcd does, the embedded store does not). 5. Any error but
-`StoreFull`, `StoreBusy`, `Compacted`, `LeaseGone` and `ValueError` means that the outcome is unknown and the store is
-done for: the node stops.
-Not here: the two stores (`memory.py`, `sqlite/store.py`), what the keys and values mean (`codec.py`).
+What comes in: `Transaction`s (compares and operations on string keys). What goes out: `Committed` or `Conflict`,
+`Snapshot`s, and a watch of `Event`s.
+Rules: 1. One key space: a key has one value, that of the last put. 2. Revisions are integers that only grow; every
+transaction that changed something has its own; nothing else may be read out of them. 3. `Committed` means that keys
+without a lease are on stable storage. 4. A key with a lease lives as long as the lease: until it is revoked, its
+store is closed, or its process is gone. A store must show it to the process that put it, and may show it to others
+(etcd does, the embedded store does not). 5. Any error but `StoreFull`, `StoreBusy`, `StoreUnavailable`,
+`OutcomeUnknown`, `Compacted`, `LeaseGone` and `ValueError` means that the outcome is unknown and the store is done
+for: the node stops. `StoreUnavailable` and `OutcomeUnknown` come from a store that is reached over a network only. 6.
+What such a store cannot carry out in one step (etcd takes 128 operations and 1.5 MiB), it carries out in several, in
+the transaction's order.
+Not here: the stores (`memory.py`, `sqlite/store.py`, `etcd/store.py`), what the keys and values mean (`codec.py`).
 
-The contract is a subset of etcd version 3 (etcd.io, "etcd API"): Txn with compares on mod_revision, a put
-with a lease, Watch with start_revision = after + 1 and its compaction error, LeaseGrant, LeaseKeepAlive,
-LeaseRevoke.
+The contract is a subset of etcd version 3 (etcd.io, "etcd API"): Txn with compares on mod_revision, a put with a
+lease, Watch with start_revision = after + 1 and its compaction error, LeaseGrant, LeaseKeepAlive, LeaseRevoke.
 """
 
 from __future__ import annotations
@@ -51,6 +52,24 @@ class StoreFull(MetadataStoreError):
 
 class StoreBusy(MetadataStoreError):
     """Another process holds the store for longer than is waited: the call had no effect, and may be tried again."""
+
+
+class StoreUnreached(MetadataStoreError):
+    """Base of the two errors of a store over a network. Neither ends the node. `done` are the outcomes of the call's
+    transactions before the one that it was raised for; those after it had no effect."""
+
+    def __init__(self, sentence: str, done: Sequence[Outcome] = ()) -> None:
+        super().__init__(sentence)
+        self.done = list(done)
+
+
+class StoreUnavailable(StoreUnreached):
+    """The store did not answer, and nothing happened, nor will: the call may be tried again."""
+
+
+class OutcomeUnknown(StoreUnreached):
+    """The transaction was sent, and nobody knows whether it had its effect. The store's next transaction settles
+    that before it has its own effect: the watch has reported it by then, or it will never happen."""
 
 
 class Compacted(Exception):

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from amqpd.topology.metadata.store import DeleteKey, Transaction
+from amqpd.topology.metadata.store import DeleteKey, PutKey, Transaction
 
 Resume = Callable[[bool], None]
 
@@ -27,6 +27,10 @@ class Submission(NamedTuple):
     """in the order in which they were submitted"""
     transaction: Transaction
     resume: Resume
+
+    @property
+    def puts(self) -> bool:
+        return any(isinstance(operation, PutKey) for operation in self.transaction.operations)
 
     @property
     def deletes(self) -> bool:
@@ -46,6 +50,9 @@ class Submissions:
 
     def __bool__(self) -> bool:
         return bool(self._first or self._by_owner)
+
+    def __len__(self) -> int:
+        return len(self._first) + sum(map(len, self._by_owner.values()))
 
     def add(self, transaction: Transaction, resume: Resume, owner: str) -> None:
         self._count += 1

@@ -6,7 +6,9 @@ Rules: 1. One way in: changes are applied when the store's watch brings them bac
 whichever process made them. 2. Submissions take effect in the order that `submissions.py` says. 3. An answer comes
 after its changes (or, when refused, what stood in their way) were applied. 4. Records that are not durable
 hold a lease of this process, and are gone with it. 5. A full disk, or another process that holds the store,
-makes submissions wait; any other failure of the store raises out of `run`, and the node stops.
+makes submissions wait. 6. While a store over a network does not answer, what puts something is refused, what only
+deletes waits, and the topology stays as it is. 7. Any other failure of the store raises out of `run`, and the node
+stops.
 Not here: what changes a wish needs (`topology/plans.py`), how keys are stored (`store.py`), the first records
 (`bootstrap.py`).
 """
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 import trio
+from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.topology.metadata.codec import PREFIX, RECORDS, decode_key, decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import (
@@ -33,9 +36,10 @@ from amqpd.topology.metadata.store import (
     Snapshot,
     StoreBusy,
     StoreFull,
+    StoreUnreached,
     Transaction,
 )
-from amqpd.topology.metadata.submissions import Submissions
+from amqpd.topology.metadata.submissions import Submission, Submissions
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, Delete, Key, Put, Record
 
@@ -47,8 +51,11 @@ TRANSACTIONS_A_COMMIT = 128
 CHANGES_AT_ONCE = 100
 # A broker that the store has not heard from for this long is taken for dead.
 LEASE_TTL_S = 15.0
-# A full disk is looked at again after this; declares wait meanwhile.
+# A full disk, and a store that did not answer, is looked at again after this.
 FULL_RETRY_S = 1.0
+
+# What a client is told; the log says which store it is, and why.
+UNREACHED = "the metadata store does not answer: nothing can be declared or bound now, try again later"
 
 Resume = Callable[[bool], None]
 OnApplied = Callable[[Sequence[Change]], None]
@@ -72,6 +79,7 @@ class TopologySync:
         self._unanswered: deque[tuple[int, Resume, bool]] = deque()
         self._applied = trio.Event()
         self._answered = trio.Event()
+        self._unreached = False
 
     async def start(self) -> None:
         """Load everything, as of one moment: one `apply` and one `on_applied` with all of it, virtual hosts
@@ -88,8 +96,11 @@ class TopologySync:
         returns. Of several changes of one key only the last counts. `owner` is the client that asks: clients take
         turns.
 
-        Raises what `codec.encode_record` raises."""
+        Raises what `codec.encode_record` raises, and AMQPPreconditionFailed when something is to be put and the store
+        does not answer."""
         assert self._lease, "submitted before start"
+        if self._unreached and any(isinstance(change, Put) for change in changes):
+            raise AMQPPreconditionFailed(UNREACHED)
         transaction = transaction_of(changes, self._lease, requires)
         self._pending.add(transaction, resume, owner)
         self._submitted.set()
@@ -122,33 +133,55 @@ class TopologySync:
                 await self._answered.wait()
             taken = self._pending.take(TRANSACTIONS_A_COMMIT)
             self._committing = True
-            outcomes = await self._commit([submission.transaction for submission in taken])
+            await self._commit(taken)
             self._committing = False
-            for submission, outcome in zip(taken, outcomes, strict=True):
-                self._unanswered.append((outcome.revision, submission.resume, isinstance(outcome, Committed)))
             if not self._pending:
                 self._submitted = trio.Event()
             self._answer()
 
-    async def _commit(self, transactions: list[Transaction]) -> list[Outcome]:
-        while True:
+    async def _commit(self, left: list[Submission]) -> None:
+        while left:
             try:
-                return await self._store.transact_all(transactions)
+                outcomes = await self._store.transact_all([submission.transaction for submission in left])
             except (StoreFull, StoreBusy) as error:
                 log.warning("changes of the topology wait", reason=str(error), retry_s=FULL_RETRY_S)
+            except StoreUnreached as error:
+                left = self._committed(left, error.done)
+                self._lost(error)
+                left = _refuse([*left, *self._pending.take(len(self._pending))])
+            else:
+                self._reached()
+                left = self._committed(left, outcomes)
+            if left:
                 await trio.sleep(FULL_RETRY_S)
+
+    def _committed(self, submissions: list[Submission], outcomes: list[Outcome]) -> list[Submission]:
+        """They have these outcomes, as far as there are some. Returns the others."""
+        for submission, outcome in zip(submissions, outcomes, strict=False):
+            self._unanswered.append((outcome.revision, submission.resume, isinstance(outcome, Committed)))
+        return submissions[len(outcomes) :]
+
+    def _lost(self, error: StoreUnreached) -> None:
+        if not self._unreached:
+            log.warning("declarations are refused", reason=str(error))
+        self._unreached = True
+
+    def _reached(self) -> None:
+        if self._unreached:
+            log.info("declarations are made again")
+        self._unreached = False
 
     async def _apply_events(self) -> None:
         while True:
             try:
                 async for event in self._store.watch(self.revision):
                     await self._apply_event(event)
-            except StoreBusy as error:
+            except (StoreBusy, StoreUnreached) as error:
                 log.warning("changes of other processes wait", reason=str(error), retry_s=FULL_RETRY_S)
                 await trio.sleep(FULL_RETRY_S)
             except Compacted as error:
                 log.warning("too far behind the metadata store, reading everything again", reason=str(error))
-                await self._load()
+                await self._load_again()
 
     async def _apply_event(self, event: Event) -> None:
         """A large one in parts, between which others have their turns; what is deleted together is in an order in
@@ -165,8 +198,21 @@ class TopologySync:
 
     async def _keep_lease_alive(self) -> None:
         while True:
-            await trio.sleep(LEASE_TTL_S / 3)
-            await self._store.keep_alive(self._lease)
+            await trio.sleep(FULL_RETRY_S if self._unreached else LEASE_TTL_S / 3)
+            try:
+                await self._store.keep_alive(self._lease)
+            except StoreUnreached as error:
+                self._lost(error)
+            else:
+                self._reached()
+
+    async def _load_again(self) -> None:
+        while True:
+            try:
+                return await self._load()
+            except StoreUnreached as error:
+                self._lost(error)
+                await trio.sleep(FULL_RETRY_S)
 
     async def _load(self) -> None:
         snapshot = await self._store.range(PREFIX)
@@ -191,6 +237,14 @@ class TopologySync:
             resume(answer)
         self._answered.set()
         self._answered = trio.Event()
+
+
+def _refuse(submissions: list[Submission]) -> list[Submission]:
+    """Those who asked for something to be put look again, and are told. Returns what only deletes."""
+    for submission in submissions:
+        if submission.puts:
+            submission.resume(False)
+    return [submission for submission in submissions if not submission.puts]
 
 
 def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable[Key] = ()) -> Transaction:

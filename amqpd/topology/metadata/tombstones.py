@@ -30,6 +30,11 @@ def numbers(records: Iterable[tuple[str, str]]) -> set[int]:
     return {number for key, value in records if (number := _number(key, value)) is not None}
 
 
+def is_numbered(key: str) -> bool:
+    """Whether a record of this key has a number in the journal."""
+    return key.startswith((_QUEUE, _VHOST))
+
+
 def covers(dropped: Collection[int], queue_id: int) -> bool:
     """Whether the number, of a queue or of one of its levels, is of a queue that was deleted."""
     return any(queue_id - level in dropped for level in range(LEVELS_MAX))

@@ -1,0 +1,72 @@
+"""The journal in the data directory and a metadata store in etcd are opened as a pair.
+
+What comes in: a data directory, locked; how etcd is reached; a task in which the store can run. What goes out: both,
+open, or StartupError with one sentence.
+Rules: 1. What the journal knows of its metadata store is compared with the store that answers, before a message is
+touched: one that was emptied, is another one, or is older than it was, is no reason to delete messages. 2. With
+`accept_loss` the messages of queues that the store lacks are parked as orphans, as with an older metadata.db. 3. A
+node notes its journal under the journal's own identity: others use the same store.
+Not here: the embedded store (`opening.py`), what does not fit (`pairing.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import structlog
+import trio
+
+from amqpd.datadir.opening import METADATA_DB, Pair, opened
+from amqpd.datadir.pairing import WAY_OUT, JournalFacts, MetadataFacts, misfits
+from amqpd.errors import StartupError
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.topology.metadata.etcd.gateway import Access
+from amqpd.topology.metadata.etcd.store import EtcdStore
+
+log = structlog.get_logger(component="opening")
+
+
+async def open_cluster_pair(
+    directory: Path,
+    *,
+    access: Access,
+    name: str,
+    running: trio.Nursery,
+    accept_loss: bool,
+    keep_free_bytes: int = 0,
+) -> Pair:
+    """`name`: of the cluster of amqpd in etcd. `running`: where the store follows etcd until it is closed. Raises
+    StartupError."""
+    if (directory / METADATA_DB).exists():
+        raise StartupError(
+            f"cluster_store is set, and {directory / METADATA_DB} has definitions: export them "
+            "(amqpd definitions export), move the file away and import them again"
+        )
+    make = partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
+    # The directory is locked: no other process has this journal.
+    disk = await opened(trio.to_thread.run_sync(make), directory)
+    store = EtcdStore(access, f"{name}/", disk.names["identity"], alone=True)
+    try:
+        await opened(running.start(store.run), directory)
+        lost = await opened(_misfits(disk, store, access), directory)
+        await opened(trio.to_thread.run_sync(disk.examine), directory)
+        if lost and not accept_loss:
+            raise StartupError(f"{lost[0]}; {WAY_OUT}")
+        for sentence in (*disk.accepted, *lost):
+            log.warning("the loss of messages is accepted", what=sentence)
+    except BaseException:
+        disk.forsake()
+        await store.aclose()
+        raise
+    pair = Pair(disk, store, leased_bits=0)
+    pair.suspect = bool(lost)
+    return pair
+
+
+async def _misfits(disk: SqliteDisk, store: EtcdStore, access: Access) -> list[str]:
+    journal = JournalFacts(str(disk.path), disk.names["identity"], disk.index, disk.names)
+    revision = await store.refresh()
+    # A new journal is a new node, which has no messages of the queues that others made.
+    there = MetadataFacts(str(access), await store.identity(), revision, await store.journal(), queues=False)
+    return misfits(journal, there)

@@ -1,0 +1,166 @@
+"""The leases of one process in etcd, and the keys that hold them, to be put again when a lease is gone.
+
+What comes in: leases to grant, keep alive and end; which keys hold them. What goes out: requests to etcd, and what
+has to be put again.
+Rules: 1. A lease that ran out while etcd, or the way to it, was down is granted again with the same number: the
+contract promises that it lives as long as its process keeps it alive. So the embedded stores' user needs no other
+code, and only here it is known which keys hold it. 2. A key that was put or deleted by a transaction since is not put
+again. 3. A lease is noted beside it: a process that died leaves it to its next life to end it, before it reads
+anything. 4. A deletion that no transaction made (`layout.py`) of a key that is held here is a lease that ran out: it
+is put again, and not reported.
+Not here: the transactions that put keys again (`store.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from amqpd.topology.metadata.etcd import messages
+from amqpd.topology.metadata.etcd.gateway import (
+    FAILED_PRECONDITION,
+    GRANT,
+    KEEP_ALIVE,
+    NOT_FOUND,
+    REVOKE,
+    TXN,
+    Gateway,
+    Refused,
+)
+from amqpd.topology.metadata.etcd.layout import Layout
+from amqpd.topology.metadata.etcd.messages import REVISION_MAX, Message
+from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.store import LeaseGone, Operation, PutKey
+
+
+@dataclass(slots=True)
+class _Lease:
+    ttl_s: float
+    held: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """values of keys, and the revisions that put them"""
+    missing: set[str] = field(default_factory=set)
+    """of these what has to be put again"""
+
+
+class Leases:
+    """Of one process."""
+
+    def __init__(self, gateway: Gateway, layout: Layout) -> None:
+        self._gateway = gateway
+        self._layout = layout
+        self._leases: dict[int, _Lease] = {}
+        self._watched = 0
+        """the last revision that the watch has told"""
+
+    def __contains__(self, lease: int) -> bool:
+        return lease in self._leases
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._leases))
+
+    def require(self, operations: Iterable[Operation]) -> None:
+        """Raises LeaseGone when one names a lease that is not of this process."""
+        for operation in operations:
+            if isinstance(operation, PutKey) and operation.lease and operation.lease not in self._leases:
+                raise LeaseGone(f"lease {operation.lease}")
+
+    async def grant(self, ttl_s: float, patience: Patience) -> int:
+        # Chosen here, so that a request whose answer was lost can be repeated.
+        lease = secrets.randbits(62) + 1
+        # Noted first: should the process die, its next life ends what is noted.
+        await self._note(messages.put(self._layout.lease(lease), ""), patience)
+        await self._grant(lease, ttl_s, patience)
+        self._leases[lease] = _Lease(ttl_s)
+        return lease
+
+    async def keep_alive(self, lease: int, patience: Patience) -> bool:
+        """Whether all of it is there; else etcd has the lease again, and its keys may be `missing`. Raises LeaseGone,
+        StoreUnavailable."""
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
+        answer = await patience.keep_trying(lambda: self._ask(KEEP_ALIVE, lease))
+        known = self._leases[lease]
+        if int(answer.get("result", {}).get("TTL", 0)) <= 0:
+            # Before it is granted: should that answer be lost, the next call finds a lease that is there.
+            known.missing.update(known.held)
+            await self._grant(lease, known.ttl_s, patience)
+            return False
+        return not known.missing
+
+    async def revoke(self, lease: int, patience: Patience) -> None:
+        """Its keys go with it. Raises LeaseGone, StoreUnavailable."""
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
+        # Before it is sent: the deletions are no accident.
+        ended = self._leases.pop(lease)
+        try:
+            await self._end(lease, patience)
+        except BaseException:
+            self._leases[lease] = ended
+            raise
+
+    async def end_earlier(self, lease: int, patience: Patience) -> None:
+        """One of an earlier life of this node, which is gone."""
+        await self._end(lease, patience)
+
+    def committed(self, operations: Iterable[Operation], revision: int, *, watched: bool = False) -> None:
+        """Of a transaction, of whichever process: which keys hold a lease of this one since then. Its answer says it,
+        and the watch again, which says it alone when the answer was lost; what the watch has said is newer."""
+        if watched:
+            self._watched = revision
+        elif revision <= self._watched:
+            return
+        for operation in operations:
+            self._forget(operation.key, revision)
+            if isinstance(operation, PutKey) and (known := self._leases.get(operation.lease)) is not None:
+                known.held[operation.key] = (operation.value, revision)
+
+    def missing(self, lease: int) -> list[PutKey]:
+        """What has to be put again, of those that hold the lease."""
+        known = self._leases[lease]
+        return [PutKey(key, known.held[key][0], lease) for key in sorted(known.missing)]
+
+    def taken(self, key: str) -> None:
+        """It is there, and not ours."""
+        self._forget(key, REVISION_MAX)
+
+    def lost(self, key: str, revision: int) -> bool:
+        """Whether the key, which no transaction deleted at this revision, is held here: then it has to be put again,
+        if it was not put since."""
+        for lease in self._leases.values():
+            if key in lease.held:
+                if lease.held[key][1] < revision:
+                    lease.missing.add(key)
+                return True
+        return False
+
+    def _forget(self, key: str, revision: int) -> None:
+        for lease in self._leases.values():
+            if key in lease.held and lease.held[key][1] <= revision:
+                del lease.held[key]
+                lease.missing.discard(key)
+
+    async def _end(self, lease: int, patience: Patience) -> None:
+        try:
+            await patience.keep_trying(lambda: self._ask(REVOKE, lease))
+        except Refused as refused:
+            if refused.code != NOT_FOUND:
+                raise self._gateway.explained(refused) from refused
+        await self._note(messages.delete(self._layout.lease(lease)), patience)
+
+    async def _note(self, operation: Message, patience: Patience) -> None:
+        note = messages.transaction([], [operation])
+        await patience.keep_trying(lambda: self._gateway.ask(TXN, note))
+
+    async def _grant(self, lease: int, ttl_s: float, patience: Patience) -> None:
+        message = {"ID": str(lease), "TTL": str(math.ceil(ttl_s))}
+        try:
+            await patience.keep_trying(lambda: self._gateway.ask(GRANT, message))
+        except Refused as refused:
+            if refused.code != FAILED_PRECONDITION:  # "lease already exists": an earlier try did it
+                raise self._gateway.explained(refused) from refused
+
+    async def _ask(self, path: str, lease: int) -> Message:
+        return await self._gateway.ask(path, {"ID": str(lease)})

@@ -1,0 +1,53 @@
+"""Reads everything below a prefix of etcd, as it was at one moment.
+
+What comes in: a prefix. What goes out: the revision and what there was, ascending by key.
+Rules: 1. Pages after the first are read at the first one's revision; what etcd compacts meanwhile is read again from
+the beginning. 2. The bound on waiting is each page's: there may be a thousand of them.
+Not here: single keys (`turn.py`), whether it is still the same store (`turn.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from amqpd.topology.metadata.etcd import messages
+from amqpd.topology.metadata.etcd.gateway import OUT_OF_RANGE, RANGE, Gateway, Refused
+from amqpd.topology.metadata.etcd.messages import Found
+from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.store import StoreUnavailable, prefix_end
+
+# Records are some hundred bytes; a page is then some hundred kilobytes.
+PAGE_ENTRIES = 1_000
+# A read of many pages that etcd compacts under it begins again, at most this often.
+READS_MAX = 5
+
+
+async def read_all(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[Found]]:
+    """Raises StoreUnavailable, Refused."""
+    for _ in range(READS_MAX):
+        try:
+            return await _read_pages(gateway, prefix, wait_s)
+        except Refused as refused:
+            if refused.code != OUT_OF_RANGE:
+                raise
+    raise StoreUnavailable(f"{gateway.access} compacts faster than everything can be read")
+
+
+async def _read_pages(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[Found]]:
+    first, end = prefix, prefix_end(prefix)
+    assert end is not None
+    found: list[Found] = []
+    revision = 0
+    while True:
+        message = {
+            "key": messages.encoded(first),
+            "range_end": messages.encoded(end),
+            "limit": str(PAGE_ENTRIES),
+            "revision": str(revision),
+        }
+        answer = await Patience(wait_s).keep_trying(partial(gateway.ask, RANGE, message))
+        revision = revision or messages.revision_of(answer)
+        found += messages.found_in(answer)
+        if not answer.get("more"):
+            return revision, found
+        first = found[-1].key + "\0"

@@ -1,0 +1,346 @@
+"""The metadata store in etcd: the contract, carried out.
+
+What comes in: the contract's calls. What goes out: see `topology/metadata/store.py`.
+Rules: 1. Calls take their turns in the order in which they were begun, and each gives up when nothing was
+answered for `wait_s`. 2. A store
+that went back, or is another one, is not used any more: every call raises StoreUnavailable with the reason, and what
+was read before stays as it is. Only a deletion that is recorded deletes. 3. `run` is the one task: it follows the
+watch.
+Not here: how it is made (`opening.py`), the log-in and the endpoints (`gateway.py`), lost answers (`turn.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import structlog
+import trio
+
+from amqpd.topology.metadata.etcd import messages
+from amqpd.topology.metadata.etcd.feed import Feed, past
+from amqpd.topology.metadata.etcd.gateway import TXN, Access, Gateway, Refused
+from amqpd.topology.metadata.etcd.layout import Layout
+from amqpd.topology.metadata.etcd.leases import Leases
+from amqpd.topology.metadata.etcd.messages import Found, Message
+from amqpd.topology.metadata.etcd.opening import REMOVED_AT_ONCE, open_in_etcd
+from amqpd.topology.metadata.etcd.patience import WAIT_S, Patience
+from amqpd.topology.metadata.etcd.reading import read_all
+from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
+from amqpd.topology.metadata.etcd.turn import Turn, WentBack
+from amqpd.topology.metadata.events import EventLog, Watch
+from amqpd.topology.metadata.store import (
+    Committed,
+    Compare,
+    Conflict,
+    Entry,
+    Event,
+    LeaseGone,
+    Operation,
+    Outcome,
+    OutcomeUnknown,
+    PutKey,
+    Snapshot,
+    StoreClosed,
+    StoreUnavailable,
+    StoreUnreached,
+    Transaction,
+)
+
+# Keys of a lease that are put again in one request. Each compares, and those of queues twice; etcd takes 128
+# compares.
+PUT_AGAIN_AT_ONCE = 40
+# What closing waits for etcd: a lease that is not ended runs out.
+CLOSE_S = 2.0
+
+log = structlog.get_logger(component="metadata store")
+
+
+class EtcdStore:
+    """See `store.MetadataStore`. Open when `run` has started, which goes on until it is closed; `aclose` it in any
+    case."""
+
+    def __init__(
+        self,
+        access: Access,
+        prefix: str,
+        member: str,
+        *,
+        alone: bool = False,
+        make: bool = True,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """`member`: the name of this node, for what it notes of its own. `alone`: no other process has that name now;
+        what an earlier one left is ended. `make`: it is made when there is none."""
+        self.accepted: list[str] = []
+        self.threads = trio.CapacityLimiter(1)
+        self._access = access
+        self._layout = Layout(prefix, member)
+        self._alone = alone
+        self._make = make
+        self._wait_s = wait_s
+        self._gateway = Gateway(access)
+        self._order = trio.Lock()
+        self._leases = Leases(self._gateway, self._layout)
+        self._running = trio.CancelScope()
+        self._failure: StoreClosed | StoreUnavailable | None = StoreClosed(
+            f"the metadata store {access} is not open yet"
+        )
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Open it, making it when there is none; then follow it until it is closed. Raises StoreUnavailable when it
+        cannot be opened."""
+        try:
+            await self._open()
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._gateway.aclose()
+            raise
+        task_status.started()
+        try:
+            with self._running:
+                await self._feed.run()
+        except WentBack as found:
+            self._distrust(found)
+
+    async def _open(self) -> None:
+        try:
+            self._identity, head = await open_in_etcd(
+                self._gateway, self._layout, self._leases, self._wait_s, make=self._make, alone=self._alone
+            )
+        except Refused as refused:
+            raise self._gateway.explained(refused) from refused
+        self._turn = Turn(self._gateway, self._layout, self._identity, secrets.token_hex(8))
+        self._turn.head = head
+        self._transactions = Transactions(self._turn)
+        self._log = EventLog(head)
+        self._feed = Feed(self._gateway, self._turn, self._leases, self._log)
+        self._failure = None
+
+    async def get(self, key: str) -> Entry | None:
+        async with self._ordered() as patience:
+            found = await self._turn.read([self._layout.key(key)], patience)
+        return next((self._entry(each) for name, each in found.items() if name == self._layout.key(key)), None)
+
+    async def range(self, prefix: str) -> Snapshot:
+        async with self._ordered() as patience:
+            revision, found = await self._read_all(self._layout.key(prefix), patience)
+        return Snapshot(revision, [self._entry(each) for each in found])
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+        return (await self.transact_all([Transaction(tuple(compares), tuple(operations))]))[0]
+
+    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for each in transactions:
+            self._leases.require(each.operations)
+        try:
+            async with self._ordered() as patience:
+                for each in transactions:
+                    outcomes.append(await self._execute(each, patience))
+                    patience = Patience(self._wait_s)
+        except StoreUnreached as error:
+            error.done = outcomes
+            raise
+        return outcomes
+
+    def watch(self, after: int) -> Watch:
+        return Watch(self._log, after, backlog=self._past)
+
+    async def refresh(self) -> int:
+        async with self._ordered() as patience:
+            await self._turn.read([], patience)
+            return self._turn.head
+
+    async def grant_lease(self, ttl_s: float) -> int:
+        async with self._ordered() as patience:
+            return await self._leases.grant(ttl_s, patience)
+
+    async def keep_alive(self, lease: int) -> None:
+        async with self._ordered() as patience:
+            if not await self._leases.keep_alive(lease, patience):
+                await self._put_again(lease)
+
+    async def revoke_lease(self, lease: int) -> None:
+        async with self._ordered() as patience:
+            await self._leases.revoke(lease, patience)
+            await self._turn.touch(patience)
+
+    async def identity(self) -> str:
+        self._check_usable()
+        await trio.lowlevel.checkpoint()
+        return self._identity
+
+    async def journal(self) -> tuple[str, int] | None:
+        key = self._layout.journal
+        async with self._ordered() as patience:
+            found = (await self._turn.read([key], patience)).get(key)
+        if found is None:
+            return None
+        identity, _, index = found.value.partition(" ")
+        return identity, int(index)
+
+    async def set_journal(self, identity: str, index: int) -> None:
+        note = messages.put(self._layout.journal, f"{identity} {index}")
+        async with self._ordered() as patience:
+            await self._write([note], patience)
+
+    async def dropped_queues(self) -> frozenset[int]:
+        async with self._ordered() as patience:
+            _, found = await self._read_all(self._layout.tombstones, patience)
+        return frozenset(int(each.key.removeprefix(self._layout.tombstones)) for each in found)
+
+    async def forget_dropped(self, ids: Iterable[int]) -> None:
+        left = [messages.delete(self._layout.tombstone(number)) for number in sorted(set(ids))]
+        async with self._ordered() as patience:
+            while left:
+                await self._write(left[:REMOVED_AT_ONCE], patience)
+                left = left[REMOVED_AT_ONCE:]
+
+    async def keep_copies(self) -> None:
+        """etcd's own snapshots are its copies."""
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        if isinstance(self._failure, StoreClosed):
+            return
+        closed = StoreClosed(f"the metadata store {self._access} was closed")
+        usable = self._failure is None
+        self._failure = closed
+        if usable:
+            with trio.move_on_after(CLOSE_S, shield=True):
+                # What was committed is told to those who watch.
+                while self._feed.seen < self._turn.head:
+                    await self._log.wait_news()
+        self._log.fail(closed)
+        self._running.cancel()
+        with trio.move_on_after(CLOSE_S) as limit:
+            limit.shield = True
+            async with self._order:
+                if usable:
+                    await self._leave(Patience(CLOSE_S))
+        with trio.CancelScope(shield=True):
+            await self._gateway.aclose()
+
+    # Inside of the order
+
+    async def _execute(self, transaction: Transaction, patience: Patience) -> Outcome:
+        outcome: Outcome | None = None
+        for part in parts_of(transaction):
+            try:
+                now = await self._execute_part(part, patience)
+            except StoreUnavailable as error:
+                if outcome is None:
+                    raise
+                raise OutcomeUnknown(f"{error}; a part of a large change is done") from error
+            if isinstance(now, Conflict):
+                return now
+            outcome = now
+        assert outcome is not None
+        return outcome
+
+    async def _execute_part(self, part: Transaction, patience: Patience) -> Committed | Conflict:
+        while True:
+            try:
+                outcome = await self._transactions.execute(part, patience)
+            except Refused as refused:
+                # A lease that it names ran out, and is known here.
+                named = {operation.lease for operation in part.operations if isinstance(operation, PutKey)}
+                for lease in sorted(named - {0}):
+                    if not await self._leases.keep_alive(lease, patience):
+                        await self._put_again(lease)
+                if not await patience.pause():
+                    raise self._gateway.explained(refused) from refused
+                continue
+            if isinstance(outcome, Committed):
+                self._leases.committed(part.operations, outcome.revision)
+            return outcome
+
+    async def _put_again(self, lease: int) -> None:
+        """What held the lease and is missing, if nobody put or deleted it meanwhile."""
+        missing = self._leases.missing(lease)
+        log.warning("a lease ran out and was granted again", lease=lease, keys=len(missing))
+        for first in range(0, len(missing), PUT_AGAIN_AT_ONCE):
+            some = tuple(missing[first : first + PUT_AGAIN_AT_ONCE])
+            if not await self._put_missing(some):
+                for each in some:
+                    await self._put_missing((each,))
+
+    async def _put_missing(self, operations: tuple[PutKey, ...]) -> bool:
+        compares = tuple(Compare(operation.key) for operation in operations)
+        outcome = await self._transactions.execute(Transaction(compares, operations), Patience(self._wait_s))
+        if isinstance(outcome, Committed):
+            self._leases.committed(operations, outcome.revision)
+        elif len(operations) == 1:
+            await self._look_at(operations[0])
+        return isinstance(outcome, Committed)
+
+    async def _look_at(self, operation: PutKey) -> None:
+        """The key is there: put by a request whose answer was lost, or by another process."""
+        key = self._layout.key(operation.key)
+        found = (await self._turn.read([key], Patience(self._wait_s))).get(key)
+        if found is not None and found.lease == operation.lease:
+            self._leases.committed([operation], found.mod_revision)
+        elif found is not None:
+            self._leases.taken(operation.key)
+
+    async def _leave(self, patience: Patience) -> None:
+        try:
+            for lease in self._leases:
+                await self._leases.revoke(lease, patience)
+            await self._write([messages.delete(self._turn.key), messages.put(self._layout.head, "")], patience)
+        except (StoreUnreached, WentBack, LeaseGone) as error:
+            log.warning("leases are left to run out", reason=str(error))
+
+    async def _write(self, operations: Sequence[Message], patience: Patience) -> None:
+        """What may be done twice, into this store only."""
+        compares = [messages.value_is(self._layout.identity, self._identity)]
+        request = messages.transaction(compares, operations)
+        if not (await patience.keep_trying(lambda: self._gateway.ask(TXN, request))).get("succeeded"):
+            raise WentBack("another store, or none, is there now")
+
+    async def _read_all(self, prefix: str, patience: Patience) -> tuple[int, list[Found]]:
+        await self._turn.read([], patience)  # it is the same store
+        return await read_all(self._gateway, prefix, self._wait_s)
+
+    async def _past(self, after: int) -> list[Event]:
+        """The events greater than `after`, as far as the log does not have them."""
+        self._check_usable()
+        return await past(self._gateway, self._layout, after, self._log.begun_at)
+
+    @asynccontextmanager
+    async def _ordered(self) -> AsyncIterator[Patience]:
+        """Calls after each other; what etcd says about the whole store is the store's end or the call's."""
+        patience = Patience(self._wait_s)
+        self._check_usable()
+        with trio.move_on_at(patience.give_up_at) as waiting:
+            await self._order.acquire()
+        if waiting.cancelled_caught:
+            raise StoreUnavailable(f"the metadata store {self._access} does not answer others either")
+        try:
+            self._check_usable()
+            yield patience
+        except WentBack as found:
+            raise self._distrust(found) from found
+        except Refused as refused:
+            raise self._gateway.explained(refused) from refused
+        finally:
+            self._order.release()
+
+    def _distrust(self, found: WentBack) -> StoreUnavailable:
+        sentence = (
+            f"the metadata store {self._access} is not what it was: {found}; nothing is deleted because of that, and "
+            "nothing is declared until it is put right and the node started again"
+        )
+        if self._failure is None:
+            log.error("the metadata store went back", reason=sentence)
+            self._failure = StoreUnavailable(sentence)
+        return StoreUnavailable(sentence)
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure))
+
+    def _entry(self, found: Found) -> Entry:
+        return Entry(self._layout.contract_key(found.key), found.value, found.mod_revision, found.lease)

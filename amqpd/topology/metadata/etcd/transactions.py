@@ -1,0 +1,133 @@
+"""One transaction of the contract as one or several of etcd.
+
+What comes in: compares and operations. What goes out: `Committed` or `Conflict`, as `store.py` of the contract says.
+Rules: 1. A record with a number of the journal is compared with what it was when the tombstone was chosen
+(`topology/metadata/tombstones.py`); first it is taken for absent, which a declaration is right about. 2. What has no
+effect does not move `head`: etcd has one revision for all, so a transaction that only deletes looks first. 3. What is
+more than etcd takes at once is done in parts, in the transaction's order, in which no part needs a later one; a
+compare is in the part that operates on its key, else in the first.
+Not here: lost answers (`turn.py`), leases that are gone (`store.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from amqpd.topology.metadata.etcd import messages
+from amqpd.topology.metadata.etcd.messages import Found, Message
+from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.etcd.turn import Turn
+from amqpd.topology.metadata.store import (
+    Committed,
+    Compare,
+    Conflict,
+    DeleteKey,
+    Entry,
+    Operation,
+    Outcome,
+    PutKey,
+    Transaction,
+    bytes_of,
+)
+from amqpd.topology.metadata.tombstones import is_numbered, numbers
+
+# etcd takes 128 compares and 128 operations. An operation may bring a tombstone, and each transaction has three keys
+# more.
+PART_OPERATIONS_MAX = 60
+# Of etcd's 1.5 MiB: a character may take four bytes. (Keys and values are not in base64 by then.)
+PART_CHARACTERS_MAX = 384 * 1024
+
+
+class Transactions:
+    """Carries out transactions in the turn of one process. One call at a time."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._key = turn.layout.key
+
+    async def execute(self, transaction: Transaction, patience: Patience) -> Outcome:
+        """The outcome of a transaction that is one part. Raises what `Turn.swap` raises."""
+        await self._turn.settle(patience)
+        keys = {named.key for named in (*transaction.compares, *transaction.operations)}
+        before: dict[str, Found] = {}
+        if all(isinstance(operation, DeleteKey) for operation in transaction.operations):
+            before = await self._found(keys, patience)
+            if not any(operation.key in before for operation in transaction.operations):
+                return await self._outcome(transaction, before, patience) or Committed(self._turn.head)
+        while True:
+            compares, operations = self._request(transaction, before)
+            revision, seen = await self._turn.swap(compares, operations, sorted(map(self._key, keys)), patience)
+            if revision:
+                return Committed(revision)
+            before = self._of_contract(seen)
+            if (refused := await self._outcome(transaction, before, patience)) is not None:
+                return refused
+
+    async def _outcome(
+        self, transaction: Transaction, found: Mapping[str, Found], patience: Patience
+    ) -> Conflict | None:
+        """None when all compares hold."""
+        failed = [each for each in transaction.compares if not each.holds(_entry(found.get(each.key)))]
+        if not failed:
+            return None
+        # What a lease that ran out took away is behind `head`: the reader of a newer revision has seen that.
+        gone = any(each.key not in found for each in failed)
+        return Conflict(await self._turn.touch(patience) if gone else self._turn.head)
+
+    async def _found(self, keys: Collection[str], patience: Patience) -> dict[str, Found]:
+        return self._of_contract(await self._turn.read([self._key(key) for key in sorted(keys)], patience))
+
+    def _of_contract(self, seen: Mapping[str, Found]) -> dict[str, Found]:
+        layout = self._turn.layout
+        return {layout.contract_key(key): found for key, found in seen.items() if key.startswith(layout.entries)}
+
+    def _request(self, transaction: Transaction, before: Mapping[str, Found]) -> tuple[list[Message], list[Message]]:
+        """Compares and operations, if the records with numbers are as they were `before`."""
+        tombstone = self._turn.layout.tombstone
+        numbered = [operation.key for operation in transaction.operations if is_numbered(operation.key)]
+        compares = [self._compared(each) for each in transaction.compares]
+        compares += [
+            messages.revision_is(self._key(key), before[key].mod_revision if key in before else 0) for key in numbered
+        ]
+        kept = [(key, before[key].value) for key in numbered if key in before and not before[key].lease]
+        puts = [each for each in transaction.operations if isinstance(each, PutKey) and not each.lease]
+        used = numbers((each.key, each.value) for each in puts)
+        operations = [self._operated(operation) for operation in transaction.operations]
+        operations += [messages.put(tombstone(number), "") for number in sorted(numbers(kept) - used)]
+        operations += [messages.delete(tombstone(number)) for number in sorted(used)]
+        return compares, operations
+
+    def _compared(self, compare: Compare) -> Message:
+        key = self._key(compare.key)
+        return (
+            messages.is_present(key)
+            if compare.mod_revision is None
+            else messages.revision_is(key, compare.mod_revision)
+        )
+
+    def _operated(self, operation: Operation) -> Message:
+        key = self._key(operation.key)
+        if isinstance(operation, PutKey):
+            return messages.put(key, operation.value, operation.lease)
+        return messages.delete(key)
+
+
+def parts_of(transaction: Transaction) -> Iterator[Transaction]:
+    """What etcd takes at once each; the transaction itself, when that is little enough."""
+    parts: list[list[Operation]] = [[]]
+    characters = 0
+    for operation in transaction.operations:
+        size = bytes_of([operation])
+        if parts[-1] and (len(parts[-1]) >= PART_OPERATIONS_MAX or characters + size > PART_CHARACTERS_MAX):
+            parts.append([])
+            characters = 0
+        parts[-1].append(operation)
+        characters += size
+    part_of = {operation.key: at for at, part in enumerate(parts) for operation in part}
+    for at, part in enumerate(parts):
+        compares = (each for each in transaction.compares if part_of.get(each.key, 0) == at)
+        yield Transaction(tuple(compares), tuple(part))
+
+
+def _entry(found: Found | None) -> Entry | None:
+    return None if found is None else Entry(found.key, found.value, found.mod_revision, found.lease)

@@ -1,0 +1,196 @@
+"""The turn of one process in etcd: requests that change the store one after the other, and what became of each.
+
+What comes in: compares, operations, keys to read should a compare fail. What goes out: the revision of what was done,
+or what was found instead; StoreUnavailable or OutcomeUnknown when etcd did not answer in time.
+Rules: 1. Each process has a key that every request of it compares by revision and puts, with a mark of its own. So of
+two requests that were not answered at most one has an effect, and the next one that is answered says which: it finds
+the turn where it was, or an earlier mark in it. To read the turn proves nothing: the request may still be on its way.
+2. While the fate of a request is open nothing else is answered: the turn is put once more, by a request that changes
+nothing else, and the open one cannot happen any more. 3. Every request compares the store's identity: nothing is ever
+written to another store that stands at the same address; one that is older than what was seen is not believed.
+Not here: the contract's transactions (`transactions.py`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import structlog
+import trio
+
+from amqpd.topology.metadata.etcd import messages
+from amqpd.topology.metadata.etcd.gateway import NOT_FOUND, TXN, Gateway, Refused
+from amqpd.topology.metadata.etcd.layout import Layout
+from amqpd.topology.metadata.etcd.messages import Found, Message
+from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.store import MetadataStoreError, OutcomeUnknown, StoreUnavailable, StoreUnreached
+
+log = structlog.get_logger(component="metadata store")
+
+
+class WentBack(Exception):
+    """What answers is not the store that was opened, or an older state of it. The text says what was found."""
+
+
+class Turn:
+    """Of one process. One `swap` or `settle` at a time."""
+
+    def __init__(self, gateway: Gateway, layout: Layout, identity: str, life: str) -> None:
+        self.layout = layout
+        self.head = 0
+        """the newest revision of the store that is known here"""
+        self._gateway = gateway
+        self._identity = identity
+        self.key = layout.turn(life)
+        """where it is in etcd"""
+        self._at = 0
+        self._open: set[str] = set()
+        """marks of requests that may have happened, or may still happen"""
+        self._settling: set[str] = set()
+        """marks of settling requests whose answers were lost"""
+
+    async def swap(
+        self, compares: Sequence[Message], operations: Sequence[Message], keys: Sequence[str], patience: Patience
+    ) -> tuple[int, dict[str, Found]]:
+        """The revision at which the operations took effect; or 0, and what was found of `keys` when a compare failed.
+        Raises StoreUnavailable, OutcomeUnknown, StoreFull, WentBack, ValueError, and Refused when there is no such
+        lease."""
+        await self.settle(patience)
+        mark, head = secrets.token_hex(8), self.head
+        request = messages.transaction(
+            [*self._compares(), *compares],
+            [*operations, messages.put(self.layout.head, mark), messages.put(self.key, mark)],
+            [messages.read(key) for key in (*self._own_keys(), *keys)],
+        )
+        answered = await self._send(request, mark, patience)
+        if isinstance(answered, int):
+            return answered, {}
+        if answered.get("succeeded"):
+            return self._moved_to(messages.revision_of(answered)), {}
+        seen = messages.read_in(answered)
+        if (turn := seen.get(self.key)) is not None and turn.value == mark:
+            return self._moved_to(turn.mod_revision), {}
+        self._check(seen, head)
+        self._require_turn(turn)
+        if self._open and (happened := await self._settle_unknown(mark, patience)):
+            return happened, {}
+        return 0, seen
+
+    async def settle(self, patience: Patience, mark: str = "") -> int:
+        """Returns when no request is open any more; the revision of the request with the mark, if it happened. Raises
+        StoreUnavailable, WentBack."""
+        if not self._open:
+            return 0
+        own, head = secrets.token_hex(8), self.head
+        self._settling.add(own)
+        request = messages.transaction(
+            self._compares(), [messages.put(self.key, own)], [messages.read(key) for key in self._own_keys()]
+        )
+        answer = await patience.keep_trying(lambda: self._gateway.ask(TXN, request))
+        if answer.get("succeeded"):
+            self._settled_at(messages.revision_of(answer))
+            return 0
+        seen = messages.read_in(answer)
+        turn = seen.get(self.key)
+        if turn is not None and turn.value in self._open:
+            log.info("a change whose answer was lost has taken effect", revision=turn.mod_revision)
+            self._moved_to(turn.mod_revision)
+            return turn.mod_revision if turn.value == mark else 0
+        self._check(seen, head)
+        if turn is not None and turn.value in self._settling:
+            # This one, repeated, or an earlier one that the caller gave up: its answer was lost.
+            self._settled_at(turn.mod_revision)
+        else:
+            self._require_turn(turn)
+            raise StoreUnavailable(f"{self._gateway.access} refuses what it has no reason to")
+        return 0
+
+    async def read(self, keys: Sequence[str], patience: Patience) -> dict[str, Found]:
+        """What there is of the keys, all at one revision. Raises StoreUnavailable, WentBack."""
+        head = self.head
+        request = messages.transaction([], [messages.read(key) for key in (*self._own_keys(), *keys)])
+        seen = messages.read_in(await patience.keep_trying(lambda: self._gateway.ask(TXN, request)))
+        self._check(seen, head)
+        return seen
+
+    async def touch(self, patience: Patience) -> int:
+        """A new revision of the store that changes nothing. Raises StoreUnavailable, WentBack."""
+        compares = [messages.value_is(self.layout.identity, self._identity)]
+        request = messages.transaction(compares, [messages.put(self.layout.head, secrets.token_hex(8))])
+        answer = await patience.keep_trying(lambda: self._gateway.ask(TXN, request))
+        if not answer.get("succeeded"):
+            raise WentBack("another store, or none, is there now")
+        self.head = max(self.head, messages.revision_of(answer))
+        return messages.revision_of(answer)
+
+    async def _send(self, request: Message, mark: str, patience: Patience) -> Message | int:
+        """The answer; or the revision of an earlier try, when a later one was refused."""
+        sent = False
+        failure: StoreUnreached
+        while True:
+            # Before it is sent: who is cancelled meanwhile leaves it open.
+            self._open.add(mark)
+            try:
+                with trio.move_on_at(patience.give_up_at) as limit:
+                    answer = await self._gateway.change(TXN, request)
+                if limit.cancelled_caught:
+                    raise OutcomeUnknown(f"{self._gateway.access} did not answer in time")
+            except OutcomeUnknown as error:
+                sent, failure = True, error
+            except StoreUnavailable as error:
+                failure = OutcomeUnknown(str(error)) if sent else error
+            except Refused as refused:
+                if sent and (happened := await self._settle_unknown(mark, patience)):
+                    return happened
+                self._open.discard(mark)
+                raise (refused if refused.code == NOT_FOUND else self._gateway.explained(refused)) from refused
+            else:
+                if not sent:
+                    self._open.discard(mark)
+                return answer
+            if not sent:
+                self._open.discard(mark)
+            if not await patience.pause():
+                raise failure
+
+    async def _settle_unknown(self, mark: str, patience: Patience) -> int:
+        try:
+            return await self.settle(patience, mark)
+        except StoreUnreached as error:
+            raise OutcomeUnknown(str(error)) from error
+
+    def _compares(self) -> list[Message]:
+        return [
+            messages.value_is(self.layout.identity, self._identity),
+            messages.revision_is(self.key, self._at),
+        ]
+
+    def _own_keys(self) -> tuple[str, ...]:
+        return self.layout.identity, self.layout.head, self.key
+
+    def _check(self, seen: dict[str, Found], head: int) -> None:
+        """`head`: what was known before this was asked for. Raises WentBack."""
+        identity, found = seen.get(self.layout.identity), seen.get(self.layout.head)
+        if identity is None:
+            raise WentBack("there is no metadata store any more: it was emptied, or its prefix deleted")
+        if identity.value != self._identity:
+            raise WentBack(f"another metadata store is there now: {identity.value}, not {self._identity}")
+        if (at := found.mod_revision if found else 0) < head:
+            raise WentBack(f"it is of revision {at}, and had {head} before: it was restored from an older backup")
+        self.head = max(self.head, at)
+
+    def _require_turn(self, turn: Found | None) -> None:
+        if (turn.mod_revision if turn is not None else 0) != self._at:
+            raise MetadataStoreError(f"another process writes to {self.key} of {self._gateway.access}")
+
+    def _settled_at(self, revision: int) -> None:
+        """Nothing that is open can happen any more. (The store's revision is another: `head` was not put.)"""
+        self._at = revision
+        self._open.clear()
+        self._settling.clear()
+
+    def _moved_to(self, revision: int) -> int:
+        self._settled_at(revision)
+        self.head = max(self.head, revision)
+        return revision

@@ -1,0 +1,109 @@
+"""While a metadata store over a network does not answer: declarations are refused, deletions wait, nothing ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import trio
+import trio.testing
+from pamqp.exceptions import AMQPPreconditionFailed
+
+from amqpd.topology.metadata.memory import MemoryStore
+from amqpd.topology.metadata.store import (
+    Outcome,
+    OutcomeUnknown,
+    Snapshot,
+    StoreUnavailable,
+    StoreUnreached,
+    Transaction,
+)
+from amqpd.topology.metadata.sync import LEASE_TTL_S
+from amqpd.vocabulary.records import Delete, Put, QueueRecord
+from tests.topology.test_sync import HOST, QUEUE, running
+
+pytestmark = pytest.mark.trio
+
+
+class Unreached(MemoryStore):
+    """It does not answer while `away`; before that it does what comes first, if `first` is how much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away: type[StoreUnreached] | None = None
+        self.first = 0
+
+    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        if self.away is not None:
+            raise self.away("it does not answer", await super().transact_all(transactions[: self.first]))
+        return await super().transact_all(transactions)
+
+    async def keep_alive(self, lease: int) -> None:
+        if self.away is not None:
+            raise self.away("it does not answer")
+        await super().keep_alive(lease)
+
+    async def range(self, prefix: str) -> Snapshot:
+        if self.away is not None:
+            raise self.away("it does not answer")
+        return await super().range(prefix)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, OutcomeUnknown])
+async def test_a_declaration_is_refused_once_and_then_at_once(
+    error: type[StoreUnreached], autojump_clock: trio.testing.MockClock
+) -> None:
+    store = Unreached()
+    async with running(store) as node:
+        assert await node.ask(HOST)
+        store.away = error
+        assert await node.ask(Put(QUEUE)) is False
+        with pytest.raises(AMQPPreconditionFailed, match="does not answer"):
+            node.submit("again", Put(QUEUE))
+        assert node.queue("q") is None
+        store.away = None
+        # Nobody asks: the lease that is kept alive shows that it answers again.
+        await trio.sleep(LEASE_TTL_S)
+        assert await node.ask(Put(QUEUE)) is True
+
+
+async def test_a_deletion_waits_and_what_was_declared_behind_it_does_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store = Unreached()
+    async with running(store) as node:
+        assert await node.ask(HOST, Put(QUEUE))
+        store.away = StoreUnavailable
+        node.submit("deletion", Delete(QUEUE.key))
+        node.submit("declaration", Put(QueueRecord("/", "other", 2)))
+        await trio.sleep(60)
+        assert [each for each in node.said if isinstance(each, tuple)] == [("declaration", False)]
+        assert node.queue("q") == QUEUE
+        store.away = None
+        await node.sync.flush()
+        assert ("deletion", True) in node.said
+        assert node.queue("q") is None
+
+
+async def test_what_was_done_before_the_answer_was_lost_is_done(autojump_clock: trio.testing.MockClock) -> None:
+    store = Unreached()
+    async with running(store) as node:
+        assert await node.ask(HOST)
+        store.away, store.first = OutcomeUnknown, 1
+        node.submit("one", Put(QUEUE))
+        assert await node.ask(Put(QueueRecord("/", "other", 2))) is False
+        await node.sync.flush()
+        assert ("one", True) in node.said
+        assert node.queue("q") == QUEUE
+
+
+async def test_reading_everything_again_waits_for_the_store(autojump_clock: trio.testing.MockClock) -> None:
+    store = Unreached()
+    async with running(store) as node:
+        assert await node.ask(HOST)
+        store.away = StoreUnavailable
+        store._log.reset(store._space.revision)
+        await trio.sleep(60)
+        store.away = None
+        await trio.sleep(LEASE_TTL_S)
+        assert await node.ask(Put(QUEUE)) is True
