@@ -53,7 +53,7 @@ def test_documents_name_targets_variables_and_files_that_exist(document: str) ->
     named = {
         name
         for name in re.findall(r"\bAMQPD_[A-Z_]+\b(?!\.\.\.)", text)
-        if not name.startswith(("AMQPD_TEST", "AMQPD_FAULT", "AMQPD_MODEL"))
+        if not name.startswith(("AMQPD_TEST", "AMQPD_FAULT", "AMQPD_MODEL", "AMQPD_SIMULATION"))
     }
     # "AMQPD_TLS_..." and the counterexample of ARCHITECTURE are not names of settings.
     assert {name for name in named if not name.endswith("_")} - {"AMQPD_TLS__PORT"} <= known
