@@ -18,7 +18,6 @@ from itertools import chain
 
 from amqpd.replication.commit import reached
 from amqpd.replication.entry import Frame, LogEntry, Position, new_entry
-from amqpd.replication.log import Link
 from amqpd.replication.receiver import Answer, Missed, Opening
 
 KEPT_BYTES_MAX = 64 << 20
@@ -31,8 +30,10 @@ MISSED_BYTES_MAX = 1 << 20
 class Tail:
     """Of one source, the entries that not every member is known to have, in order."""
 
-    def __init__(self, epoch: int, base: Position, entries: Iterable[LogEntry]) -> None:
+    def __init__(self, epoch: int, first: int, base: Position, entries: Iterable[LogEntry]) -> None:
         self.epoch = epoch
+        self.first = first
+        """number of the first frame of this epoch"""
         self.base = base
         """the last entry before these"""
         self._entries = list(entries)
@@ -43,11 +44,9 @@ class Tail:
         return self._positions[-1] if self._positions else self.base
 
     @property
-    def link(self) -> Link | None:
-        if not self._entries:
-            return None
-        last = self._entries[-1]
-        return Link(last.position, last.before, last.checksum)
+    def checksum(self) -> int | None:
+        """Of the last entry, if it is kept."""
+        return self._entries[-1].checksum if self._entries else None
 
     def append(self, entry: LogEntry) -> None:
         self._entries.append(entry)
@@ -82,6 +81,8 @@ class Peer:
         """sources that do not count there"""
         self.states: dict[int, Position] = {}
         """sources whose state is on its way to it, with the last entry that it has"""
+        self.transfers = 0
+        """how many were begun"""
 
 
 class HomeLane:
@@ -112,11 +113,16 @@ class HomeLane:
     def sources(self) -> Iterable[int]:
         return self._tails.keys()
 
-    def begin(self, source: int, epoch: int, base: Position, tail: Iterable[LogEntry]) -> Opening:
+    def begin(
+        self, source: int, epoch: int, base: Position, tail: Iterable[LogEntry], uncounted: Iterable[str] = ()
+    ) -> Opening:
         """This forwarder is the home from the next frame on, which is to have an entry of the source. `tail`: what
-        stands here above `base`. To be sent to all peers that have a connection."""
-        self._tails[source] = Tail(epoch, base, tail)
-        for peer in self.peers.values():
+        stands here above `base`; `uncounted`: peers whose disk is not admitted for it. To be sent to all peers that
+        have a connection."""
+        self._tails[source] = Tail(epoch, self.number + 1, base, tail)
+        names = set(uncounted)
+        for name, peer in self.peers.items():
+            (peer.uncounted.add if name in names else peer.uncounted.discard)(source)
             peer.states.pop(source, None)  # a peer that had sealed another epoch took nothing of it
         return self._opening([source])
 
@@ -149,15 +155,20 @@ class HomeLane:
         self.peers[peer] = Peer(uncounted)
         return self._opening(self._tails)
 
-    def sends_state(self, peer: str, source: int, base: Position) -> None:
-        """What is committed of the source, up to this entry, is being sent to the peer. It may be behind again when
-        that has come: if more was committed meanwhile than is kept."""
-        self.peers[peer].states[source] = base
+    def sends_state(self, peer: str, source: int, base: Position) -> int:
+        """What is committed of the source, up to this entry, is about to be sent to the peer; the number of this
+        transfer, after which an earlier one of the source need not be gone on with. The peer may be behind again when
+        it has come: if more was committed meanwhile than is kept."""
+        at = self.peers[peer]
+        at.states[source] = base
+        at.transfers += 1
+        return at.transfers
 
     def admissible(self, peer: str) -> set[int]:
         """Sources that it has all of, and is not counted for: the record may name its disk by now."""
-        at = self.peers[peer]
-        return {source for source in at.uncounted - at.apart if source in self._tails} if at.number else set()
+        at, tails = self.peers[peer], self._tails
+        # An answer to a frame of this epoch: an older one was made before the peer had compared anything.
+        return {source for source in at.uncounted - at.apart if source in tails and at.number >= tails[source].first}
 
     def admit(self, peer: str, source: int) -> None:
         """The source's record names the peer's disk."""
@@ -179,6 +190,7 @@ class HomeLane:
             if source in self._tails and seal.epoch >= self._tails[source].epoch:
                 self.fenced[source] = seal.epoch
         self._look()
+        at.states = {source: base for source, base in at.states.items() if source in answer.lacks}
         missed, behind = [], []
         for source, position in answer.lacks.items():
             tail = self._tails.get(source)
@@ -200,7 +212,8 @@ class HomeLane:
         self._look()
 
     def _opening(self, sources: Iterable[int]) -> Opening:
-        said = tuple((source, self._tails[source].epoch, self._tails[source].link) for source in sources)
+        tails = [(source, self._tails[source]) for source in sources]
+        said = tuple((source, tail.epoch, tail.last, tail.checksum) for source, tail in tails)
         return Opening(self.number, said, self.committed)
 
     def _look(self) -> None:

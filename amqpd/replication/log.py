@@ -64,7 +64,7 @@ class Log:
         at = bisect_right(self._positions, position)
         return self._positions[at - 1] if at else self.base
 
-    def match(self, entry: LogEntry | Link) -> Match:
+    def match(self, entry: LogEntry) -> Match:
         if entry.position <= self.base:
             return Match.HELD
         if entry.before < self.base:
@@ -85,9 +85,14 @@ class Log:
         self._positions.append(entry.position)
         self.matched = entry.position
 
-    def held(self, entry: LogEntry | Link) -> None:
-        """One that is `HELD`."""
-        self.matched = max(self.matched, entry.position)
+    def held(self, position: Position) -> None:
+        """An entry that is here is the home's, too."""
+        self.matched = max(self.matched, position)
+
+    def has(self, position: Position, checksum: int | None = None) -> bool:
+        """An entry of this position is here; with this checksum, if it is known."""
+        link = self._at(position)
+        return position <= self.base or (link is not None and checksum in (None, link.checksum))
 
     def undo(self, position: Position) -> None:
         """Nothing above this entry of the log stands any more. Raises ValueError below the base."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amqpd.replication.entry import START, Frame, LogEntry, Position
-from amqpd.replication.log import Link, Match
+from amqpd.replication.entry import Frame, LogEntry, Position
+from amqpd.replication.log import Log, Match
 from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
 from amqpd.replication.seal import Seal
 
@@ -25,8 +25,8 @@ class Opening:
 
     number: int
     """the last frame that was cut; the next one follows it"""
-    sources: tuple[tuple[int, int, Link | None], ...]
-    """source, the home's epoch, and its last entry; None: it has none"""
+    sources: tuple[tuple[int, int, Position, int | None], ...]
+    """source, the home's epoch, and its last entry with its checksum; None: that is not kept any more"""
     committed: int
 
 
@@ -40,14 +40,18 @@ class Missed:
 @dataclass(frozen=True, slots=True)
 class State:
     """What a home has committed of a source, for a peer that lacks more than the home keeps as entries. The parts
-    come over one connection, in order; between them may be frames."""
+    come over one connection, in order; between them may be frames, and parts of another transfer, which takes the
+    place of this one."""
 
     source: int
+    transfer: int
+    """which one over this connection (`HomeLane.sends_state`)"""
+    base: Position
+    """the last entry that all parts together have: not below what is committed when the first one is sent"""
     part: bytes
     """as the home's disk gives it, and the peer's takes it"""
     first: bool
-    base: Position | None
-    """with the last part: the last entry that it has"""
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class Answer:
     fenced: dict[int, Seal]
     """source -> who is the home by now"""
     incomplete: frozenset[int]
-    """sources of which it has nothing that counts: entries are of no use before their state"""
+    """sources whose state has not come yet: entries are of no use before"""
     contradicted: frozenset[int]
     """sources of which it has committed something else: it counts for nothing there until that is repaired"""
 
@@ -86,9 +90,14 @@ class Receiver:
         self._gaps: dict[int, _Gap] = {}
         self._fenced: dict[int, Seal] = {}
         self._contradicted: set[int] = set()
+        self._staging: dict[int, Log | None] = {}
+        """sources that are caught up by state over this connection, with what is staged: another connection of the
+        home may begin with it again, and what comes late over this one is not to be mixed in"""
         self._open: set[int] = set()
         """sources with entries here that are not known to be committed"""
         self._votes = -1
+        self._transfers: dict[int, int] = {}
+        """of sources of which state is coming"""
 
     def follows(self, source: int, seal: Seal) -> bool:
         """The home over this connection has this seal of the source, and has not ended its reign."""
@@ -102,14 +111,15 @@ class Receiver:
     def open(self, opening: Opening, writes: list[Write]) -> Answer:
         """Raises KeyError for a source of which there is no replica here."""
         self._number = opening.number
-        for source, epoch, last in opening.sources:
+        for source, epoch, last, checksum in opening.sources:
             self._homes[source] = Seal(epoch, self._forwarder, self._life)
             # What was said of an earlier epoch of the same home.
             self._fenced.pop(source, None)
             self._gaps.pop(source, None)
             self._contradicted.discard(source)
-            self._compare(source, last, writes)
-        return self._answer(opening.committed)
+            self._transfers.pop(source, None)
+            self._compare(source, last, checksum, writes)
+        return self._answer(opening.committed, writes)
 
     def receive(self, frame: Frame, writes: list[Write]) -> Answer:
         """Raises ValueError for a frame that does not follow: the connection has lost something."""
@@ -118,27 +128,44 @@ class Receiver:
         for entry in frame.entries:
             self._take(entry, writes)
         self._number = frame.number
-        return self._answer(frame.committed)
+        return self._answer(frame.committed, writes)
 
     def repair(self, missed: Missed, writes: list[Write]) -> Answer:
         for entry in missed.entries:
             self._take(entry, writes)
-        return self._answer(self._committed)
+        return self._answer(self._committed, writes)
 
     def replace(self, state: State, writes: list[Write]) -> Answer:
-        source = state.source
-        replica, home = self._replicas[source], self._homes.get(source)
-        if home is not None and source not in self._fenced:
+        """State that is not lacked any more, or of a transfer that another one has followed, is passed over."""
+        source, home = state.source, self._homes.get(state.source)
+        if home is None or source not in self._gaps:
+            return self._answer(self._committed, writes)
+        if state.first:
+            self._transfers[source] = state.transfer
+        if self._transfers.get(source) == state.transfer:
             try:
-                if state.first:
-                    replica.replace(home, writes)
-                if not replica.complete:
-                    replica.take_part(home, state.part, writes)
-                    if state.base is not None:
-                        self._completed(replica, home, state.base, writes)
+                self._take_state(self._replicas[source], home, state, writes)
             except Fenced as fenced:
                 self._is_fenced(source, fenced.seal)
-        return self._answer(self._committed)
+        return self._answer(self._committed, writes)
+
+    def _take_state(self, replica: Replica, home: Seal, state: State, writes: list[Write]) -> None:
+        gap = self._gaps[state.source]
+        if state.first:
+            # What it has acknowledged to this home it has to have again.
+            gap.wanted = max(gap.wanted, replica.log.matched)
+            replica.stage(home, writes)
+            self._staging[state.source] = replica.staged
+        if self._staging.get(state.source) is not replica.staged:
+            return
+        replica.take_part(home, state.part, writes)
+        if state.last:
+            del self._transfers[state.source]
+            replica.end_state(home, state.base, writes)
+            self._staging[state.source] = replica.staged
+            gap.nearest = state.base
+            if state.base >= gap.wanted:
+                del self._gaps[state.source]
 
     def ended(self, source: int, epoch: int) -> None:
         """The home says that it is not the home any more: nobody has to wait for its reign to end."""
@@ -148,11 +175,11 @@ class Receiver:
             self._fenced.pop(source, None)
             self._open.discard(source)
 
-    def told(self, committed: int) -> Answer:
+    def told(self, committed: int, writes: list[Write]) -> Answer:
         """Frames up to this one are committed, and there is no frame to say so with."""
-        return self._answer(committed)
+        return self._answer(committed, writes)
 
-    def _answer(self, committed: int) -> Answer:
+    def _answer(self, committed: int, writes: list[Write]) -> Answer:
         if self._votes != self._replicas.votes:
             # The home is to hear of each seal with the next answer, whatever that is to: its reign ends with it.
             self._votes = self._replicas.votes
@@ -161,22 +188,17 @@ class Receiver:
                     self._is_fenced(source, self._replicas[source].seal)
         self._commit(committed)
         lacks = {source: gap.nearest for source, gap in self._gaps.items()}
-        incomplete = frozenset(source for source in self._gaps if not self._replicas[source].complete)
+        for source in [source for source in self._staging if source not in self._gaps]:
+            if self._staging.pop(source) is self._replicas[source].staged and source in self._homes:
+                self._replicas[source].caught_up(writes)
+        incomplete = frozenset(source for source in self._gaps if not self._replicas[source].usable)
         return Answer(self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted))
-
-    def _completed(self, replica: Replica, home: Seal, base: Position, writes: list[Write]) -> None:
-        replica.completed(home, base, writes)
-        gap = self._gaps.get(replica.source)
-        if gap is not None:
-            gap.nearest = base
-            if base >= gap.wanted:
-                del self._gaps[replica.source]
 
     def _is_fenced(self, source: int, seal: Seal) -> None:
         self._fenced[source] = seal
         self._gaps.pop(source, None)
 
-    def _compare(self, source: int, last: Link | None, writes: list[Write]) -> None:
+    def _compare(self, source: int, last: Position, checksum: int | None, writes: list[Write]) -> None:
         """A source joins the lane. Its home's last entry is compared, without its payload."""
         replica = self._replicas[source]
         try:
@@ -184,26 +206,19 @@ class Receiver:
         except Fenced as fenced:
             self._is_fenced(source, fenced.seal)
             return
+        replica.drop_staged(writes)  # of another connection, or of an epoch that has ended
+        self._staging.pop(source, None)
         log = replica.log
-        if not replica.complete:
-            self._gaps[source] = _Gap(START if last is None else last.position, START)
-            return
-        if last is None:
-            return
-        match = log.match(last)
-        if match is Match.HELD:
+        if log.has(last, checksum):
             log.held(last)
             self._open.add(source)
-        elif match is Match.CONTRADICTS:
-            self._contradicted.add(source)
         else:
-            self._gaps[source] = _Gap(last.position, log.nearest(last.before))
+            self._gaps[source] = _Gap(last, log.nearest((last[0], last[1] - 1)))
 
     def _take(self, entry: LogEntry, writes: list[Write]) -> None:
         source = entry.source
         if source in self._fenced or source in self._contradicted or source not in self._homes:
             return
-        log = self._replicas[source].log
         try:
             match = self._replicas[source].take(self._homes[source], entry, writes)
         except Fenced as fenced:
@@ -214,6 +229,7 @@ class Receiver:
             self._gaps.pop(source, None)
             return
         self._open.add(source)
+        log = self._replicas[source].filling
         gap = self._gaps.get(source)
         if match is Match.AHEAD:
             # Of several in a row the first one says from where on the home is to send.
@@ -223,7 +239,7 @@ class Receiver:
             else:
                 gap.wanted, gap.nearest = max(gap.wanted, entry.position), min(gap.nearest, nearest)
         elif gap is not None:
-            gap.nearest = entry.position
+            gap.nearest = max(entry.position, log.matched)
             if log.matched >= gap.wanted:
                 del self._gaps[source]
 
@@ -231,6 +247,6 @@ class Receiver:
         """Of all sources, what they have up to this frame. Looks at those that have something open."""
         self._committed = max(self._committed, number)
         for source in list(self._open):
-            log, home = self._replicas[source].log, self._homes[source]
+            log, home = self._replicas[source].filling, self._homes[source]
             if self._replicas[source].seal != home or log.commit((home.epoch, self._committed)) == log.last:
                 self._open.discard(source)

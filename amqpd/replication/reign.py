@@ -61,7 +61,8 @@ class Patience:
         """the same of a source, over a connection that is gone"""
 
     def answers(self, connection: Hashable, now_s: float) -> None:
-        """Something is about to be answered to a home, which reigns over all of its sources by that."""
+        """An answer to a home is made, which reigns over all of its sources by that; it may go out much later, when
+        the disk is done, and what is sealed meanwhile is not in it."""
         self._answered[connection] = now_s
 
     def closed(self, connection: Hashable, sources: Iterable[tuple[int, Seal]], now_s: float) -> None:

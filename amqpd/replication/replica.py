@@ -4,8 +4,8 @@ What comes in: entries of a home, and requests to seal. What goes out: whether t
 written, in order.
 Rules: 1. The state here is that of the disk when all that was handed out is written; an answer is sent when it is.
 2. A refusal is answered from this state, too: what was promised in it is on its way to the disk. 3. A replica that
-lacks more than its home keeps as entries is caught up by state: what the home has committed, in place of what is
-here. While that goes on it is not `complete`: it neither seals nor takes entries.
+lacks more than its home keeps as entries is caught up by state, beside what it has: that it keeps, and votes with,
+until all that it ever acknowledged has come again. So no replica is ever less than it said it was.
 Not here: which frames were missed (`receiver.py`), payloads, and what a disk does (`amqpd.journal`).
 """
 
@@ -44,30 +44,44 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
-    """To be written: a mark that what is on the disk of the source is neither what was there nor what will be. It
-    counts for nothing until `Completed`, also after a restart."""
+class Staged:
+    """To be written: from now on, what is written of the source goes beside what stands there, which stays as it is
+    until `Completed`. What was staged before goes, and so it does at a restart."""
 
     source: int
 
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """To be written: some of the state that takes the place of what was there."""
+    """To be written: some of what the home has committed."""
 
     source: int
     part: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
-    """To be written: what is on the disk is what the home had committed, up to this entry. The mark goes."""
+class StateEnd:
+    """To be written: what is staged is what the home had committed, up to this entry."""
 
     source: int
     base: Position
 
 
-Write = Sealed | Undone | Appended | Replaced | StatePart | Completed
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """To be written: what is staged takes the place of what stood there."""
+
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """To be written: what is staged goes."""
+
+    source: int
+
+
+Write = Sealed | Undone | Appended | Staged | StatePart | StateEnd | Completed | Dropped
 
 
 class Fenced(Exception):
@@ -86,27 +100,35 @@ class Contradiction(Exception):
 class Replica:
     """Of one source, as its disk will have it."""
 
-    def __init__(self, source: int, log: Log, seal: Seal = seals.NONE, *, complete: bool = True) -> None:
+    def __init__(self, source: int, log: Log, seal: Seal = seals.NONE) -> None:
         self.source = source
         self.log = log
+        """what it has of everything that it ever acknowledged: its vote rests on that"""
         self.seal = seal
-        self.complete = complete
-        """it has everything that it ever acknowledged: its seals and its entries count"""
+        self.staged: Log | None = None
+        """what a home is putting in place of it"""
+        self.usable = True
+        """entries can be added to what is being filled: its state has come"""
+
+    @property
+    def filling(self) -> Log:
+        """What entries of the home are added to."""
+        return self.log if self.staged is None else self.staged
 
     def take(self, home: Seal, entry: LogEntry, writes: list[Write]) -> Match:
         """An entry of this home; what is to be written is added to `writes`. HELD and FOLLOWS: it is here then, with
         all before it. AHEAD: something before it is missing. Raises Fenced, Contradiction."""
         self.follow(home, writes)
-        if not self.complete:
+        if not self.usable:
             return Match.AHEAD
-        log = self.log
+        log = self.filling
         match = log.match(entry)
         if match is Match.CONTRADICTS:
             raise Contradiction(
                 f"source {self.source}: {entry.position} of {home} follows {entry.before}, {log.base} is committed"
             )
         if match is Match.HELD:
-            log.held(entry)
+            log.held(entry.position)
         elif match is not Match.AHEAD:
             if match is Match.DIFFERS:
                 log.undo(entry.before)
@@ -125,29 +147,39 @@ class Replica:
             raise Fenced(self.seal)
         self._seal(home, writes)
 
-    def replace(self, home: Seal, writes: list[Write]) -> None:
+    def stage(self, home: Seal, writes: list[Write]) -> None:
         """The home is about to send what it has committed. Raises Fenced."""
         self.follow(home, writes)
-        self.complete = False
-        self.log = Log(START)
-        writes.append(Replaced(self.source))
+        self.staged, self.usable = Log(START), False
+        writes.append(Staged(self.source))
 
     def take_part(self, home: Seal, part: bytes, writes: list[Write]) -> None:
         """Raises Fenced."""
         self.follow(home, writes)
         writes.append(StatePart(self.source, part))
 
-    def completed(self, home: Seal, base: Position, writes: list[Write]) -> None:
+    def end_state(self, home: Seal, base: Position, writes: list[Write]) -> None:
         """All of it has come: what the home has committed up to this entry. Raises Fenced."""
         self.follow(home, writes)
-        self.complete = True
-        self.log = Log(base)
-        writes.append(Completed(self.source, base))
+        self.staged, self.usable = Log(base), True
+        writes.append(StateEnd(self.source, base))
+
+    def caught_up(self, writes: list[Write]) -> None:
+        """What is staged has all that stood here and counts, and all that the home has told of."""
+        if self.staged is not None and self.usable:
+            self.log, self.staged = self.staged, None
+            writes.append(Completed(self.source))
+
+    def drop_staged(self, writes: list[Write]) -> None:
+        """The home does not go on with it."""
+        if self.staged is not None:
+            self.staged, self.usable = None, True
+            writes.append(Dropped(self.source))
 
     def vote(self, asked: Seal, writes: list[Write]) -> bool:
         """Whether it seals: then its last entry, once the writes are on the disk, is `log.last`, and no home of an
         older epoch adds to that."""
-        if not self.complete or not seals.grants(self.seal, asked):
+        if not seals.grants(self.seal, asked):
             return False
         if asked != self.seal:
             self._seal(asked, writes)
@@ -155,6 +187,7 @@ class Replica:
 
     def _seal(self, seal: Seal, writes: list[Write]) -> None:
         self.seal = seal
+        self.drop_staged(writes)
         self.log.new_home()
         writes.append(Sealed(self.source, seal))
 

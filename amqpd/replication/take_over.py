@@ -24,7 +24,7 @@ from enum import Enum, auto
 from amqpd.replication.commit import majority
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Match
-from amqpd.replication.replica import Replica, Write
+from amqpd.replication.replica import Replicas, Write
 from amqpd.replication.seal import Seal
 
 
@@ -80,7 +80,8 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """To all members: seal this."""
+    """To all other members: seal this. The own replica has, as soon as this is asked: so no reign of this forwarder
+    goes on that another member was released from by this."""
 
     seal: Seal
 
@@ -112,16 +113,18 @@ class Phase(Enum):
 class TakeOver:
     """One attempt, of one source."""
 
-    def __init__(self, forwarder: str, life: int, replica: Replica, record: SourceRecord) -> None:
+    def __init__(self, forwarder: str, life: int, replicas: Replicas, record: SourceRecord) -> None:
         """`record`: as it was read now. Raises ValueError for a source of which this is no member."""
         if forwarder not in record.members:
             raise ValueError(f"{forwarder} is no member of {record.members}")
+        replica = replicas[record.source]
         self.forwarder = forwarder
         self.life = life
         self.phase = Phase.ASKING
         self.record = record
         self.seal = Seal(max(record.home.epoch, replica.seal.epoch) + 1, forwarder, life)
         """that it tries to have"""
+        self._replicas = replicas
         self._replica = replica
         self._ballots: dict[str, Ballot] = {}
         self._fetching: list[str] = []
@@ -145,8 +148,9 @@ class TakeOver:
         self.phase = Phase.SWAPPING
         return Swap(replace(self.record, home=self.seal))
 
-    def swapped(self, record: SourceRecord | None) -> Step | None:
-        """What the store has now, if the swap was carried out; None: somebody else was first."""
+    def swapped(self, record: SourceRecord | None, writes: list[Write]) -> Step | None:
+        """What the store has now, if the swap was carried out; None: somebody else was first. When the writes are on
+        the disk, the own ballot is said by `sealed`."""
         if self.phase is not Phase.SWAPPING:
             return None
         if record is None or self.forwarder not in record.members:
@@ -154,6 +158,9 @@ class TakeOver:
             return None
         self.record = record
         self._ballots = {}
+        if not self._replicas.vote(self.source, self.seal, writes):
+            self.phase = Phase.LOST
+            return None
         self.phase = Phase.SEALING
         return Request(self.seal)
 

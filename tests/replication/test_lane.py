@@ -13,10 +13,12 @@ from amqpd.replication.receiver import Answer, Receiver, State
 from amqpd.replication.replica import (
     Appended,
     Completed,
-    Replaced,
+    Dropped,
     Replica,
     Replicas,
     Sealed,
+    Staged,
+    StateEnd,
     StatePart,
     Undone,
     Write,
@@ -159,7 +161,7 @@ def test_each_answer_says_what_was_sealed_before_it() -> None:
     lane, peer = home_of(1, 2), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.replicas.vote(1, Seal(5, "c", 3), peer.writes)
-    assert peer.receiver.told(10).fenced == {1: Seal(5, "c", 3)}
+    assert peer.receiver.told(10, peer.writes).fenced == {1: Seal(5, "c", 3)}
     assert not peer.receiver.follows(1, Seal(1, "a", 1))
     assert peer.receiver.follows(2, Seal(1, "a", 1))
 
@@ -198,21 +200,95 @@ def test_peer_that_lacks_more_than_is_kept_is_caught_up_by_state() -> None:
     lane.sends_state("b", 1, (3, 25))
     assert lane.answered("b", answer) == ([], [])
     peer.writes.clear()
-    for state in (State(1, b"rows", True, None), State(1, b"more", False, (3, 25))):
-        answer = peer.receiver.replace(state, peer.writes)
-    assert peer.writes == [Replaced(1), StatePart(1, b"rows"), StatePart(1, b"more"), Completed(1, (3, 25))]
+    for part, first in ((b"rows", True), (b"more", False)):
+        answer = peer.receiver.replace(State(1, 4, (3, 25), part, first, not first), peer.writes)
+    assert peer.writes == [Staged(1), StatePart(1, b"rows"), StatePart(1, b"more"), StateEnd(1, (3, 25))]
     missed, behind = lane.answered("b", answer)
     assert (len(missed), behind) == (1, [])
     assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
+    assert peer.writes[-1] == Completed(1)
 
 
-def test_peer_in_the_middle_of_that_seals_nothing_and_takes_no_entry() -> None:
+def test_peer_in_the_middle_of_that_votes_with_what_it_had() -> None:
     lane, peer = home_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
-    peer.receiver.replace(State(1, b"rows", True, None), peer.writes)
-    assert not peer.replicas.vote(1, Seal(9, "c", 1), peer.writes)
-    answer = peer.receiver.receive(lane.cut(11, {1: b""}), peer.writes)
-    assert (answer.lacks, answer.incomplete) == ({1: START}, {1})
+    peer.receiver.receive(lane.cut(11, {1: b"had"}), peer.writes)
+    lane.cut(12, {1: b"lacks"})
+    peer.again()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.replace(State(1, 1, (1, 11), b"rows", first=True, last=False), peer.writes)
+    answer = peer.receiver.receive(lane.cut(13, {1: b""}), peer.writes)
+    assert answer.incomplete == {1}
+    assert peer.replicas[1].log.last == (1, 11)
+    peer.writes.clear()
+    assert peer.replicas.vote(1, Seal(9, "c", 1), peer.writes)
+    assert peer.writes == [Dropped(1), Sealed(1, Seal(9, "c", 1))]
+
+
+def test_state_that_is_not_lacked_any_more_is_passed_over() -> None:
+    """It was sent after an old answer; the peer has acknowledged more since."""
+    lane, peer = home_of(1), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.receive(lane.cut(11, {1: b"acknowledged"}), peer.writes)
+    peer.writes.clear()
+    answer = peer.receiver.replace(State(1, 1, START, b"", first=True, last=True), peer.writes)
+    assert (peer.writes, peer.replicas[1].log.last) == ([], (1, 11))
+    assert answer.lacks == {}
+
+
+def test_state_of_an_epoch_that_has_ended_does_not_mix_with_the_next() -> None:
+    lane, peer = HomeLane(MEMBERS, 30), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    for epoch, base in ((4, (3, 25)), (5, (3, 28))):
+        peer.receiver.open(lane.begin(1, epoch, base, []), peer.writes)
+        peer.receiver.replace(State(1, epoch, base, b"first of %d" % epoch, first=True, last=False), peer.writes)
+        lane.end(1)
+    peer.writes.clear()
+    peer.receiver.replace(State(1, 4, (3, 25), b"last of 4", first=False, last=True), peer.writes)
+    assert peer.writes == []
+    peer.receiver.replace(State(1, 5, (3, 28), b"last of 5", first=False, last=True), peer.writes)
+    assert peer.writes == [StatePart(1, b"last of 5"), StateEnd(1, (3, 28)), Completed(1)]
+
+
+def test_state_of_an_older_connection_does_not_mix_with_that_of_the_next() -> None:
+    lane, peer = HomeLane(MEMBERS, 30), Peer()
+    lane.begin(1, 4, (3, 25), [])
+    state = State(1, 4, (3, 25), b"old", first=True, last=False)
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.replace(state, peer.writes)
+    older = peer.receiver
+    peer.again()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.replace(replace(state, part=b"new"), peer.writes)
+    peer.writes.clear()
+    older.replace(replace(state, first=False, last=True), peer.writes)
+    assert peer.writes == []
+    peer.receiver.replace(replace(state, part=b"newer", first=False, last=True), peer.writes)
+    assert peer.writes == [StatePart(1, b"newer"), StateEnd(1, (3, 25)), Completed(1)]
+
+
+def test_what_was_acknowledged_is_had_again_before_state_takes_its_place() -> None:
+    lane, peer = home_of(1), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.receive(lane.cut(11, {1: b"acknowledged"}), peer.writes)
+    lane.cut(12, {1: b"missed"})
+    peer.again()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    answer = peer.receiver.replace(State(1, 1, START, b"", first=True, last=True), peer.writes)
+    assert peer.replicas[1].log.last == (1, 11)
+    missed, _ = lane.answered("b", answer)
+    peer.receiver.repair(missed[0], peer.writes)
+    assert peer.writes[-1] == Completed(1)
+    assert peer.replicas[1].log.last == (1, 12)
+
+
+def test_empty_disk_is_behind_a_home_that_keeps_nothing() -> None:
+    lane, peer = HomeLane(MEMBERS, 30), Peer()
+    lane.begin(1, 4, (3, 25), [])
+    answer = peer.receiver.open(lane.open("b", [1]), peer.writes)
+    assert answer.lacks == {1: START}
+    assert lane.answered("b", answer) == ([], [1])
+    assert lane.admissible("b") == set()
 
 
 def test_committed_frames_are_known_at_the_peer_with_the_next_one() -> None:
@@ -229,6 +305,8 @@ def test_disk_that_the_record_does_not_name_counts_when_it_is_admitted() -> None
     lane.open("b", [1])
     lane.cut(11, {1: b""})
     lane.is_stored(11)
+    assert lane.admissible("b") == set()
+    lane.answered("b", replace(ALL_OF_11, number=10))
     assert lane.admissible("b") == set()
     lane.answered("b", ALL_OF_11)
     assert lane.committed == 10

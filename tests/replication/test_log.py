@@ -31,7 +31,7 @@ def test_next_follows() -> None:
 def test_same_is_held_also_with_more_behind_it() -> None:
     log = log_of(FIRST, SECOND, THIRD)
     assert log.match(SECOND) is Match.HELD
-    log.held(SECOND)
+    log.held(SECOND.position)
     assert (log.matched, log.last) == ((1, 2), (1, 5))
 
 
@@ -72,14 +72,14 @@ def test_undo_stops_at_the_base() -> None:
 
 def test_commit_takes_only_what_was_matched() -> None:
     log = log_of(FIRST, SECOND, THIRD)
-    log.held(SECOND)
+    log.held(SECOND.position)
     assert log.commit((1, 9)) == (1, 2)
     assert log.last == (1, 5)
 
 
 def test_what_an_older_home_left_waits_for_an_entry_of_the_present_one() -> None:
     log = log_of(FIRST, SECOND)
-    log.held(SECOND)
+    log.held(SECOND.position)
     assert log.commit((2, 3)) == START
     (own,) = entries((2, 4), after=(1, 2))
     log.append(own)
@@ -88,7 +88,7 @@ def test_what_an_older_home_left_waits_for_an_entry_of_the_present_one() -> None
 
 def test_new_home_has_matched_nothing_but_the_base() -> None:
     log = log_of(SECOND, THIRD, base=(1, 1))
-    log.held(THIRD)
+    log.held(THIRD.position)
     log.new_home()
     assert log.matched == (1, 1)
 

@@ -9,7 +9,7 @@ import pytest
 from amqpd.replication.commit import majority, reached
 from amqpd.replication.entry import START, LogEntry, Position, new_entry
 from amqpd.replication.log import Link, Log
-from amqpd.replication.replica import Appended, Replica, Sealed, Undone, Write
+from amqpd.replication.replica import Appended, Replica, Replicas, Sealed, Undone, Write
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ask, Ballot, Fetch, Phase, Request, SourceRecord, Swap, TakeOver
 
@@ -32,19 +32,20 @@ def would(member: str, *, granted: bool = True, epoch: int = 4) -> Ballot:
     return ballot(member, Seal(epoch, "c", 1), (4, 1), granted=granted)
 
 
-def swapped(own: Replica) -> TakeOver:
+def swapped(own: Replica, writes: list[Write] | None = None) -> TakeOver:
     """As far as the store is asked, and said yes."""
-    attempt = TakeOver("a", 7, own, RECORD)
+    writes = [] if writes is None else writes
+    attempt = TakeOver("a", 7, Replicas([own]), RECORD)
     assert attempt.begin() == Ask()
     attempt.would("a", would("a"))
     step = attempt.would("b", would("b"))
     assert isinstance(step, Swap)
-    assert attempt.swapped(step.record) == Request(Seal(5, "a", 7))
+    assert attempt.swapped(step.record, writes) == Request(Seal(5, "a", 7))
     return attempt
 
 
 def test_store_is_not_asked_before_a_majority_would_seal() -> None:
-    attempt = TakeOver("a", 7, replica(FIRST), RECORD)
+    attempt = TakeOver("a", 7, Replicas([replica(FIRST)]), RECORD)
     attempt.begin()
     assert attempt.would("a", would("a")) is None
     assert attempt.would("b", would("b", granted=False)) is None
@@ -52,7 +53,7 @@ def test_store_is_not_asked_before_a_majority_would_seal() -> None:
 
 
 def test_epoch_is_above_every_one_that_was_sealed() -> None:
-    attempt = TakeOver("a", 7, replica(FIRST), RECORD)
+    attempt = TakeOver("a", 7, Replicas([replica(FIRST)]), RECORD)
     attempt.begin()
     attempt.would("b", would("b", epoch=8))
     step = attempt.would("a", would("a"))
@@ -60,11 +61,18 @@ def test_epoch_is_above_every_one_that_was_sealed() -> None:
     assert step.record.home == Seal(9, "a", 7)
 
 
+def test_own_replica_seals_before_any_other_is_asked() -> None:
+    own = replica(FIRST)
+    assert own.seal == OLD
+    swapped(own)
+    assert own.seal == Seal(5, "a", 7)
+
+
 def test_somebody_else_was_first() -> None:
-    attempt = TakeOver("a", 7, replica(FIRST), RECORD)
+    attempt = TakeOver("a", 7, Replicas([replica(FIRST)]), RECORD)
     for member in ("a", "b"):
         attempt.would(member, would(member))
-    attempt.swapped(None)
+    attempt.swapped(None, [])
     assert attempt.phase is Phase.LOST
 
 
@@ -86,9 +94,8 @@ def test_two_others_are_no_majority_without_the_taker() -> None:
 def test_missing_entries_are_fetched_and_what_differs_is_undone() -> None:
     mine = new_entry(1, (3, 9), START, b"of a home that lost it")
     own = replica(mine)
-    attempt = swapped(own)
     writes: list[Write] = []
-    assert own.vote(attempt.seal, writes)
+    attempt = swapped(own, writes)
     attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, (3, 9)))
     step = attempt.sealed("b", attempt.seal, ballot("b", attempt.seal, (4, 2)))
     assert step == Fetch("b", START)
@@ -132,7 +139,7 @@ def test_disk_that_the_record_does_not_name_has_no_vote() -> None:
 
 def test_only_members_take_over() -> None:
     with pytest.raises(ValueError, match="d is no member"):
-        TakeOver("d", 1, replica(), RECORD)
+        TakeOver("d", 1, Replicas([replica()]), RECORD)
 
 
 def test_majority_of_what_the_set_holds_now() -> None:

@@ -6,7 +6,7 @@ method of the real modules while it is planted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import getattr_static
@@ -17,7 +17,7 @@ from amqpd.replication import home as home_module
 from amqpd.replication import seal as seals
 from amqpd.replication import take_over as take_over_module
 from amqpd.replication.entry import START, LogEntry, Position
-from amqpd.replication.log import Link, Log, Match
+from amqpd.replication.log import Log, Match
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.reign import Patience
 from amqpd.replication.replica import Replica, Undone, Write
@@ -64,6 +64,13 @@ class NoBug:
     def counted_from(self, node: Node, sent_ms: float) -> float:
         """An answer counts from when the question was sent."""
         return sent_ms
+
+    def answer_made(self, node: Node, link: Hashable) -> None:
+        """A replica waits from when it made an answer, with all that it had sealed by then in it."""
+        node.patience.answers(link, node.cluster.clock.now_ms)
+
+    def answer_goes(self, node: Node, link: Hashable) -> None:
+        """It goes out when the disk is done."""
 
     def admits(self, record: SourceRecord, peer: str, generation: int) -> SourceRecord:
         """A disk that was caught up."""
@@ -141,7 +148,7 @@ class SealOvertakesTheWriter(NoBug):
         return replace(ballot, last=kept[-1].position if kept else START)
 
 
-def _match_by_idx(self: Log, entry: LogEntry | Link) -> Match:
+def _match_by_idx(self: Log, entry: LogEntry) -> Match:
     if entry.position[1] <= self.last[1] and any(each[1] == entry.position[1] for each in self._positions):
         return Match.HELD
     return _match(self, entry)
@@ -240,9 +247,9 @@ class AckOfWhatWasNotMatched(Patched):
     where, name = Receiver, "_answer"
 
     @staticmethod
-    def instead(self: Receiver, committed: int) -> Any:
+    def instead(self: Receiver, committed: int, writes: list[Write]) -> Any:
         self._gaps.clear()
-        return _answer(self, committed)
+        return _answer(self, committed, writes)
 
 
 _answer = Receiver._answer
@@ -327,6 +334,44 @@ class ReignFromTheAnswer(NoBug):
         return node.cluster.clock.now_ms
 
 
+class PatienceFromTheReply(NoBug):
+    """A replica waits from when an answer goes out; what it seals before is not in it."""
+
+    def answer_made(self, node: Node, link: Hashable) -> None:
+        pass
+
+    def answer_goes(self, node: Node, link: Hashable) -> None:
+        node.patience.answers(link, node.cluster.clock.now_ms)
+
+
+class AdmittedByAnOlderAnswer(Patched):
+    """An answer from before the source joined the lane is taken for one about it."""
+
+    where, name = home_module.HomeLane, "admissible"
+    wipe_ms = 150
+
+    @staticmethod
+    def instead(self: Any, peer: str) -> Any:
+        at = self.peers[peer]
+        return {source for source in at.uncounted - at.apart if source in self._tails} if at.number else set()
+
+
+class NothingKeptIsNothingThere(Patched):
+    """A home that keeps no entry of a source says that it has none."""
+
+    where, name = home_module.HomeLane, "_opening"
+    wipe_ms = 150
+
+    @staticmethod
+    def instead(self: Any, sources: Any) -> Any:
+        opening = _opening(self, sources)
+        said = [(s, e, START if checksum is None else last, checksum) for s, e, last, checksum in opening.sources]
+        return replace(opening, sources=tuple(said))
+
+
+_opening = home_module.HomeLane._opening
+
+
 class SealsWithoutWaiting(Patched):
     """A replica seals at once, although it has just answered the old home."""
 
@@ -354,4 +399,7 @@ PLANTED: tuple[type[NoBug], ...] = (
     UndoByIdxAlone,
     ReignFromTheAnswer,
     SealsWithoutWaiting,
+    PatienceFromTheReply,
+    AdmittedByAnOlderAnswer,
+    NothingKeptIsNothingThere,
 )

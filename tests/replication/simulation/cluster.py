@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import combinations, count
 
 from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.clock import Clock
 from tests.replication.simulation.disk import SimulatedDisk
@@ -36,6 +37,8 @@ class Cluster:
         self._values = count(1)
         self.faults = self.supervised = True
         self.kept_bytes_max = 1 << 20
+        self.idle_ms = 0
+        """so long nobody publishes, again and again"""
         self.fast_takeover = False
         """nobody waits for the reign of a home that is cut off: it may deliver for a while, as another one does"""
         for node in self.nodes.values():
@@ -51,7 +54,9 @@ class Cluster:
         self.clock.after(TICK_MS / 2, TICK_MS, lambda: self._ticks(node))
 
     def publish(self, source: int) -> None:
-        """Somebody publishes at each forwarder that takes itself for the home."""
+        """Somebody publishes at each forwarder that takes itself for the home; sometimes nobody for a while."""
+        if self.idle_ms and self.clock.now_ms % (2 * self.idle_ms) > self.idle_ms:
+            return
         for node in self.nodes.values():
             if node.up and not node.stopped and source in node.homes:
                 node.publish(source, b"%d" % next(self._values))
@@ -114,7 +119,7 @@ class Cluster:
     def _whole(self, source: int, without: str) -> bool:
         record = self.store.records[source]
         disks = [(name, self.nodes[name].disk) for name in record.members if name != without]
-        whole = [name for name, disk in disks if record.counts(name, disk.generation) and disk.kept[source].complete]
+        whole = [name for name, disk in disks if record.counts(name, disk.generation)]
         return len(whole) > len(record.members) // 2
 
     def stop(self) -> None:
@@ -180,6 +185,11 @@ class Cluster:
         for other in self.nodes.values():
             if other.up:
                 other.disconnected(node.name)
+
+    def admitted(self, name: str, source: int, asked: SourceRecord) -> None:
+        """The store names the forwarder's disk: it has everything that was committed in older epochs."""
+        if asked.counts(name, self.nodes[name].disk.generation):
+            self.law.admitted(name, source, self.nodes[name].disk.kept[source].entries, asked.home.epoch)
 
     def contradicted(self, name: str, sources: Iterable[int]) -> None:
         raise LawBroken(f"{name} has committed something else than its home, of sources {sorted(sources)}")

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from amqpd.replication import seal as seals
 from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Link, Log
-from amqpd.replication.replica import Appended, Replaced, Replica, Sealed, StatePart, Undone, Write
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Replica,
+    Sealed,
+    Staged,
+    StateEnd,
+    StatePart,
+    Undone,
+    Write,
+)
 from amqpd.replication.seal import Seal
 from tests.replication.simulation.clock import Clock
 
@@ -38,29 +48,36 @@ class Kept:
         self.entries: list[LogEntry] = []
         self.base: Position = START
         self.seal: Seal = seals.NONE
-        self.complete = True
+        self.staged: Kept | None = None
 
     def replica(self, source: int) -> Replica:
         tail = [Link(each.position, each.before, each.checksum) for each in self.entries if each.position > self.base]
-        if not self.complete:
-            return Replica(source, Log(START), self.seal, complete=False)
         return Replica(source, Log(self.base, tail), self.seal)
 
+    def start(self) -> None:
+        """A process begins with it."""
+        self.staged = None
+
     def apply(self, write: AnyWrite) -> None:
+        filling = self if self.staged is None else self.staged
         if isinstance(write, Sealed):
             self.seal = write.seal
         elif isinstance(write, Based):
             self.base = write.position
         elif isinstance(write, Undone):
-            self.entries = [each for each in self.entries if each.position <= write.position]
+            filling.entries = [each for each in filling.entries if each.position <= write.position]
         elif isinstance(write, Appended):
-            self.entries.append(write.entry)
-        elif isinstance(write, Replaced):
-            self.entries, self.base, self.complete = [], START, False
+            filling.entries.append(write.entry)
+        elif isinstance(write, Staged):
+            self.staged = Kept()
         elif isinstance(write, StatePart):
-            self.entries += pickle.loads(write.part)
+            filling.entries += pickle.loads(write.part)
+        elif isinstance(write, StateEnd):
+            filling.base = write.base
+        elif isinstance(write, Completed):
+            self.entries, self.base, self.staged = filling.entries, filling.base, None
         else:
-            self.base, self.complete = write.base, True
+            self.staged = None
 
 
 def source_of(write: AnyWrite) -> int:

@@ -2,7 +2,8 @@
 
 Rules: 1. What any replica knows to be committed is the beginning of one sequence, the same for all. 2. What was
 confirmed to a client is in it in the end. 3. What was refused is not. 4. Nothing is in it twice. 5. When a home of
-one epoch has delivered to an exclusive consumer, none of an older epoch does.
+one epoch has delivered to an exclusive consumer, none of an older epoch does. 6. A disk that counts again
+has all that older epochs have committed.
 Not a law: that an old home confirms nothing after a newer epoch's first commit. Its own disk may be the last to say
 so.
 """
@@ -49,6 +50,15 @@ class Law:
         """It crashed, and knows what its disk knows."""
         for key in [key for key in self._seen if key[0] == forwarder]:
             del self._seen[key]
+
+    def admitted(self, forwarder: str, source: int, entries: list[LogEntry], epoch: int) -> None:
+        """A disk counts from now on, which has these entries. The home that says so is of this epoch."""
+        there = {entry.position for entry in entries}
+        lacks = [
+            e.position for e in self.canonical.get(source, ()) if e.position[0] < epoch and e.position not in there
+        ]
+        if lacks:
+            raise LawBroken(f"source {source}: the disk of {forwarder} is admitted, and lacks {lacks[:3]}")
 
     def deliver(self, source: int, epoch: int) -> None:
         """A home of this epoch gives a message to the only consumer that may have it."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from amqpd.replication import seal as seals
@@ -76,6 +78,8 @@ class Node:
         self.life += 1
         self.up = True
         self.index = self.disk.index
+        for kept in self.disk.kept.values():
+            kept.start()
         self.replicas = Replicas(kept.replica(source) for source, kept in self.disk.kept.items())
         self.memory = copy.deepcopy(self.disk.kept)
         """as the disk will be"""
@@ -132,11 +136,10 @@ class Node:
         for replica in self.replicas:
             source, base = replica.source, replica.log.base
             kept = self.memory[source]
-            if replica.complete:
-                self.cluster.law.committed(self.name, source, kept.entries, base)
-                if base != kept.base:
-                    kept.base = base
-                    bases.append(Based(source, base))
+            self.cluster.law.committed(self.name, source, kept.entries, base)
+            if base != kept.base:
+                kept.base = base
+                bases.append(Based(source, base))
         self.disk.submit([*writes, *bases], self._of_this_life(then), index)
 
     def _of_this_life(self, then: Callable[[], None]) -> Callable[[], None]:
@@ -266,6 +269,8 @@ class Node:
     ) -> Callable[[SourceRecord | None], None]:
         def answered(record: SourceRecord | None) -> None:
             link.admitting.discard(source)
+            if record is not None:
+                self.cluster.admitted(peer, source, asked)
             if record is not None and source in self.homes and self.homes[source][0] == asked.home:
                 self.records[source] = record
                 if self.links.get(peer) is link:
@@ -289,13 +294,21 @@ class Node:
         )
 
     def _send_state(self, members: Members, peer: str, source: int) -> None:
-        kept = self.memory[source]
-        self.lanes[members].sends_state(peer, source, kept.base)
-        entries = [each for each in kept.entries if each.position <= kept.base]
+        lane, (seal, _), kept = self.lanes[members], self.homes[source], self.memory[source]
+        base = self.replicas[source].log.commit((seal.epoch, lane.committed))
+        transfer = lane.sends_state(peer, source, base)
+        entries = [each for each in kept.entries if each.position <= base]
         parts = [entries[at : at + STATE_PART] for at in range(0, len(entries), STATE_PART)] or [[]]
-        for at, part in enumerate(parts):
-            base = kept.base if at == len(parts) - 1 else None
-            self._send(members, peer, State(source, pickle.dumps(part), at == 0, base))
+        self._send_parts(self.links[peer], members, peer, State(source, transfer, base, b"", True, False), parts)
+
+    def _send_parts(self, link: Link, members: Members, peer: str, state: State, parts: list[list[LogEntry]]) -> None:
+        """One now, the others later: what else there is for the peer goes between them."""
+        if self.links.get(peer) is link:
+            part, *left = parts
+            self._send(members, peer, replace(state, part=pickle.dumps(part), last=not left))
+            if left:
+                later = partial(self._send_parts, link, members, peer, replace(state, first=False), left)
+                self.cluster.clock.after(0.2, 4, self._of_this_life(later))
 
     def answered(self, link: Link, members: Members, peer: str, answer: Answer, sent_ms: float) -> None:
         if not self.up or self.links.get(peer) is not link:
@@ -323,11 +336,12 @@ class Node:
             receiver = link.receivers[members] = Receiver(home.name, link.life, self.replicas)
         writes: list[Write] = []
         self.incoming.add(link)
+        self.cluster.bugs.answer_made(self, link)
         if isinstance(what, Ended):
             receiver.ended(*what)
             return
         if isinstance(what, int):
-            answer = receiver.told(what)
+            answer = receiver.told(what, writes)
         elif isinstance(what, Opening):
             answer = receiver.open(what, writes)
         elif isinstance(what, Frame):
@@ -339,7 +353,7 @@ class Node:
         self.cluster.bugs.answers(self, writes, lambda: self._reply(link, members, home, answer, sent_ms))
 
     def _reply(self, link: Link, members: Members, home: Node, answer: Answer, sent_ms: float) -> None:
-        self.patience.answers(link, self.cluster.clock.now_ms)
+        self.cluster.bugs.answer_goes(self, link)
         self.cluster.network.send(
             link.back, lambda: home.run(lambda: home.answered(link, members, self.name, answer, sent_ms))
         )
@@ -352,7 +366,7 @@ class Node:
         if self.name not in record.members or source in self.attempts:
             return
         self.cluster.clock.counts["take-over begun"] += 1
-        attempt = self.attempts[source] = TakeOver(self.name, self.life, self.replicas[source], record)
+        attempt = self.attempts[source] = TakeOver(self.name, self.life, self.replicas, record)
         self.cluster.clock.after(ATTEMPT_MS, ATTEMPT_MS, self._of_this_life(lambda: self._give_up(attempt)))
         self._go_on(attempt, attempt.begin())
 
@@ -373,7 +387,8 @@ class Node:
             cluster.store.swap(step.record, lambda record: back(lambda: self._swapped(attempt, record))())
         elif isinstance(step, Request):
             for member in attempt.record.members:
-                self._request(attempt, cluster.nodes[member], step.seal)
+                if member != self.name:
+                    self._request(attempt, cluster.nodes[member], step.seal)
         elif isinstance(step, Fetch):
             self._fetch(attempt, cluster.nodes[step.member], step.after)
         if attempt.phase is Phase.LOST:
@@ -384,15 +399,20 @@ class Node:
             self._reign(attempt)
 
     def _swapped(self, attempt: TakeOver, record: SourceRecord | None) -> None:
-        self._go_on(attempt, attempt.swapped(record))
+        if self.attempts.get(attempt.source) is not attempt:
+            return
+        writes: list[Write] = []
+        step = attempt.swapped(record, writes)
+        replica, seal = self.replicas[attempt.source], attempt.seal
+        ballot = Ballot(step is not None, replica.seal, replica.log.last, self.disk.generation)
+        self.write(writes, self._of_this_life(lambda: self._go_on(attempt, attempt.sealed(self.name, seal, ballot))))
+        self._go_on(attempt, step)
 
     def _ask(self, attempt: TakeOver, member: Node) -> None:
         def come() -> None:
             if member.up:
                 replica = member.replicas[attempt.source]
-                granted = (
-                    replica.complete and member.waits_until(attempt.source, self.name) <= self.cluster.clock.now_ms
-                )
+                granted = member.waits_until(attempt.source, self.name) <= self.cluster.clock.now_ms
                 ballot = Ballot(granted, replica.seal, replica.log.last, member.disk.generation)
                 back(lambda: self._go_on(attempt, attempt.would(member.name, ballot)))
 
@@ -494,11 +514,10 @@ class Node:
                     self._send(members, peer, lane.open(peer, self._uncounted(peer)))
         self.homes[source] = seal, lane
         log = self.replicas[source].log
-        opening = lane.begin(
-            source, seal.epoch, log.base, [e for e in self.memory[source].entries if e.position > log.base]
-        )
-        for peer, at in lane.peers.items():
-            at.uncounted = set(self._uncounted(peer))
+        tail = [each for each in self.memory[source].entries if each.position > log.base]
+        uncounted = [peer for peer in lane.peers if source in self._uncounted(peer)]
+        opening = lane.begin(source, seal.epoch, log.base, tail, uncounted)
+        for peer in lane.peers:
             self._send(members, peer, opening)
         self.begins[source] = self.index + 1
         self.gathered.setdefault(source, []).insert(0, b"")

@@ -45,6 +45,7 @@ def _drawn(seed: int, bugs: NoBug) -> Cluster:
     cluster.network.loss = chance.choice([0, 0.02, 0.2])
     cluster.store.silence = chance.choice([0, 0.05, 0.3])
     cluster.kept_bytes_max = chance.choice([20, 200, 1 << 20])
+    cluster.idle_ms = chance.choice([0, 0, 400])
     cluster.fast_takeover = chance.random() < 0.3
     cluster.supervised = chance.random() < 0.5
     for node in cluster.nodes.values():
@@ -97,7 +98,9 @@ def _liveness(cluster: Cluster) -> None:
             home = cluster.home_of(source)
             if home is None:
                 if not any(source in node.attempts for node in cluster.nodes.values()):
-                    cluster.nodes[clock.chance.choice(members)].take_over(source)
+                    # A home that the store, put back, does not know: nobody else may take over while it reigns.
+                    reigning = [name for name in members if source in cluster.nodes[name].homes]
+                    cluster.nodes[clock.chance.choice(reigning or list(members))].take_over(source)
             elif last.get(source, 0) < home.homes[source][0].epoch:
                 last[source] = home.homes[source][0].epoch
                 home.publish(source, b"last-%d-%d" % (source, last[source]))
