@@ -29,7 +29,7 @@ python=$(command -v "$python")
 case $python in /*) ;; *) python=$PWD/$python ;; esac
 
 # A copy of the sources, so that nothing is left in the checkout and no other build is found.
-cp -R amqpd tests pyproject.toml "$work/"
+cp -R amqpd tests pyproject.toml setup.py "$work/"
 [ ! -d conformance ] || cp -R conformance "$work/"
 cd "$work"
 rm -rf amqpd/_compiled
