@@ -17,8 +17,8 @@ from amqpd.backup.progress import Progress
 from amqpd.checking.records import HEAD, KINDS, ORIGIN
 from amqpd.checking.salvage import Salvage, body_of, discarded, queues_of
 from amqpd.journal.numbers import NUMBERS_STEP
-from amqpd.journal.sqlite import checksums
 from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.database import create_file
 from amqpd.journal.sqlite.replicas import check_tails
 from amqpd.journal.sqlite.schema import GENERATION, HEAD_COLUMNS, SOURCE
