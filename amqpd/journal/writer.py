@@ -14,17 +14,18 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from traceback import clear_frames
-from typing import Any
+from typing import Any, cast
 
 import structlog
 import trio
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.disk import Disk
+from amqpd.journal.disk import Disk, SourcesDisk
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.promptness import Promptness
 from amqpd.journal.records import Row
 from amqpd.journal.transaction import Transaction
+from amqpd.replication.replica import Write
 
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25
@@ -48,15 +49,20 @@ class JournalWriter:
         on_full: Callable[[bool], None],
         full: bool = False,
         left_to_caller: Callable[[], bool] = lambda: False,
+        cut: Callable[[int, dict[int, bytes]], list[Write]] = lambda index, payloads: [],
     ) -> None:
         """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same.
         `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
-        `want_commit`, one of which will be called soon."""
+        `want_commit`, one of which will be called soon. `cut`: given, before each transaction that has entries of
+        sources with their home here, its index and their payloads, by source; makes entries of them, sends them, and
+        gives what is to be written. Called on the loop; a source that this node has left since is not among them
+        (`JournalBuffer.leave`). The disk is a `SourcesDisk` then."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
         self._on_full = on_full
         self._left_to_caller = left_to_caller
+        self._cut = cut
         self._work = trio.Event()
         self.threads = trio.CapacityLimiter(1)
         self._full = full
@@ -133,9 +139,24 @@ class JournalWriter:
     async def _commit_next(self) -> None:
         transaction, self._refused = self._refused or self._buffer.take(), None
         self._committing = True
+        if transaction.entries:
+            await self._make_entries(transaction)
         await self._commit(transaction)
         self._committing = False
         self._tell(transaction)
+
+    async def _make_entries(self, transaction: Transaction) -> None:
+        """Of what it has of homes here, as far as they are those that it had when it was taken."""
+        entries, transaction.entries = transaction.entries, []
+        disk = cast("SourcesDisk", self._disk)
+        payloads = await self._in_thread(lambda: [disk.payload(entry) for entry in entries])
+        homes, mine = self._buffer.homes, {}
+        for entry, payload in zip(entries, payloads, strict=True):
+            home = homes.get(entry.source)
+            if home is not None and home.epoch == entry.epoch:
+                mine[entry.source] = payload
+        if mine:
+            transaction.writes = [*transaction.writes, *self._cut(transaction.index, mine)]
 
     @property
     def _pending(self) -> bool:
