@@ -22,7 +22,7 @@ from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Link
 from amqpd.replication.replica import Appended, Sealed, Undone, Write
 from amqpd.replication.seal import Seal
-from tests.journal.disks import SqliteDrive, appended, deadlines, idle, row, store, tell, undo, write
+from tests.journal.disks import DrivenDisk, SqliteDrive, appended, deadlines, idle, row, store, tell, undo, write
 from tests.journal.payloads import entry_of
 from tests.journal.test_sources_properties import SourceModel, small
 
@@ -41,7 +41,7 @@ def tables(disk: SqliteDisk) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
-def seen(disk: SqliteDisk) -> dict[int, tuple[object, ...]]:
+def seen(disk: DrivenDisk) -> dict[int, tuple[object, ...]]:
     """Queues, as far as they do not depend on what has left this disk already."""
     queues: dict[int, RecoveredQueue] = disk.recovered_of({SOURCE}).queues
     return {
