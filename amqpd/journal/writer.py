@@ -53,10 +53,10 @@ class JournalWriter:
     ) -> None:
         """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same.
         `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
-        `want_commit`, one of which will be called soon. `cut`: given, before each transaction that has entries of
-        sources with their home here, its index and their payloads, by source; makes entries of them, sends them, and
-        gives what is to be written. Called on the loop; a source that this node has left since is not among them
-        (`JournalBuffer.leave`). The disk is a `SourcesDisk` then."""
+        `want_commit`, one of which will be called soon. `cut`: given, before each transaction of a node that is a
+        home, its index and the payloads of entries, by source (none, if it has nothing of them); makes entries of
+        them, sends them, and gives what is to be written. Called on the loop; a source that this node has left since
+        is not among them (`JournalBuffer.leave`). The disk is a `SourcesDisk` then."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
@@ -139,7 +139,7 @@ class JournalWriter:
     async def _commit_next(self) -> None:
         transaction, self._refused = self._refused or self._buffer.take(), None
         self._committing = True
-        if transaction.entries:
+        if transaction.entries or self._buffer.homes:
             await self._make_entries(transaction)
         await self._commit(transaction)
         self._committing = False
@@ -148,15 +148,16 @@ class JournalWriter:
     async def _make_entries(self, transaction: Transaction) -> None:
         """Of what it has of homes here, as far as they are those that it had when it was taken."""
         entries, transaction.entries = transaction.entries, []
-        disk = cast("SourcesDisk", self._disk)
-        payloads = await self._in_thread(lambda: [disk.payload(entry) for entry in entries])
-        homes, mine = self._buffer.homes, {}
-        for entry, payload in zip(entries, payloads, strict=True):
-            home = homes.get(entry.source)
-            if home is not None and home.epoch == entry.epoch:
-                mine[entry.source] = payload
-        if mine:
-            transaction.writes = [*transaction.writes, *self._cut(transaction.index, mine)]
+        mine: dict[int, bytes] = {}
+        if entries:
+            encode = cast("SourcesDisk", self._disk).payload
+            payloads = await self._in_thread(lambda: [encode(entry) for entry in entries])
+            homes = self._buffer.homes
+            for entry, payload in zip(entries, payloads, strict=True):
+                home = homes.get(entry.source)
+                if home is not None and home.epoch == entry.epoch:
+                    mine[entry.source] = payload
+        transaction.writes = [*transaction.writes, *self._cut(transaction.index, mine)]
 
     @property
     def _pending(self) -> bool:
