@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from amqpd.replication.messages import Answered, Entries, Message, Sealed, Would
-
 from amqpd.cluster.copies import Copies, Incoming
 from amqpd.cluster.homes import Homes
 from amqpd.cluster.own_lane import ReplicaSetLane
@@ -20,6 +18,8 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.succession import Succession
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.replication.entry import Position
+from amqpd.replication.messages import Answered, Entries, Message, Sealed, Would
 from amqpd.replication.replica import Replicas
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
@@ -50,7 +50,7 @@ class Forwarder:
         self.life = life
         self.generation = generation
         self._shell = shell
-        self._lease_s = lease_s
+        self._replicas = replicas
         self._fast = fast_takeover
         self.homes = Homes(shell, journal, replicas, lease_s, on_report)
         self.copies = Copies(name, generation, shell, journal, replicas, lease_s, self.is_gone)
@@ -172,6 +172,15 @@ class Forwarder:
             and record.source not in self.takeovers
             and record.source not in self.homes.sources
         )
+
+    def take_over(self, record: SourceRecord) -> None:
+        """At once: the source is new, or somebody asks for it."""
+        if self._may_take(record):
+            self.takeovers.begin(record)
+
+    def base_of(self, source: int) -> Position:
+        """Up to where it is known here to be committed."""
+        return self._replicas[source].log.base
 
     def _won(self, record: SourceRecord, own: OwnLog) -> None:
         self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)

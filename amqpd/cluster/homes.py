@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
-
 from amqpd.cluster.own_lane import OwnLane, ReplicaSetLane
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
+from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
 from amqpd.replication.receiver import Opening, State
 from amqpd.replication.replica import Replicas, Write
 from amqpd.replication.seal import Seal
@@ -93,7 +92,7 @@ class Homes:
         self._journal.leave(source)
         for peer in own.lane.home.peers:
             self._shell.send(peer, Ended(own.lane.number, source, own.seal.epoch))
-        self._shell.ended(source)
+        self._shell.ended(source, own.lane.lane)
 
     def _lane_of(self, members: tuple[str, ...]) -> OwnLane:
         lane = self.lanes.get(members)

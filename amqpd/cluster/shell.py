@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from amqpd.replication.messages import Message
-
+from amqpd.journal.lane import Lane
 from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.messages import Message
 from amqpd.replication.receiver import State
 from amqpd.replication.take_over import SourceRecord
 
@@ -62,8 +62,9 @@ class Shell(ABC):
         """This forwarder is its home, everything before is committed: its queues may be used."""
 
     @abstractmethod
-    def ended(self, source: int) -> None:
-        """It is the home no more: its queues are elsewhere."""
+    def ended(self, source: int, lane: Lane) -> None:
+        """It is the home no more: its queues are elsewhere. This lane had it, and whatever of it is not committed is
+        not reported any more."""
 
     @abstractmethod
     def log(self, event: str, **fields: Any) -> None: ...

@@ -1,0 +1,277 @@
+"""Runs a forwarder's place in the cluster: links, the store's half, reads of the own disk, the beat.
+
+What comes in: settings, the journal and its disk, the node. What goes out: sources that the node serves.
+Rules: 1. Everything that changes the forwarder's state happens on the loop, in one call; what takes time is a task
+that comes back with its result. 2. After each call the node settles what that made necessary.
+Not here: what the forwarder does (`forwarder.py` and below), sockets (`links/`), the store (`directory.py`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import structlog
+import trio
+from amqpd.cluster.directory import Directory
+from amqpd.cluster.links.links import Link, Links
+from amqpd.cluster.placement import members_for
+from amqpd.cluster.roster import Changed
+
+from amqpd.cluster.copies import Incoming
+from amqpd.cluster.forwarder import SOURCES, Forwarder
+from amqpd.cluster.own_lane import ReplicaSetLane
+from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.journal.disk import SourcesDisk
+from amqpd.journal.lane import Lane
+from amqpd.journal.records import Recovered
+from amqpd.journal.writer import JournalWriter
+from amqpd.node.node import Node
+from amqpd.replication import seal as seals
+from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.log import Log
+from amqpd.replication.messages import FROM_ACCEPTOR, Message
+from amqpd.replication.receiver import State
+from amqpd.replication.replica import Replica, Replicas
+from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.store import StoreUnreached
+
+BEATS = 20
+"""in a lease time"""
+WANT_S = 10.0
+"""how long a declaration waits for a source to be served here"""
+FETCH_BYTES_MAX = 1 << 20
+
+log = structlog.get_logger(component="cluster")
+
+
+class ClusterRunner(Shell):
+    """Of one process."""
+
+    def __init__(
+        self,
+        node: Node,
+        disk: SourcesDisk,
+        writer: JournalWriter,
+        directory: Directory,
+        settle: Callable[[], None],
+        *,
+        lease_s: float,
+        copies: int,
+        fast_takeover: bool,
+    ) -> None:
+        me = directory.me
+        self._node = node
+        self._disk = disk
+        self._writer = writer
+        self._directory = directory
+        self._settle = settle
+        self._copies = copies
+        self._beat_s = lease_s / BEATS
+        self._links: Links
+        self._dialed: dict[str, Link] = {}
+        self._incoming: dict[Link, Incoming] = {}
+        self._wants: list[tuple[float, Callable[[bool], None]]] = []
+        self._members: dict[str, int] = {}
+        self._nursery: trio.Nursery
+        self._reads = trio.CapacityLimiter(1)
+        """reads of the own disk"""
+        self.forwarder = Forwarder(
+            *(me.name, me.life, me.generation, self, node.journal, _replicas(disk), lease_s, random.random),
+            self._reported,
+            fast_takeover=fast_takeover,
+        )
+
+    # Shell
+
+    @property
+    def now_s(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def send(self, peer: str, message: Message) -> None:
+        link = self._dialed.get(peer)
+        if link is not None:
+            link.send(message)
+
+    def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
+        async def swapping() -> None:
+            try:
+                found = await self._directory.swap(record)
+            except StoreUnreached as error:
+                log.warning("the metadata store does not answer", source=record.source, reason=str(error))
+                return
+            self._do(partial(answered, found))
+
+        self._nursery.start_soon(swapping)
+
+    def read_log(self, source: int, after: Position, answered: Callable[[list[LogEntry]], None]) -> None:
+        self._read(partial(self._disk.log_entries, source, after, FETCH_BYTES_MAX), answered)
+
+    def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
+        base = self.forwarder.base_of(source)
+
+        def read() -> OwnLog:
+            return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
+
+        async def reading() -> None:
+            await self._writer.flush()
+            self._do(partial(answered, await trio.to_thread.run_sync(read, limiter=self._reads)))
+
+        self._nursery.start_soon(reading)
+
+    def send_state(self, peer: str, state: State, wrap: Callable[[State], Message]) -> None:
+        log.warning("state is not sent yet", peer=peer, source=state.source)
+
+    def served(self, source: int) -> None:
+        async def recovering() -> None:
+            await self._writer.flush()
+            recovered = await trio.to_thread.run_sync(self._disk.recovered_of, [source], limiter=self._reads)
+            self._do(partial(self._serve, source, recovered))
+
+        self._nursery.start_soon(recovering)
+
+    def _serve(self, source: int, recovered: Recovered) -> None:
+        if source in self.forwarder.homes.sources:
+            self._node.source_begins(source, recovered)
+            log.info("source served", source=source, queues=len(recovered.queues))
+            wants, self._wants = self._wants, []
+            for _, answer in wants:
+                answer(True)
+
+    def ended(self, source: int, lane: Lane) -> None:
+        log.info("source ended", source=source)
+        self._node.source_ends(source, lane)
+
+    def log(self, event: str, **fields: Any) -> None:
+        log.info(event, **fields)
+
+    def _read(self, read: Callable[[], Any], answered: Callable[[Any], None]) -> None:
+        async def reading() -> None:
+            self._do(partial(answered, await trio.to_thread.run_sync(read, limiter=self._reads)))
+
+        self._nursery.start_soon(reading)
+
+    def _do(self, what: Callable[[], None]) -> None:
+        what()
+        self._settle()
+
+    def _reported(self, lane: ReplicaSetLane) -> None:
+        self._node.reported(lane)
+
+    # The journal
+
+    def stored(self, index: int) -> None:
+        """See `Forwarder.stored`."""
+        self.forwarder.stored(index)
+
+    # Links
+
+    def dialed(self, link: Link) -> None:
+        """See `LinkEvents`."""
+        peer = link.peer
+        self._dialed[peer.forwarder] = link
+        self._do(partial(self.forwarder.dialed, peer.forwarder, peer.life, peer.generation))
+
+    def lost(self, link: Link, why: str) -> None:
+        """See `LinkEvents`."""
+        name = link.peer.forwarder
+        if self._dialed.get(name) is link:
+            del self._dialed[name]
+            self._do(partial(self.forwarder.lost, name))
+
+    def refused(self, name: str) -> None:
+        """See `LinkEvents`."""
+        self.forwarder.refused(name)
+
+    def accepted(self, link: Link) -> None:
+        """See `LinkEvents`."""
+        incoming = self._incoming[link] = Incoming(
+            link.peer.forwarder, link.peer.life, link.send, partial(self._close, link)
+        )
+        self.forwarder.accepted(incoming)
+
+    def left(self, link: Link) -> None:
+        """See `LinkEvents`."""
+        self.forwarder.left(self._incoming.pop(link))
+
+    def received(self, link: Link, message: Message) -> None:
+        """See `LinkEvents`."""
+        if type(message) in FROM_ACCEPTOR:
+            if self._dialed.get(link.peer.forwarder) is link:
+                self._do(partial(self.forwarder.answered, link.peer.forwarder, message))
+        elif link in self._incoming:
+            self._do(partial(self.forwarder.asked, self._incoming[link], message))
+
+    def _close(self, link: Link, why: str) -> None:
+        log.warning("a link is closed", peer=link.peer.forwarder, reason=why)
+        link.close()
+
+    # The store
+
+    def changed(self, what: Changed) -> None:
+        """The directory has heard of it."""
+        lives = {name: member.life for name, member in self._directory.members.items()}
+        self.forwarder.members_are(lives, self._members)
+        self._members = lives
+        for record in self._directory.records.values():
+            self.forwarder.record_is(record)
+
+    def want(self, answer: Callable[[bool], None]) -> None:
+        """See `Sources.want`."""
+        self._wants.append((self.now_s + WANT_S, answer))
+        if len(self._wants) == 1:
+            self._nursery.start_soon(self._find_source)
+
+    async def _find_source(self) -> None:
+        """One that nobody has had yet."""
+        members = members_for(self._directory.members.values(), self._directory.me.name, self._copies)
+        generations = tuple(self._directory.members[name].generation for name in members)
+        taken = self._directory.records
+        free = [number for number in range(1, SOURCES + 1) if number not in taken]
+        if not free:
+            return
+        record = SourceRecord(random.choice(free), seals.NONE, members, generations)
+        try:
+            created = await self._directory.swap(record)
+        except StoreUnreached as error:
+            log.warning("the metadata store does not answer", source=record.source, reason=str(error))
+            return
+        if created is not None:
+            self.forwarder.record_is(created)
+            self._do(partial(self.forwarder.take_over, created))
+
+    # Tasks
+
+    async def run(self, links: Links, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled."""
+        self._links = links
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await nursery.start(self._directory.run)
+            await nursery.start(links.run)
+            nursery.start_soon(self._beats)
+            task_status.started()
+
+    async def _beats(self) -> None:
+        while True:
+            await trio.sleep(self._beat_s)
+            self._do(self.forwarder.beat)
+            now_s = self.now_s
+            late = [answer for until_s, answer in self._wants if until_s <= now_s]
+            self._wants = [each for each in self._wants if each[0] > now_s]
+            for answer in late:
+                self._do(partial(answer, False))
+
+
+def _replicas(disk: SourcesDisk) -> Replicas:
+    """Of all sources: one of which the disk has nothing is empty."""
+    found = {each.source: each for each in disk.replicas()}
+    return Replicas(
+        Replica(source, Log(found[source].base, found[source].tail), found[source].seal)
+        if source in found
+        else Replica(source, Log((0, 0)))
+        for source in range(1, SOURCES + 1)
+    )
