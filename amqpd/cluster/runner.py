@@ -54,36 +54,53 @@ class ClusterRunner(Shell):
     def __init__(
         self,
         node: Node,
-        disk: SourcesDisk,
+        disk: SqliteDisk,
         writer: JournalWriter,
-        directory: Directory,
+        store: MetadataStore,
         settle: Callable[[], None],
-        *,
-        lease_s: float,
-        copies: int,
-        fast_takeover: bool,
+        settings: Settings,
+        tls: LinkTls | None,
     ) -> None:
-        me = directory.me
+        """`tls`: of the links to other forwarders."""
         self._node = node
         self._disk = disk
         self._writer = writer
-        self._directory = directory
         self._settle = settle
-        self._copies = copies
-        self._beat_s = lease_s / BEATS
-        self._links: Links
+        self._settings = settings
+        self._tls = tls
+        self._directory = Directory(store, self._me(), self._changed, lease_s=settings.cluster_lease_s)
+        self.forwarder: Forwarder | None = None
+        """None until this is a member"""
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, Incoming] = {}
         self._wants: list[tuple[float, Callable[[bool], None]]] = []
         self._members: dict[str, int] = {}
+        self._links: Links
         self._nursery: trio.Nursery
         self._reads = trio.CapacityLimiter(1)
         """reads of the own disk"""
-        self.forwarder = Forwarder(
-            *(me.name, me.life, me.generation, self, node.journal, _replicas(disk), lease_s, random.random),
-            self._reported,
-            fast_takeover=fast_takeover,
+        node.sources.clustered = True
+        node.sources.home_of = self._home_of
+        node.sources.want = self._want
+
+    def _me(self) -> MemberRecord:
+        settings = self._settings
+        life = self._disk.head(SOURCE).epoch
+        generation = int(self._disk.names.get(GENERATION) or drawn_generation())
+        host, port = settings.cluster_address
+        return MemberRecord(
+            *(settings.node_name, life, generation, host, port),
+            *(settings.cluster_label, settings.cluster_region, __version__),
         )
+
+    def _home_of(self, source: int) -> str:
+        record = self._directory.records.get(source)
+        return record.home.forwarder if record is not None else ""
+
+    @property
+    def _forwarder(self) -> Forwarder:
+        assert self.forwarder is not None
+        return self.forwarder
 
     # Shell
 
@@ -111,7 +128,7 @@ class ClusterRunner(Shell):
         self._read(partial(self._disk.log_entries, source, after, FETCH_BYTES_MAX), answered)
 
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
-        base = self.forwarder.base_of(source)
+        base = self._forwarder.base_of(source)
 
         def read() -> OwnLog:
             return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
@@ -134,7 +151,7 @@ class ClusterRunner(Shell):
         self._nursery.start_soon(recovering)
 
     def _serve(self, source: int, recovered: Recovered) -> None:
-        if source in self.forwarder.homes.sources:
+        if source in self._forwarder.homes.sources:
             self._node.source_begins(source, recovered)
             log.info("source served", source=source, queues=len(recovered.queues))
             wants, self._wants = self._wants, []
@@ -165,7 +182,12 @@ class ClusterRunner(Shell):
 
     def stored(self, index: int) -> None:
         """See `Forwarder.stored`."""
-        self.forwarder.stored(index)
+        if self.forwarder is not None:
+            self.forwarder.stored(index)
+
+    def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
+        """See `Homes.cut`."""
+        return self._forwarder.homes.cut(index, payloads)
 
     # Links
 
@@ -173,37 +195,37 @@ class ClusterRunner(Shell):
         """See `LinkEvents`."""
         peer = link.peer
         self._dialed[peer.forwarder] = link
-        self._do(partial(self.forwarder.dialed, peer.forwarder, peer.life, peer.generation))
+        self._do(partial(self._forwarder.dialed, peer.forwarder, peer.life, peer.generation))
 
     def lost(self, link: Link, why: str) -> None:
         """See `LinkEvents`."""
         name = link.peer.forwarder
         if self._dialed.get(name) is link:
             del self._dialed[name]
-            self._do(partial(self.forwarder.lost, name))
+            self._do(partial(self._forwarder.lost, name))
 
     def refused(self, name: str) -> None:
         """See `LinkEvents`."""
-        self.forwarder.refused(name)
+        self._forwarder.refused(name)
 
     def accepted(self, link: Link) -> None:
         """See `LinkEvents`."""
         incoming = self._incoming[link] = Incoming(
             link.peer.forwarder, link.peer.life, link.send, partial(self._close, link)
         )
-        self.forwarder.accepted(incoming)
+        self._forwarder.accepted(incoming)
 
     def left(self, link: Link) -> None:
         """See `LinkEvents`."""
-        self.forwarder.left(self._incoming.pop(link))
+        self._forwarder.left(self._incoming.pop(link))
 
     def received(self, link: Link, message: Message) -> None:
         """See `LinkEvents`."""
         if type(message) in FROM_ACCEPTOR:
             if self._dialed.get(link.peer.forwarder) is link:
-                self._do(partial(self.forwarder.answered, link.peer.forwarder, message))
+                self._do(partial(self._forwarder.answered, link.peer.forwarder, message))
         elif link in self._incoming:
-            self._do(partial(self.forwarder.asked, self._incoming[link], message))
+            self._do(partial(self._forwarder.asked, self._incoming[link], message))
 
     def _close(self, link: Link, why: str) -> None:
         log.warning("a link is closed", peer=link.peer.forwarder, reason=why)
@@ -211,15 +233,20 @@ class ClusterRunner(Shell):
 
     # The store
 
-    def changed(self, what: Changed) -> None:
-        """The directory has heard of it."""
-        lives = {name: member.life for name, member in self._directory.members.items()}
+    def _changed(self, _: Changed) -> None:
+        if self.forwarder is None:
+            return
+        members = self._directory.members
+        lives = {name: member.life for name, member in members.items()}
         self.forwarder.members_are(lives, self._members)
         self._members = lives
+        me = self._directory.me.name
+        self._links.peers_are({name: (each.host, each.port) for name, each in members.items() if name != me})
         for record in self._directory.records.values():
             self.forwarder.record_is(record)
+        self._settle()
 
-    def want(self, answer: Callable[[bool], None]) -> None:
+    def _want(self, answer: Callable[[bool], None]) -> None:
         """See `Sources.want`."""
         self._wants.append((self.now_s + WANT_S, answer))
         if len(self._wants) == 1:
@@ -227,7 +254,7 @@ class ClusterRunner(Shell):
 
     async def _find_source(self) -> None:
         """One that nobody has had yet."""
-        members = members_for(self._directory.members.values(), self._directory.me.name, self._copies)
+        members = self._new_set()
         generations = tuple(self._directory.members[name].generation for name in members)
         taken = self._directory.records
         free = [number for number in range(1, SOURCES + 1) if number not in taken]
@@ -240,25 +267,38 @@ class ClusterRunner(Shell):
             log.warning("the metadata store does not answer", source=record.source, reason=str(error))
             return
         if created is not None:
-            self.forwarder.record_is(created)
-            self._do(partial(self.forwarder.take_over, created))
+            self._forwarder.record_is(created)
+            self._do(partial(self._forwarder.take_over, created))
 
     # Tasks
 
-    async def run(self, links: Links, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled."""
-        self._links = links
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled. Raises StartupError before it has started."""
+        settings, directory = self._settings, self._directory
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await nursery.start(self._directory.run)
-            await nursery.start(links.run)
+            await nursery.start(directory.run)
+            me = directory.me
+            # Before anything is acknowledged: what the store counts is this disk.
+            name = {GENERATION: str(me.generation)}
+            await trio.to_thread.run_sync(partial(self._disk.set_names, **name), limiter=self._writer.threads)
+            self.forwarder = Forwarder(
+                *(me.name, me.life, me.generation, self, self._node.journal, _replicas(self._disk)),
+                *(settings.cluster_lease_s, random.random, self._node.reported),
+                fast_takeover=settings.fast_takeover,
+            )
+            cluster = parse_store_address(settings.cluster_store).name
+            hello = Hello(VERSION, cluster, me.name, me.life, me.generation)
+            self._links = Links(hello, self, settings.cluster_listen_addresses, self._tls)
+            await nursery.start(self._links.run)
+            self._changed(Changed())
             nursery.start_soon(self._beats)
             task_status.started()
 
     async def _beats(self) -> None:
         while True:
             await trio.sleep(self._beat_s)
-            self._do(self.forwarder.beat)
+            self._do(self._forwarder.beat)
             now_s = self.now_s
             late = [answer for until_s, answer in self._wants if until_s <= now_s]
             self._wants = [each for each in self._wants if each[0] > now_s]
