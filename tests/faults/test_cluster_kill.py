@@ -1,8 +1,8 @@
 """The home of quorum queues is killed under load, again and again: what was confirmed is found at the next home.
 
-What is verified: nothing confirmed is lost, nothing that was refused or never sent comes out, nothing that was settled
-for sure comes back, the order of each publisher is kept; and how long it takes from the kill to the first confirm
-of the next home, which is printed. Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
+What is verified: nothing confirmed is lost, nothing that was refused or never sent comes out, nothing that was
+settled for sure comes back, the order of each publisher is kept; and how long it takes from the kill until the next
+home serves, which is printed. Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
 AMQPD_FAULT_ROUNDS=... pytest tests/faults/test_cluster_kill.py`.
 """
 
