@@ -53,6 +53,7 @@ ARROWS = {
     "pump": "faults kernel vocabulary journal limiting session node connection transport",
     "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
+    "cluster": "errors replication",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "
     "publishing node declarations storage security.authentication topology.metadata topology.metadata.sqlite "

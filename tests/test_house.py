@@ -29,6 +29,7 @@ SHELL = (
     "amqpd.backup",
     "amqpd.broker",
     "amqpd.checking",
+    "amqpd.cluster.links",
     "amqpd.commands",
     "amqpd.compiled",
     "amqpd.config",
