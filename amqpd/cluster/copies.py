@@ -46,7 +46,7 @@ PUT_OFF_MAX = 1024
 NO_LANE = -1
 
 
-class Incoming:
+class HomeLink:
     """A connection that another forwarder has dialed."""
 
     def __init__(
@@ -81,21 +81,21 @@ class Copies:
         self._replicas = replicas
         self._is_gone = is_gone
         self._patience = Patience(lease_s, shell.now_s)
-        self._connections: dict[Incoming, None] = {}
+        self._connections: dict[HomeLink, None] = {}
         self._index = 0
         """of the last transaction that something was handed to"""
-        self._waiting: deque[tuple[int, Incoming, int, Message]] = deque()
+        self._waiting: deque[tuple[int, HomeLink, int, Message]] = deque()
         """answers, with the transaction that they wait for, and the lane; NO_LANE: each one is sent"""
         self._open: set[int] = set()
         """sources with entries here that are not known to be committed"""
         self._bases: dict[int, Position] = {}
         """up to where the disk was told that they are"""
-        self._put_off: list[tuple[float, Incoming, RequestSeal]] = []
+        self._put_off: list[tuple[float, HomeLink, RequestSeal]] = []
 
-    def accepted(self, incoming: Incoming) -> None:
+    def accepted(self, incoming: HomeLink) -> None:
         self._connections[incoming] = None
 
-    def left(self, incoming: Incoming) -> None:
+    def left(self, incoming: HomeLink) -> None:
         """The connection is gone."""
         incoming.open = False
         self._connections.pop(incoming, None)
@@ -103,7 +103,7 @@ class Copies:
         self._patience.closed(incoming, sources, self._shell.now_s)
         self._put_off = [each for each in self._put_off if each[1] is not incoming]
 
-    def received(self, incoming: Incoming, message: Message) -> None:
+    def received(self, incoming: HomeLink, message: Message) -> None:
         """A message of the forwarder that dialed."""
         if isinstance(message, Ask):
             replica = self._replicas[message.source]
@@ -119,7 +119,7 @@ class Copies:
         else:
             incoming.close(f"{type(message).__name__} is no question")
 
-    def _of_lane(self, incoming: Incoming, message: OpenLane | Cut | Lacked | Filled | Told | Ended) -> None:
+    def _of_lane(self, incoming: HomeLink, message: OpenLane | Cut | Lacked | Filled | Told | Ended) -> None:
         receiver = incoming.receivers.get(message.lane)
         if receiver is None:
             if not isinstance(message, OpenLane):
@@ -176,7 +176,7 @@ class Copies:
 
     def _tell(self) -> None:
         stored, waiting = self._journal.stored_index, self._waiting
-        last: dict[tuple[Incoming, int], Message] = {}
+        last: dict[tuple[HomeLink, int], Message] = {}
         while waiting and waiting[0][0] <= stored:
             _, incoming, lane, answer = waiting.popleft()
             if lane >= 0:
@@ -189,7 +189,7 @@ class Copies:
 
     # Seals
 
-    def _request(self, incoming: Incoming, asked: RequestSeal) -> None:
+    def _request(self, incoming: HomeLink, asked: RequestSeal) -> None:
         until_s = self._waits_until(asked.source, incoming.forwarder)
         if until_s > self._shell.now_s:
             if len(self._put_off) < PUT_OFF_MAX:
@@ -224,7 +224,7 @@ class Copies:
             else:
                 self._request(incoming, asked)
 
-    def _fetch(self, incoming: Incoming, asked: FetchEntries) -> None:
+    def _fetch(self, incoming: HomeLink, asked: FetchEntries) -> None:
         def answered(entries: list[LogEntry]) -> None:
             if incoming.open:
                 incoming.send(Entries(asked.request, tuple(entries)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from amqpd.cluster.copies import Copies, Incoming
+from amqpd.cluster.copies import Copies, HomeLink
 from amqpd.cluster.homes import Homes
 from amqpd.cluster.own_lane import ReplicaSetLane
 from amqpd.cluster.shell import OwnLog, Shell
@@ -125,16 +125,16 @@ class Forwarder:
         """Nobody listens at its address: its process has ended, unless somebody between here and there says so."""
         self._refused.add(peer)
 
-    def accepted(self, incoming: Incoming) -> None:
+    def accepted(self, incoming: HomeLink) -> None:
         """It has dialed this forwarder."""
         self._met(incoming.forwarder, incoming.life)
         self._refused.discard(incoming.forwarder)
         self.copies.accepted(incoming)
 
-    def left(self, incoming: Incoming) -> None:
+    def left(self, incoming: HomeLink) -> None:
         self.copies.left(incoming)
 
-    def asked(self, incoming: Incoming, message: Message) -> None:
+    def asked(self, incoming: HomeLink, message: Message) -> None:
         """A message of one that has dialed."""
         self._heard_s[incoming.forwarder] = self._shell.now_s
         self.copies.received(incoming, message)

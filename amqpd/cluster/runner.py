@@ -21,7 +21,7 @@ from amqpd.cluster.links.links import Link, Links
 from amqpd.cluster.placement import members_for
 from amqpd.cluster.roster import Changed
 
-from amqpd.cluster.copies import Incoming
+from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.forwarder import SOURCES, Forwarder
 from amqpd.cluster.own_lane import ReplicaSetLane
 from amqpd.cluster.shell import OwnLog, Shell
@@ -72,7 +72,7 @@ class ClusterRunner(Shell):
         self.forwarder: Forwarder | None = None
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
-        self._incoming: dict[Link, Incoming] = {}
+        self._incoming: dict[Link, HomeLink] = {}
         self._wants: list[tuple[float, Callable[[bool], None]]] = []
         self._members: dict[str, int] = {}
         self._links: Links
@@ -210,7 +210,7 @@ class ClusterRunner(Shell):
 
     def accepted(self, link: Link) -> None:
         """See `LinkEvents`."""
-        incoming = self._incoming[link] = Incoming(
+        incoming = self._incoming[link] = HomeLink(
             link.peer.forwarder, link.peer.life, link.send, partial(self._close, link)
         )
         self._forwarder.accepted(incoming)
