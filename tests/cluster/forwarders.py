@@ -68,10 +68,10 @@ class FakeJournal:
 class Machine(Shell):
     """One process, with its disk."""
 
-    def __init__(
-        self, world: World, name: str, life: int = 1, entries: dict[int, list[LogEntry]] | None = None
-    ) -> None:
-        self.world, self.name, self.life = world, name, life
+    def __init__(self, world: World, name: str, before: Machine | None = None) -> None:
+        """`before`: the process that had its disk."""
+        self.world, self.name = world, name
+        self.life = 1 if before is None else before.life + 1
         self.up = True
         self.journal = FakeJournal()
         self.entries: dict[int, list[LogEntry]] = {} if before is None else before.entries
