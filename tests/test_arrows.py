@@ -48,6 +48,7 @@ ARROWS = {
     "topology.metadata": "errors vocabulary wire topology security.authentication",
     "topology.metadata.sqlite": "storage topology.metadata",
     "topology.metadata.etcd": "topology.metadata",
+    "cluster": "errors replication topology.metadata",
     "audit.files": "errors vocabulary audit config audit.coverage node",
     "transport": "errors kernel vocabulary config node connection",
     "pump": "faults kernel vocabulary journal limiting session node connection transport",

@@ -29,6 +29,7 @@ SHELL = (
     "amqpd.backup",
     "amqpd.broker",
     "amqpd.checking",
+    "amqpd.cluster.directory",
     "amqpd.commands",
     "amqpd.compiled",
     "amqpd.config",
