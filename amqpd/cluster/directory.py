@@ -187,7 +187,7 @@ class Directory:
     def _take_generation(self, entry: Entry | None) -> None:
         """A disk that is new to the store keeps the generation that it has; so does one that goes on from where it
         was."""
-        if entry is None or self._is_known(entry):
+        if entry is None:
             return
         known = decode(entry.key, entry.value, entry.mod_revision)
         assert isinstance(known, KnownRecord)

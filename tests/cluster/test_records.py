@@ -125,7 +125,9 @@ def test_a_roster_that_hears_everything_is_the_one_that_reads_everything(
     assert vars(read) == vars(heard)
     # Reading tells of what is there; hearing told of what came and went, too.
     assert changed == Changed(frozenset(read.members), frozenset(read.known), frozenset(read.records))
-    assert changed.members <= told.members and changed.known <= told.known and changed.sources <= told.sources
+    assert changed.members <= told.members
+    assert changed.known <= told.known
+    assert changed.sources <= told.sources
     assert not read.load(Snapshot(len(steps), list(entries.values())))
 
 
