@@ -28,7 +28,8 @@ ARROWS = {
     "journal": "errors kernel",
     "replication": "",
     "audit": "vocabulary message",
-    "config": "vocabulary",
+    "setting_types": "vocabulary",
+    "config": "vocabulary setting_types",
     "security": "vocabulary wire topology",
     "queues": "kernel vocabulary wire message journal audit",
     "audit.coverage": "vocabulary audit queues",
@@ -69,7 +70,7 @@ ARROWS = {
     "broker": "errors vocabulary topology journal config security session node methods "
     "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
-    "commands": "errors faults vocabulary topology config journal.sqlite security.authentication "
+    "commands": "errors faults vocabulary topology setting_types config journal.sqlite security.authentication "
     "datadir definitions management backup checking process broker",
     "__main__": "errors vocabulary management process",
 }

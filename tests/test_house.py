@@ -40,6 +40,7 @@ SHELL = (
     "amqpd.process",
     "amqpd.pump",
     "amqpd.scrub",
+    "amqpd.setting_types",
     "amqpd.security.authentication",
     "amqpd.storage",
     "amqpd.topology.metadata",
