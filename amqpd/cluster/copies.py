@@ -14,6 +14,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from amqpd.cluster.shell import Shell
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.replication import seal as seals
+from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.messages import (
     Answered,
     Ask,
@@ -30,11 +34,6 @@ from amqpd.replication.messages import (
     Told,
     Would,
 )
-
-from amqpd.cluster.shell import Shell
-from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication import seal as seals
-from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.reign import Patience
 from amqpd.replication.replica import Replicas, Write

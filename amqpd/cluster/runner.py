@@ -9,43 +9,75 @@ Not here: what the forwarder does (`forwarder.py` and below), sockets (`links/`)
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 import trio
-from amqpd.cluster.directory import Directory
-from amqpd.cluster.links.links import Link, Links
-from amqpd.cluster.placement import members_for
-from amqpd.cluster.roster import Changed
 
+from amqpd import __version__
 from amqpd.cluster.copies import HomeLink
-from amqpd.cluster.forwarder import SOURCES, Forwarder
-from amqpd.cluster.own_lane import ReplicaSetLane
+from amqpd.cluster.directory import Directory, drawn_generation
+from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.links.link import Link
+from amqpd.cluster.links.links import Links
+from amqpd.cluster.links.sockets import bind
+from amqpd.cluster.links.tls import LinkTls, link_tls
+from amqpd.cluster.records import SOURCES, MemberRecord
+from amqpd.cluster.roster import Changed
 from amqpd.cluster.shell import OwnLog, Shell
-from amqpd.journal.disk import SourcesDisk
+from amqpd.config import Settings
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
 from amqpd.replication import seal as seals
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Log
-from amqpd.replication.messages import FROM_ACCEPTOR, Message
+from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message
 from amqpd.replication.receiver import State
-from amqpd.replication.replica import Replica, Replicas
+from amqpd.replication.replica import Replica, Replicas, Write
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.store import StoreUnreached
+from amqpd.topology.metadata.store import MetadataStore, StoreUnreached
+from amqpd.vocabulary.endpoint import Endpoint, parse_endpoint
+from amqpd.vocabulary.store_address import parse_store_address
 
 BEATS = 20
 """in a lease time"""
 WANT_S = 10.0
 """how long a declaration waits for a source to be served here"""
 FETCH_BYTES_MAX = 1 << 20
+GENERATION = "generation"
+"""what the generation of the disk is called among the journal's names"""
 
 log = structlog.get_logger(component="cluster")
+
+
+class Place(NamedTuple):
+    """Where this node listens for others; bound, and not listening yet."""
+
+    listeners: list[socket.socket]
+    reached_at: Endpoint
+    tls: LinkTls | None
+
+
+def place_of(settings: Settings) -> Place | None:
+    """None: it is in no cluster. Raises StartupError."""
+    reached_at = settings.cluster_address
+    if reached_at is None:
+        return None
+    tls = None
+    if settings.cluster_tls_ca is not None and settings.cluster_tls_certificate is not None:
+        tls = link_tls(settings.cluster_tls_ca, settings.cluster_tls_certificate, settings.cluster_tls_key)
+    listeners = bind([parse_endpoint(settings.cluster_listen)])
+    if not reached_at.port:
+        reached_at = Endpoint(reached_at.host, listeners[0].getsockname()[1])
+    return Place(listeners, reached_at, tls)
 
 
 class ClusterRunner(Shell):
@@ -59,15 +91,14 @@ class ClusterRunner(Shell):
         store: MetadataStore,
         settle: Callable[[], None],
         settings: Settings,
-        tls: LinkTls | None,
+        place: Place,
     ) -> None:
-        """`tls`: of the links to other forwarders."""
         self._node = node
         self._disk = disk
         self._writer = writer
         self._settle = settle
         self._settings = settings
-        self._tls = tls
+        self._place = place
         self._directory = Directory(store, self._me(), self._changed, lease_s=settings.cluster_lease_s)
         self.forwarder: Forwarder | None = None
         """None until this is a member"""
@@ -87,7 +118,7 @@ class ClusterRunner(Shell):
         settings = self._settings
         life = self._disk.head(SOURCE).epoch
         generation = int(self._disk.names.get(GENERATION) or drawn_generation())
-        host, port = settings.cluster_address
+        host, port = self._place.reached_at
         return MemberRecord(
             *(settings.node_name, life, generation, host, port),
             *(settings.cluster_label, settings.cluster_region, __version__),
@@ -175,9 +206,6 @@ class ClusterRunner(Shell):
         what()
         self._settle()
 
-    def _reported(self, lane: ReplicaSetLane) -> None:
-        self._node.reported(lane)
-
     # The journal
 
     def stored(self, index: int) -> None:
@@ -229,7 +257,7 @@ class ClusterRunner(Shell):
 
     def _close(self, link: Link, why: str) -> None:
         log.warning("a link is closed", peer=link.peer.forwarder, reason=why)
-        link.close()
+        link.close(why)
 
     # The store
 
@@ -251,6 +279,13 @@ class ClusterRunner(Shell):
         self._wants.append((self.now_s + WANT_S, answer))
         if len(self._wants) == 1:
             self._nursery.start_soon(self._find_source)
+
+    def _new_set(self) -> tuple[str, ...]:
+        """This forwarder and others that live."""
+        me = self._directory.me.name
+        others = sorted(name for name in self._directory.members if name != me)
+        count = min(self._settings.cluster_copies, len(others) + 1)
+        return tuple(sorted([me, *random.sample(others, count - 1)]))
 
     async def _find_source(self) -> None:
         """One that nobody has had yet."""
@@ -289,7 +324,7 @@ class ClusterRunner(Shell):
             )
             cluster = parse_store_address(settings.cluster_store).name
             hello = Hello(VERSION, cluster, me.name, me.life, me.generation)
-            self._links = Links(hello, self, settings.cluster_listen_addresses, self._tls)
+            self._links = Links(hello, self, self._place.listeners, self._place.tls)
             await nursery.start(self._links.run)
             self._changed(Changed())
             nursery.start_soon(self._beats)
@@ -297,7 +332,7 @@ class ClusterRunner(Shell):
 
     async def _beats(self) -> None:
         while True:
-            await trio.sleep(self._beat_s)
+            await trio.sleep(self._settings.cluster_lease_s / BEATS)
             self._do(self._forwarder.beat)
             now_s = self.now_s
             late = [answer for until_s, answer in self._wants if until_s <= now_s]
@@ -306,7 +341,7 @@ class ClusterRunner(Shell):
                 self._do(partial(answer, False))
 
 
-def _replicas(disk: SourcesDisk) -> Replicas:
+def _replicas(disk: SqliteDisk) -> Replicas:
     """Of all sources: one of which the disk has nothing is empty."""
     found = {each.source: each for each in disk.replicas()}
     return Replicas(

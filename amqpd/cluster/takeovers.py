@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amqpd.replication.messages import Ask, Entries, FetchEntries, RequestSeal, Sealed, Would
-
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.replication.messages import Ask, Entries, FetchEntries, RequestSeal, Sealed, Would
 from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
 from amqpd.replication.take_over import Ask as AskAll
 from amqpd.replication.take_over import Ballot, Fetch, Phase, Request, SourceRecord, Step, Swap, TakeOver

@@ -11,17 +11,22 @@ Not here: what runs in them (`tests/faults/cluster.py`).
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
 SINK = ("sink", "sinks")
 """two ends of a link that nobody listens at: what is sent there is lost, and the sender is not told"""
 NOBODY = "02:00:00:00:00:01"
+CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
 HERE = "here"
 """the machine that this process runs on"""
 
@@ -70,6 +75,20 @@ class Machines:
     def prefix(self, name: str) -> list[str]:
         """In front of a command that is to run there."""
         return [] if name == HERE else ["ip", "netns", "exec", self._namespace(name)]
+
+    @contextmanager
+    def inside(self, name: str) -> Iterator[None]:
+        """Sockets that this thread makes meanwhile are that machine's: its loopback is that of the brokers there."""
+        if name == HERE:
+            yield
+            return
+        with open(f"/proc/self/task/{threading.get_native_id()}/ns/net") as back:
+            with open(f"/run/netns/{self._namespace(name)}") as there:
+                _enter(there.fileno())
+            try:
+                yield
+            finally:
+                _enter(back.fileno())
 
     def cut_way(self, sender: str, receiver: str) -> None:
         """What one sends to the other does not arrive any more."""
@@ -131,6 +150,12 @@ class Machines:
 
     def _in(self, name: str) -> list[str]:
         return [] if name == HERE else ["-n", self._namespace(name)]
+
+
+def _enter(network: int) -> None:
+    """setns(2): Python has it from 3.12 on."""
+    if _libc.setns(network, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _ip(*arguments: str, check: bool = True) -> None:
