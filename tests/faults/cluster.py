@@ -9,7 +9,8 @@ Not here: what is done to them (`test_cluster_kill.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from pamqp import commands
@@ -17,14 +18,24 @@ from pamqp import commands
 from ..clients.broker_process import BrokerProcess
 from ..clients.wire import ClosedByBroker, Wire
 from ..harness.etcd import EtcdProcess, free_ports
+from ..harness.namespaces import HERE, Machines
 
 FOUND_DEADLINE_S = 60.0
 BETWEEN_QUESTIONS_S = 0.02
 
 
 class Cluster:
-    def __init__(self, directory: Path, names: str = "abc", environment: dict[str, str] | None = None) -> None:
-        self.etcd = EtcdProcess(directory / "etcd")
+    """`machines`: each forwarder on one of its own, etcd and the caller on `HERE`; None: all on this one."""
+
+    def __init__(
+        self,
+        directory: Path,
+        names: Sequence[str] = "abc",
+        environment: dict[str, str] | None = None,
+        machines: Machines | None = None,
+    ) -> None:
+        self.machines = machines
+        self.etcd = EtcdProcess(directory / "etcd", host=self._address(HERE))
         links = dict(zip(names, free_ports(len(names)), strict=True))
         self.brokers = {
             name: BrokerProcess(
@@ -32,14 +43,21 @@ class Cluster:
                 environment={
                     "AMQPD_NODE_NAME": name,
                     "AMQPD_CLUSTER_STORE": f"etcd://{self.etcd.endpoint}/test",
-                    "AMQPD_CLUSTER_LISTEN": f"127.0.0.1:{links[name]}",
+                    "AMQPD_CLUSTER_LISTEN": f"{self._address(name)}:{links[name]}",
                     "AMQPD_CLUSTER_LABEL": name,
-                    "AMQPD_FAST_TAKEOVER": "true",
                     **(environment or {}),
                 },
+                prefix=machines.prefix(name) if machines is not None else (),
             )
             for name in names
         }
+
+    def _address(self, name: str) -> str:
+        return self.machines.address(name) if self.machines is not None else "127.0.0.1"
+
+    def inside(self, name: str) -> AbstractContextManager[None]:
+        """Where 127.0.0.1 is that forwarder's machine, for this thread."""
+        return self.machines.inside(name) if self.machines is not None else nullcontext()
 
     def start(self) -> None:
         self.etcd.start()
@@ -58,8 +76,10 @@ class Cluster:
         deadline = time.monotonic() + FOUND_DEADLINE_S
         while time.monotonic() < deadline:
             for name, broker in self.brokers.items():
-                if broker.running and serves(broker.port, queues):
-                    return name
+                if broker.running:
+                    with self.inside(name):
+                        if serves(broker.port, queues):
+                            return name
             time.sleep(BETWEEN_QUESTIONS_S)  # nobody tells a client that a home has moved
         raise AssertionError(f"no forwarder serves {sorted(queues)}:\n{self.log}")
 

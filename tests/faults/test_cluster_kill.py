@@ -38,7 +38,7 @@ ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyon
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path)
+    cluster = Cluster(tmp_path, environment={"AMQPD_FAST_TAKEOVER": "true"})
     try:
         cluster.start()
         yield cluster
