@@ -62,6 +62,8 @@ class JournalBuffer:
         """source -> what this node has as its home; without the local source"""
         self._sources: dict[int, int] = {}
         """queue_id -> source, of queues that are not of the local one"""
+        self._ended = False
+        """some of these may be of a source that has its home elsewhere by now"""
         self.index = index + 1
         """the transaction that gathers now"""
         self.lane = JournalLane(self, self.index, index)
@@ -263,7 +265,7 @@ class JournalBuffer:
         if self._counts:
             transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
-        self._deletable = self._retired
+        retired, self._deletable = self._retired, self._retired
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
         self.unwritten.take()
@@ -272,42 +274,51 @@ class JournalBuffer:
             self.came = 0
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
-        if self.homes:
-            self._divide(transaction)
+        if self.homes or self._sources:
+            self._divide(transaction, retired)
         return transaction
 
-    def _divide(self, transaction: Transaction) -> None:
-        """What is of other sources becomes entries of theirs."""
+    def _divide(self, transaction: Transaction, retired: list[Range]) -> None:
+        """What is of other sources becomes entries of theirs. Of a source that has its home elsewhere by now nothing
+        is written."""
         index, entries = transaction.index, {}
         for source, home in self.homes.items():
             entries[source] = SourceEntry(source, home.epoch, index)
             entries[source].reserved = home.numbers.take(index)
         of = self._sources
+        nowhere = SourceEntry(0, 0, 0)
         for queue_id in of.keys() & transaction.delivered.keys():
-            entries[of[queue_id]].delivered[queue_id] = transaction.delivered.pop(queue_id)
-        rows, settled, deletes = transaction.rows, transaction.settled, transaction.deletes
-        counts, dropped = transaction.counts, transaction.dropped
+            entries.get(of[queue_id], nowhere).delivered[queue_id] = transaction.delivered.pop(queue_id)
+        rows, settled, counts, dropped = (
+            transaction.rows,
+            transaction.settled,
+            transaction.counts,
+            transaction.dropped,
+        )
         transaction.rows = [each for each in rows if each.queue_id not in of]
         transaction.settled = [each for each in settled if each.queue_id not in of]
-        transaction.deletes = [each for each in deletes if each.queue_id not in of]
         transaction.counts = [each for each in counts if each[0] not in of]
         transaction.dropped = [each for each in dropped if each not in of]
+        self._deletable = [each for each in retired if each.queue_id not in of]
         for row in rows:
             if row.queue_id in of:
-                entries[of[row.queue_id]].rows.append(row)
+                entries.get(of[row.queue_id], nowhere).rows.append(row)
         for part in settled:
             if part.queue_id in of:
-                entries[of[part.queue_id]].settled.append(part)
-        for part in deletes:
+                entries.get(of[part.queue_id], nowhere).settled.append(part)
+        for part in retired:
             if part.queue_id in of:
-                entries[of[part.queue_id]].deletes.append(part)
+                entries.get(of[part.queue_id], nowhere).retired.append(part)
         for count in counts:
             if count[0] in of:
-                entries[of[count[0]]].counts.append(count)
+                entries.get(of[count[0]], nowhere).counts.append(count)
         for queue_id in dropped:
             if queue_id in of:
-                entries[of[queue_id]].dropped.append(queue_id)
+                entries.get(of[queue_id], nowhere).dropped.append(queue_id)
         transaction.entries = [entry for entry in entries.values() if not _is_empty(entry)]
+        if len(of) > 0 and self._ended:
+            self._ended = False
+            self._sources = {queue_id: source for queue_id, source in of.items() if source in self.homes}
 
     def _take_paged(self, transaction: Transaction) -> None:
         """As much as goes with one transaction."""
@@ -365,15 +376,7 @@ class Home:
 
 
 def _is_empty(entry: SourceEntry) -> bool:
-    return not (
-        entry.rows
-        or entry.settled
-        or entry.deletes
-        or entry.delivered
-        or entry.counts
-        or entry.dropped
-        or entry.reserved
-    )
+    return not (entry.rows or entry.settled or entry.delivered or entry.counts or entry.dropped or entry.reserved)
 
 
 def _store(transaction: Transaction, queue_id: int, segment: Entry) -> int:

@@ -6,10 +6,14 @@ Not here: SQL (`sqlite/disk.py`), threads (`writer.py`).
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
 
-from amqpd.journal.records import Recovered, Row
+from amqpd.journal.records import Recovered, Row, SourceEntry
 from amqpd.journal.transaction import Transaction
+from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.log import Link
+from amqpd.replication.seal import Seal
 
 # Of one read. Each becomes a segment, on the loop, in some microseconds; most rows hold thousands of messages, and
 # these are one or two.
@@ -58,21 +62,41 @@ class Disk(Protocol):
     def close(self) -> None: ...
 
 
+class ReplicaState(NamedTuple):
+    """Of one source, as its disk has it."""
+
+    source: int
+    seal: Seal
+    base: Position
+    """the last entry that the disk knows to be committed"""
+    tail: list[Link]
+    """what stands above it"""
+    reserved: int
+    """sequence numbers below it may have been given (`numbers.py`)"""
+
+
 class SourcesDisk(Disk, Protocol):
-    """A disk that keeps sources which are replicated: what is stored of them may be undone until it is committed, and
-    until then nothing of it leaves. Called by the thread of `commit`."""
+    """A disk that keeps sources which are replicated: what `Transaction.writes` has of them may be undone until it is
+    committed, and until then nothing of it leaves. `recover` gives no queue of theirs. A source that is met for the
+    first time is kept from then on.
 
-    def set_replicated(self, source: int, replicated: bool) -> None:
-        """From now on what is stored of the source, beyond what is there, is committed when that is said; without
-        it, at once. Durable. ValueError for the local source, which is never replicated. Raises like `commit`."""
+    `commit` raises ValueError, too, for a write that does not follow what is there, and nothing of the transaction is
+    written. Any thread may call the others, one at a time; what was committed before is in the answer. They raise
+    JournalDamaged, DiskFailure."""
+
+    def payload(self, entry: SourceEntry) -> bytes:
+        """What an `Appended` of it is to have; it joins the bodies."""
         ...
 
-    def committed(self, source: int, epoch: int, idx: int) -> None:
-        """The entries of the source up to this one are: what they settled, dropped or replaced may leave. Nothing is
-        written. After a restart the disk may know less until it is told again. ValueError: it is not stored here."""
+    def replicas(self) -> list[ReplicaState]:
+        """Of each source, the local one aside, in the order of their numbers."""
         ...
 
-    def undo(self, source: int, epoch: int, idx: int) -> Recovered:
-        """Take back the entries of the source above this position, all at once: what is there then, of all sources,
-        as `recover` gives it. ValueError: some of them are committed. Raises like `commit`."""
+    def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
+        """Entries above this position that are not known to be committed, in order, until they have this many bytes;
+        at least one, if there is any."""
+        ...
+
+    def recovered_of(self, sources: Collection[int]) -> Recovered:
+        """The queues of these sources, as a home builds them. Reads the index only."""
         ...

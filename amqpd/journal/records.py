@@ -71,20 +71,21 @@ class Range:
 
 @dataclass(slots=True)
 class SourceEntry:
-    """What one transaction has of one source that is not the local one. The order of a source's entries is by
-    (epoch, idx): each is above the one before, and gaps are fine. A queue, by its id, belongs to one source
-    (docs/decisions/sources-and-tails.md).
+    """What one transaction of a home's journal has of one source that is not the local one. The order of a source's
+    entries is by (epoch, idx): each is above the one before, and gaps are fine. A queue, by its id, belongs to one
+    source (docs/decisions/sources-and-tails.md), and an id is used once.
 
-    `deletes` is this disk's own business and never travels: ranges whose settling an earlier entry of the source
-    holds. Their rows leave the disk when that entry is committed. `reserved`: sequence numbers below it may be given
-    in the source's queues, once this entry is committed; 0: as before. For the other fields see `Transaction`."""
+    `retired` are those of `settled` that cover whole rows, of which nothing is left then: each disk that has the
+    entry lets the rows go when it knows that the entry is committed. `reserved`: sequence numbers below it may be
+    given in the source's queues, once this entry is committed; 0: as before. For the other fields see
+    `Transaction`."""
 
     source: int
     epoch: int
     idx: int
     rows: list[Row] = field(default_factory=list)
     settled: list[Range] = field(default_factory=list)
-    deletes: list[Range] = field(default_factory=list)
+    retired: list[Range] = field(default_factory=list)
     delivered: dict[int, int] = field(default_factory=dict)
     counts: list[tuple[int, int, int]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)

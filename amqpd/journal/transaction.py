@@ -9,17 +9,23 @@ Not here: rows and ranges (`records.py`), when it is cut (`buffer.py`).
 from __future__ import annotations
 
 from amqpd.journal.records import Range, Row, SourceEntry
+from amqpd.replication.entry import Position
+from amqpd.replication.replica import Write
 
 
 class Transaction:
-    """The numbered batch of records of the local source, and of other sources one entry each at the most.
+    """The numbered batch of records of the local source, and what is written of other sources.
 
     `index` grows by one with each transaction of this journal. `settled` ranges never cross a row's edge, or
     cover whole rows only. `deletes` are ranges whose settling an earlier transaction has committed: their rows
     and settled records leave the disk. `delivered` maps queue_id -> what stands below this sequence number may
     have been delivered; the last one written counts, also when it is lower. `counts` are (queue_id, seq, count): how
     often a message has come back (the delivery count of quorum queues); the last one written for a message counts,
-    and it leaves the disk with the message's row. `dropped` are the ids of queues that were deleted."""
+    and it leaves the disk with the message's row. `dropped` are the ids of queues that were deleted.
+
+    `entries`, at most one of a source, are what this node has as a home: before the disk gets the transaction each
+    becomes an `Appended` of `writes` (`JournalWriter`). `writes` are carried out in order. `committed`: how far
+    sources are known to be committed after that."""
 
     def __init__(
         self,
@@ -31,6 +37,8 @@ class Transaction:
         counts: list[tuple[int, int, int]] | None = None,
         dropped: list[int] | None = None,
         entries: list[SourceEntry] | None = None,
+        writes: list[Write] | None = None,
+        committed: dict[int, Position] | None = None,
     ) -> None:
         self.index = index
         self.rows = [] if rows is None else rows
@@ -40,6 +48,8 @@ class Transaction:
         self.counts = [] if counts is None else counts
         self.dropped = [] if dropped is None else dropped
         self.entries = [] if entries is None else entries
+        self.writes = [] if writes is None else writes
+        self.committed = {} if committed is None else committed
 
     @property
     def is_one_row(self) -> bool:
@@ -48,5 +58,5 @@ class Transaction:
             len(self.rows) == 1
             and not self.rows[0].deadlines
             and not (self.settled or self.deletes or self.delivered)
-            and not (self.counts or self.dropped or self.entries)
+            and not (self.counts or self.dropped or self.entries or self.writes or self.committed)
         )

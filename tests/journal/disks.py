@@ -7,10 +7,12 @@ from struct import pack
 from typing import Any, Protocol
 
 from amqpd.journal.disk import SourcesDisk
-from amqpd.journal.records import Range, Row, SourceEntry
+from amqpd.journal.records import Range, RecoveredQueue, Row, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.transaction import Transaction
+from amqpd.replication.entry import Position, new_entry
+from amqpd.replication.replica import Appended, Undone, Write
 from tests.journal.memory_disk import MemoryDisk, Platter
 
 RESERVE_BYTES = 1 << 16
@@ -68,9 +70,32 @@ def rows_on_disk(disk: DrivenDisk) -> list[tuple[int, int]]:
     )
 
 
+def appended(disk: DrivenDisk, entry: SourceEntry, before: Position | None = None) -> Appended:
+    """The entry as it is written, behind the last one that is there."""
+    position = (entry.epoch, entry.idx)
+    before = disk.head(entry.source).position if before is None else before
+    return Appended(new_entry(entry.source, position, before, disk.payload(entry)))
+
+
+def write(disk: DrivenDisk, *writes: Write, committed: dict[int, Position] | None = None) -> None:
+    """In a transaction of their own."""
+    disk.commit(Transaction(disk.index + 1, writes=list(writes), committed=committed))
+
+
 def store(disk: DrivenDisk, source: int, epoch: int, idx: int, *rows: Row, **more: Any) -> None:
     """One entry of a source, in a transaction of its own."""
-    disk.commit(Transaction(disk.index + 1, entries=[SourceEntry(source, epoch, idx, list(rows), **more)]))
+    write(disk, appended(disk, SourceEntry(source, epoch, idx, list(rows), **more)))
+
+
+def tell(disk: DrivenDisk, source: int, epoch: int, idx: int) -> None:
+    """The source is committed so far."""
+    write(disk, committed={source: (epoch, idx)})
+
+
+def undo(disk: DrivenDisk, source: int, epoch: int, idx: int) -> dict[int, RecoveredQueue]:
+    """The source's queues after that."""
+    write(disk, Undone(source, (epoch, idx)))
+    return disk.recovered_of({source}).queues
 
 
 def idle(disk: DrivenDisk) -> None:

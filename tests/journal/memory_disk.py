@@ -12,15 +12,22 @@ same (both happen after a failed fsync); `full` refuses rows, and only rows, unl
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from amqpd.journal.disk import READ_ROWS_MAX
+from amqpd.journal.disk import READ_ROWS_MAX, ReplicaState
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow, Row, SourceEntry
-from amqpd.journal.sqlite.sources import Head, Position
+from amqpd.journal.sqlite.payload import encode
+from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.transaction import Transaction
+from amqpd.replication import seal as seals
+from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.log import Link
+from amqpd.replication.replica import Appended, Sealed, Undone, Write
+from amqpd.replication.seal import Seal
+from tests.journal.payloads import entry_of
 
 LOCAL = 0
 
@@ -58,9 +65,13 @@ class PlatterQueue:
 class Step:
     """An entry that is not committed."""
 
-    position: Position
+    entry: LogEntry
     before: dict[int, PlatterQueue]
     """the source's queues"""
+
+    @property
+    def position(self) -> Position:
+        return self.entry.position
 
 
 @dataclass
@@ -71,6 +82,9 @@ class Platter:
     queues: dict[int, PlatterQueue] = field(default_factory=dict)
     tails: dict[int, list[Step]] = field(default_factory=dict)
     """source -> its entries that are not committed, in order"""
+    seals: dict[int, Seal] = field(default_factory=dict)
+    held: list[tuple[int, Position, list[Range]]] = field(default_factory=list)
+    """(source, position, ranges): their rows leave when that is committed"""
     damaged: set[tuple[int, int]] = field(default_factory=set)
     """(queue_id, first_seq) of rows whose checksum does not fit"""
 
@@ -81,7 +95,7 @@ class Platter:
 
     def head(self, source: int) -> Head:
         """See `Sources.head`."""
-        return self.heads.get(source) or Head(source)
+        return self.heads.get(source) or Head(source, replicated=source != LOCAL)
 
     def of(self, source: int) -> dict[int, PlatterQueue]:
         """The source's queues."""
@@ -99,8 +113,6 @@ class MemoryDisk:
         self.full = False
         self.reserve_held = True
         self.closed = False
-        self._held: list[tuple[int, Position, list[Range]]] = []
-        """(source, position, ranges): their rows leave when that is committed"""
         self._recovered = False
         self._lock = threading.Lock()
         """a read sees a whole transaction or none of it"""
@@ -115,6 +127,7 @@ class MemoryDisk:
 
     def recover(self) -> Recovered:
         self._recovered = True
+        self.platter.held = []
         local = self.platter.heads[LOCAL]
         self.platter.heads[LOCAL] = local.at((local.epoch + 1, local.idx))
         for queue in self.platter.queues.values():
@@ -123,14 +136,16 @@ class MemoryDisk:
                 settled = queue.settled_at(row)
                 if settled is not None and not head.is_committed(settled):
                     part = Range(row.queue_id, row.first_seq, row.last_seq)
-                    self._held.append((queue.source, settled, [part]))
+                    self.platter.held.append((queue.source, settled, [part]))
                 elif settled is not None or not (row.persistent or head.replicated):
                     queue.delete(row)
-        return self._found()
+        return self.recovered_of((LOCAL,))
 
-    def _found(self) -> Recovered:
+    def recovered_of(self, sources: Collection[int]) -> Recovered:
         queues = {}
         for queue_id, queue in sorted(self.platter.queues.items()):
+            if queue.source not in sources:
+                continue
             living = [row for _, row in sorted(queue.rows.items()) if queue.settled_at(row) is None]
             left = {seq for row in living for seq in _numbers(row)} - set(queue.settled)
             reserved = self.platter.head(queue.source).reserved
@@ -153,14 +168,9 @@ class MemoryDisk:
     def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
         if not self._recovered or transaction.index != self.platter.index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {self.platter.index}")
-        seen = {LOCAL}
+        if transaction.entries:
+            raise ValueError("entries of sources become writes before they are committed")
         rows = list(transaction.rows)
-        for entry in transaction.entries:
-            rows += entry.rows
-            head = self.platter.head(entry.source)
-            if entry.source in seen or (entry.epoch, entry.idx) <= head.position:
-                raise ValueError(f"an entry of source {entry.source} does not follow {head.position}")
-            seen.add(entry.source)
         for row in rows:
             row.join()
         if self._failure is not None:
@@ -168,7 +178,7 @@ class MemoryDisk:
         self.before_commit(transaction)
         if self.full and self.reserve_held:
             raise DiskFull("no space left on the platter")
-        if self.full and rows:
+        if self.full and (rows or transaction.writes):
             raise DiskFull("no space left on the platter, nor in the reserve")
         failure = self.failing.get(transaction.index)
         if failure is not None:
@@ -213,28 +223,30 @@ class MemoryDisk:
 
     # --- sources
 
-    def set_replicated(self, source: int, replicated: bool) -> None:
-        if source == LOCAL or not self._recovered:
-            raise ValueError(f"source {source} cannot be replicated")
+    def payload(self, entry: SourceEntry) -> bytes:
+        return encode(entry)
+
+    def replicas(self) -> list[ReplicaState]:
+        found = []
+        for source, head in sorted(self.platter.heads.items()):
+            if source != LOCAL:
+                entries = [step.entry for step in self.platter.tails.get(source, [])]
+                tail = [Link(each.position, each.before, each.checksum) for each in entries]
+                seal = self.platter.seals.get(source, seals.NONE)
+                found.append(ReplicaState(source, seal, head.committed, tail, head.reserved))
+        return found
+
+    def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
+        found: list[LogEntry] = []
+        for step in self.platter.tails.get(source, []):
+            if step.position > after and (not found or bytes_max > 0):
+                found.append(step.entry)
+                bytes_max -= len(step.entry.payload)
+        return found
+
+    def _undo(self, source: int, position: Position) -> None:
         head = self.platter.head(source)
-        if head.replicated != replicated:
-            new = Head(source, *head.position, head.reserved, replicated, head.position)
-            self.platter.heads[source] = new
-            self.platter.tails[source] = []
-            self._let_go()
-
-    def committed(self, source: int, epoch: int, idx: int) -> None:
-        head, position = self.platter.heads.get(source), (epoch, idx)
-        if head is None or position > head.position:
-            raise ValueError(f"{position} of source {source} is not stored here")
-        if head.replicated and position > head.committed:
-            head.committed = position
-            self.platter.tails[source] = [step for step in self.platter.tails[source] if step.position > position]
-            self._let_go()
-
-    def undo(self, source: int, epoch: int, idx: int) -> Recovered:
-        head, position = self.platter.head(source), (epoch, idx)
-        if not (head.committed if head.replicated else head.position) <= position <= head.position:
+        if source == LOCAL or not head.committed <= position <= head.position:
             raise ValueError(f"source {source} is at {head.position}: no undo to {position}")
         tail = self.platter.tails.get(source, [])
         undone = [step for step in tail if step.position > position]
@@ -242,13 +254,7 @@ class MemoryDisk:
             self._restore(source, undone[0].before)
             self.platter.tails[source] = tail[: -len(undone)]
         self.platter.heads[source] = Head(source, *position, head.reserved, head.replicated, head.committed)
-        # Nobody hands in again what is settled: it leaves when all that is left is committed.
-        self._held = [each for each in self._held if each[0] != source]
-        for queue_id, queue in self.platter.of(source).items():
-            done = [row for row in queue.rows.values() if queue.settled_at(row) is not None]
-            self._held.append((source, position, [Range(queue_id, row.first_seq, row.last_seq) for row in done]))
-        self._let_go()
-        return self._found()
+        self.platter.held = [each for each in self.platter.held if each[0] != source or each[1] <= position]
 
     def _restore(self, source: int, before: dict[int, PlatterQueue]) -> None:
         """The source's queues, but no number that left the disk is given again."""
@@ -265,19 +271,57 @@ class MemoryDisk:
     # --- one transaction
 
     def _apply(self, transaction: Transaction) -> None:
+        """All of it, or nothing."""
+        before = deepcopy(self.platter) if transaction.writes or transaction.committed else None
+        try:
+            for write in transaction.writes:
+                self._carry_out(write)
+            for source, position in transaction.committed.items():
+                self._commit_source(source, position)
+        except ValueError:
+            assert before is not None
+            self.platter.__dict__.update(before.__dict__)
+            raise
         local = self.platter.heads[LOCAL]
         entry = SourceEntry(LOCAL, local.epoch, transaction.index, transaction.rows, transaction.settled)
-        entry.deletes, entry.delivered = transaction.deletes, transaction.delivered
+        entry.retired, entry.delivered = transaction.deletes, transaction.delivered
         entry.counts, entry.dropped = transaction.counts, transaction.dropped
-        for each in (entry, *transaction.entries):
-            self._apply_entry(each)
+        self._apply_entry(entry)
         self._let_go()
+
+    def _carry_out(self, write: Write) -> None:
+        if isinstance(write, Appended):
+            entry, head = write.entry, self.platter.head(write.entry.source)
+            if entry.source <= LOCAL or entry.before != head.position or entry.position <= head.position:
+                raise ValueError(f"entry {entry.position} of source {entry.source} follows {entry.before}")
+            read = entry_of(entry.payload)
+            if (read.source, read.epoch, read.idx) != (entry.source, *entry.position):
+                raise ValueError(f"entry {entry.position} of source {entry.source} has a payload of another one")
+            before = deepcopy(self.platter.of(entry.source))
+            self.platter.tails.setdefault(entry.source, []).append(Step(entry, before))
+            self._apply_entry(read)
+        elif isinstance(write, Undone):
+            self._undo(write.source, write.position)
+        elif isinstance(write, Sealed):
+            self.platter.seals[write.source] = write.seal
+            self.platter.heads.setdefault(write.source, self.platter.head(write.source))
+        else:
+            raise NotImplementedError(write)
+
+    def _commit_source(self, source: int, position: Position) -> None:
+        head = self.platter.head(source)
+        if source == LOCAL or position > head.position:
+            raise ValueError(f"{position} of source {source} is not stored here")
+        if position > head.committed:
+            head.committed = position
+            tail = self.platter.tails.get(source, [])
+            self.platter.tails[source] = [step for step in tail if step.position > position]
 
     def _apply_entry(self, entry: SourceEntry) -> None:
         platter, head, position = self.platter, self.platter.head(entry.source), (entry.epoch, entry.idx)
-        if head.replicated:
-            platter.tails[entry.source].append(Step(position, deepcopy(platter.of(entry.source))))
-        self._held.append((entry.source, head.position, list(entry.deletes)))
+        if entry.retired:
+            # Of the local source it was settled by an earlier transaction.
+            platter.held.append((entry.source, position, list(entry.retired)))
         queues = platter.queues
         for row in entry.rows:
             queue = queues.setdefault(row.queue_id, PlatterQueue(entry.source))
@@ -291,9 +335,9 @@ class MemoryDisk:
         for queue_id, seq, count in entry.counts:
             if queue_id in queues:
                 queues[queue_id].counts[seq] = count
-        for item in entry.deletes:
-            queue = queues.setdefault(item.queue_id, PlatterQueue(entry.source))
-            if not head.replicated:
+        if entry.source == LOCAL:
+            for item in entry.retired:
+                queue = queues.setdefault(item.queue_id, PlatterQueue(entry.source))
                 queue.next_seq = max(queue.next_seq, item.last_seq + 1)
         for queue_id, below in entry.delivered.items():
             queues.setdefault(queue_id, PlatterQueue(entry.source)).delivered = below
@@ -304,10 +348,10 @@ class MemoryDisk:
     def _let_go(self) -> None:
         """Of what is held the rows leave whose position is committed. Of a source that may still be undone they leave
         what would come back, too."""
-        held, self._held = self._held, []
+        held, self.platter.held = self.platter.held, []
         for source, position, ranges in held:
             if not self.platter.head(source).is_committed(position):
-                self._held.append((source, position, ranges))
+                self.platter.held.append((source, position, ranges))
                 continue
             states = [self.platter.queues, *(step.before for step in self.platter.tails.get(source, []))]
             for item in ranges:

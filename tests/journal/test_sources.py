@@ -16,7 +16,7 @@ from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.storage.page_cache import PageCache
-from tests.journal.disks import SqliteDrive, idle, row, store, transaction
+from tests.journal.disks import SqliteDrive, idle, row, store, tell, transaction, undo
 
 
 @pytest.fixture
@@ -32,14 +32,13 @@ def count(disk: SqliteDisk, table: str) -> int:
 def test_of_what_left_no_table_has_a_record(drive):
     disk = drive.open()
     disk.recover()
-    disk.set_replicated(1, True)
     store(disk, 1, 1, 1, row(20, 0, 9), row(21, 0, 9), counts=[(20, 3, 1), (21, 4, 1)], delivered={20: 1})
-    store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 0, 9)])
-    store(disk, 1, 1, 3, deletes=[Range(20, 0, 9)], dropped=[21])
+    store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    store(disk, 1, 1, 3, dropped=[21])
     store(disk, 1, 1, 4)
-    disk.committed(1, 1, 4)
+    tell(disk, 1, 1, 4)
     idle(disk)
-    tables = ("batch", "settled", "returned", "discard", "former")
+    tables = ("batch", "settled", "returned", "discard", "former", "tail")
     assert {table: count(disk, table) for table in tables} == dict.fromkeys(tables, 0)
     disk.close()
 
@@ -47,26 +46,11 @@ def test_of_what_left_no_table_has_a_record(drive):
 def test_an_undo_of_all_leaves_no_former_version(drive):
     disk = drive.open()
     disk.recover()
-    disk.set_replicated(1, True)
     store(disk, 1, 1, 1, row(20, 0, 9), counts=[(20, 3, 1)], delivered={20: 1})
     store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2})
     assert count(disk, "former") > 0
-    disk.undo(1, 0, 0)
-    assert count(disk, "former") == 0
-    disk.close()
-
-
-def test_an_undo_forgets_what_no_later_undo_can_reach(drive):
-    """It writes down what is committed, so nothing else would do that and forget it."""
-    disk = drive.open()
-    disk.recover()
-    disk.set_replicated(1, True)
-    store(disk, 1, 1, 1, row(20, 0, 9), delivered={20: 1})
-    store(disk, 1, 1, 2, delivered={20: 2})
-    disk.committed(1, 1, 2)
-    disk.undo(1, 1, 2)
-    idle(disk)
-    assert count(disk, "former") == 0
+    undo(disk, 1, 0, 0)
+    assert count(disk, "former") == count(disk, "tail") == 0
     disk.close()
 
 
@@ -96,7 +80,6 @@ def tail(drive: SqliteDrive) -> Path:
     """A directory with a tail that replaced something."""
     disk = drive.open()
     disk.recover()
-    disk.set_replicated(1, True)
     store(disk, 1, 1, 1, row(20, 0, 9), counts=[(20, 3, 1)], delivered={20: 1})
     store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 0, 1)])
     disk.close()
@@ -158,6 +141,6 @@ def test_a_repair_leaves_every_source_what_it_has(tail):
     repair(tail, Progress())
     disk = SqliteDrive(tail).open()
     disk.recover()
-    queue = disk.undo(1, 1, 1).queues[20]
+    queue = undo(disk, 1, 1, 1)[20]
     assert (queue.counts, queue.delivered, queue.rows[0].settled) == ({3: 1}, 1, [])
     disk.close()

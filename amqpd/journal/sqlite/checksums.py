@@ -19,10 +19,11 @@ _three = Struct("<qqq")
 _four = Struct("<qqqq")
 _five = Struct("<qqqqq")
 _seven = Struct("<qqqqqqq")
+_eight = Struct("<qqqqqqqq")
 _head = Struct("<qqqqqqqqq")
 
-SETTLED, MARK, _DISCARD, RETURNED, _SOURCE, _NAME, HEAD, _FORMER = (
-    crc32(b"amqpd journal %d" % at) for at in range(8)
+SETTLED, MARK, _DISCARD, RETURNED, _SOURCE, _NAME, HEAD, _FORMER, _TAIL, _SEAL = (
+    crc32(b"amqpd journal %d" % at) for at in range(10)
 )
 
 NOT_AS_WRITTEN = (struct_error, TypeError, UnicodeDecodeError, OverflowError)
@@ -99,6 +100,25 @@ def of_former(
     was_idx: int,
 ) -> int:
     return crc32(_head.pack(source, epoch, idx, kind, queue_id, one, two, was_epoch, was_idx), _FORMER)
+
+
+def of_tail(
+    source: int,
+    epoch: int,
+    idx: int,
+    before_epoch: int,
+    before_idx: int,
+    checksum: int,
+    first_row: int,
+    rows: int,
+    control: bytes,
+) -> int:
+    packed = _eight.pack(source, epoch, idx, before_epoch, before_idx, checksum, first_row, rows)
+    return crc32(control, crc32(packed, _TAIL))
+
+
+def of_seal(source: int, epoch: int, forwarder: str, life: int) -> int:
+    return crc32(forwarder.encode(), crc32(_three.pack(source, epoch, life), _SEAL))
 
 
 def of_source(

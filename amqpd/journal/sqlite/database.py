@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
-from amqpd.journal.sqlite import checksums, one_row, statements, trust
+from amqpd.journal.sqlite import checksums, entry_statements, one_row, statements, trust
 from amqpd.journal.sqlite.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS, SAME_TABLES
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.files import has_log, sync_directory, wal_path
@@ -103,11 +103,11 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
                 # So that the look at the bare file in `check_untouched` sees the new revision.
                 writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 end, promise = WalEnd(0), None
-            writer.executescript(";".join(("BEGIN", *statements.CREATE_INTAKE, *one_row.CREATE, "COMMIT")))
-            reader = _connect(path)
+            writer.executescript(
+                ";".join(("BEGIN", *statements.CREATE_INTAKE, *one_row.CREATE, *entry_statements.CREATE, "COMMIT"))
+            )
+            reader = connect_to_read(path)
             opened.append(reader)
-            reader.execute("PRAGMA query_only = ON")
-            reader.execute(f"PRAGMA cache_size = -{READ_CACHE_BYTES >> 10}")
             journal = OpenedJournal(writer, reader, trust.read_names(path, reader), trust.read_source(path, reader))
             journal.created = created
             journal.accepted = accepted + _judged(path, journal, end, promise, accept_loss=accept_loss)
@@ -227,8 +227,10 @@ def try_to_write(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def put_names(connection: sqlite3.Connection, names: dict[str, str]) -> None:
-    """In a transaction that begins with them, and is open then (`schema.names`). Raises sqlite3.Error."""
-    connection.execute("BEGIN IMMEDIATE")
+    """In a transaction that begins with them, unless one is open, and is open then (`schema.names`). Raises
+    sqlite3.Error."""
+    if not connection.in_transaction:
+        connection.execute("BEGIN IMMEDIATE")
     for name, value in names.items():
         given = {"name": name, "value": value, "crc": checksums.of_name(name, value)}
         connection.execute(statements.PUT_NAME, given)
@@ -293,6 +295,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Another connection of this process, which changes nothing. Raises sqlite3.Error."""
+    connection = _connect(path)
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(f"PRAGMA cache_size = -{READ_CACHE_BYTES >> 10}")
     return connection
 
 

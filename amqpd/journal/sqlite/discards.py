@@ -100,14 +100,20 @@ class Discards:
 
     def numbered(self, ranges: list[tuple[int, int, int, int, int, int]]) -> list[Discard]:
         """Discards for these (queue_id, first_seq, last_seq, source, epoch, idx); hand them to `begun` when they are
-        on disk."""
-        return [Discard(self._next_id + at, *item) for at, item in enumerate(ranges)]
+        on disk. Their numbers are used up, whatever becomes of them."""
+        found = [Discard(self._next_id + at, *item) for at, item in enumerate(ranges)]
+        self._next_id += len(found)
+        return found
 
     def begun(self, discards: list[Discard]) -> None:
         for discard in discards:
             committed = self._is_committed(discard.source, discard.position)
             (self.pending if committed else self._waiting).append(discard)
             self._next_id = max(self._next_id, discard.discard_id + 1)
+
+    def undone(self, source: int, position: tuple[int, int]) -> None:
+        """What the source had above this position is gone, and nothing of that was committed."""
+        self._waiting = [each for each in self._waiting if each.source != source or each.position <= position]
 
     def committed(self) -> None:
         """More is committed than before."""

@@ -11,29 +11,33 @@ Not here: when a transaction is cut (`journal/buffer.py`), SQL text (`statements
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
 
+from amqpd.journal.disk import ReplicaState
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.records import JournalDamaged, Recovered, Row
+from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite import statements, trust
 from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.sqlite.discards import Discards, Piece
-from amqpd.journal.sqlite.entries import work_of, work_of_dead
+from amqpd.journal.sqlite.draft import Draft
+from amqpd.journal.sqlite.entries import Known, work_of_dead, write_sources
 from amqpd.journal.sqlite.one_row import PAGES, write_row
+from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.recovery import Found, examine
+from amqpd.journal.sqlite.replica_reading import ReplicaReader
 from amqpd.journal.sqlite.reserve import RESERVE_BYTES, Reserve
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head, Sources
-from amqpd.journal.sqlite.undoing import held_after, undo
 from amqpd.journal.sqlite.work import Work, plain_work, write
 from amqpd.journal.transaction import Transaction
+from amqpd.replication.entry import LogEntry, Position
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.mark import Mark
 
@@ -69,6 +73,7 @@ class SqliteDisk:
         self._found: Found | None = None
         self._writer, self._reader = opened.writer, opened.reader
         self._rows = RowReader(self._reader, self.path)
+        self._replicas = ReplicaReader(self.path)
         self._reserve = Reserve(directory, reserve_bytes)
         self._mark: Mark | None = None  # on a full disk, too
         self._discards = Discards([], self._sources.is_committed)
@@ -123,7 +128,7 @@ class SqliteDisk:
                     break
                 self.vacuum_step()
         self._make_mark()
-        return found.recovered
+        return found.of((SOURCE,))
 
     def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
         """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again."""
@@ -132,7 +137,7 @@ class SqliteDisk:
         sources, local = self._sources, self._sources.local
         if not self._recovered or transaction.index != local.idx + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {local.idx}")
-        if transaction.entries or sources.replicated:
+        if transaction.writes or transaction.committed or transaction.entries:
             self._commit_of_sources(transaction)
         elif transaction.is_one_row and not (self._discards.pending or self._noted or self.checkpoints.shared):
             try:
@@ -154,7 +159,7 @@ class SqliteDisk:
     @property
     def prompt(self) -> bool:
         """See `Disk`."""
-        return not (self.checkpoints.lasts() or self._discards.pending or self._noted or self._sources.replicated)
+        return not (self.checkpoints.lasts() or self._discards.pending or self._noted)
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """See `Disk`."""
@@ -179,37 +184,21 @@ class SqliteDisk:
             self._checkpoint()
         return more
 
-    def set_replicated(self, source: int, replicated: bool) -> None:
+    def payload(self, entry: SourceEntry) -> bytes:
         """See `SourcesDisk`."""
-        self._refuse_after_failure()
-        head = self._sources.head(source)
-        if source == SOURCE or not self._recovered:
-            raise ValueError(f"source {source} cannot be replicated")
-        if head.replicated == replicated:
-            return
-        new = Head(source, *head.position, head.reserved, replicated, head.position)
-        work = Work(self._sources.local, of_sources=True, heads=[new])
-        work.lists["heads"] = [new.record(self.names["identity"])]
-        work.lists["committed"] = [(source, *head.position)]
-        self._write(work, Piece())
-        self._discards.committed()
+        return encode(entry)
 
-    def committed(self, source: int, epoch: int, idx: int) -> None:
+    def replicas(self) -> list[ReplicaState]:
         """See `SourcesDisk`."""
-        if self._sources.committed(source, (epoch, idx)):
-            self._discards.committed()
+        return self._replicas.replicas()
 
-    def undo(self, source: int, epoch: int, idx: int) -> Recovered:
+    def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
         """See `SourcesDisk`."""
-        self._refuse_after_failure()
-        if not self._recovered or source == SOURCE:
-            raise ValueError(f"no undo to {(epoch, idx)}: source {source} is the local one, or not recovered yet")
-        before = self._sources
-        new = undo(self._writer, before.head(source), (epoch, idx), self.names["identity"], self._failed)
-        found = self._look()
-        found.heads, found.held = {**before.heads, source: new}, held_after(source, found, before.held)
-        self._take_over(found)
-        return found.recovered
+        return self._replicas.log_entries(source, after, bytes_max)
+
+    def recovered_of(self, sources: Collection[int]) -> Recovered:
+        """See `SourcesDisk`."""
+        return self._replicas.recovered_of(sources)
 
     def _take_over(self, found: Found) -> None:
         self._sources = Sources(found.heads, found.held, found.behind)
@@ -230,14 +219,21 @@ class SqliteDisk:
             self._sources.begin(new)
 
     def _commit_of_sources(self, transaction: Transaction | None) -> None:
-        """Also housekeeping, without a transaction."""
+        """Other sources first, then the local one. Also housekeeping, without a transaction."""
         self._refuse_after_failure()
-        given = (transaction, self._sources, self._discards, self._marks, self._writer, self.names["identity"])
-        with self._failing():
-            work, piece = work_of(*given)
-        self._timed.update(row.queue_id for rows, *_ in work.parts for row in rows if row.deadlines)
-        piece.take_in(self._piece(work))
-        self._write(work, piece)
+        known = Known(self._sources, self._discards, self._marks, self.names["identity"])
+        given = transaction or Transaction(self._sources.local.idx)
+        try:
+            with self._failing():
+                draft, work, piece = write_sources(self._writer, given, known, release_rows=not self.kept)
+            self._timed |= draft.timed.union(row.queue_id for row in given.rows if row.deadlines)
+            self._counted |= draft.counted
+            piece.take_in(self._piece(work))
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+        self._write(work, piece, draft, lambda: self._commit_of_sources(transaction))
 
     def release_reserve(self) -> None:
         """The disk is full: give up the held space, so that settles can be committed and rows deleted."""
@@ -278,6 +274,7 @@ class SqliteDisk:
     def close(self) -> None:
         """No call may be running. The WAL is copied into the database and removed, as far as the disk allows; after a
         failure, or of a journal that was never recovered, the files are left as they are."""
+        self._replicas.close()
         if self._failure is not None or not self._recovered:
             close_unchanged(
                 self.path, (self._writer, self._reader), vfs=VFS, had_log=self._had_log or self._recovered
@@ -294,9 +291,16 @@ class SqliteDisk:
 
     # --- writing
 
-    def _write(self, work: Work, piece: Piece) -> None:
-        """One transaction; of housekeeping `work.head` is the local source's as it was. A page that cannot be changed
-        when something is to be deleted ends deletions and nothing else."""
+    def _write(
+        self,
+        work: Work,
+        piece: Piece,
+        draft: Draft | None = None,
+        again: Callable[[], None] | None = None,
+    ) -> None:
+        """The end of a transaction, or all of it; of housekeeping `work.head` is the local source's as it was. A page
+        that cannot be changed when something is to be deleted ends deletions and nothing else. `draft`: what has been
+        written of other sources, which `again` repeats."""
         self._refuse_after_failure()
         self._counted.update(work.counted)
         work.behind = self._sources.behind
@@ -310,13 +314,16 @@ class SqliteDisk:
                 if not piece or not is_damage(error, self.path):
                     raise
                 self._keep(error)
+                if again is not None:
+                    again()
+                    return
                 piece = Piece()
                 wrote = write(self._writer, work, piece, self._timed, self._counted, self.names, noted)
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        self._sources.put((work.head, *work.heads))
-        if work.held or work.released:
-            self._sources.hold(work.held, work.released)
+        self._sources.put((work.head,))
+        if draft is not None:
+            draft.apply()
         if noted:
             self._has_names(noted)
         self._marks.put(work.marks, work.dropped)
@@ -372,7 +379,9 @@ class SqliteDisk:
     def _delete_dead(self, found: Found) -> None:
         """Write down what recovery found dead."""
         if found.dead or found.orphans:
-            self._write(*work_of_dead(found, self._sources.local, self._discards, self._marks))
+            with self._failing():
+                given = work_of_dead(self._writer, found, self._sources.local, self._discards, self._marks)
+            self._write(*given)
 
     def _make_mark(self) -> None:
         if self._mark is not None:

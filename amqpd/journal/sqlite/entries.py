@@ -1,157 +1,203 @@
-"""A transaction of several sources, or of a journal with a replicated one, in the shape in which SQLite takes it in.
+"""Carries out what is written of sources that are replicated: entries, undone tails, seals, and what is committed.
 
-What comes in: a transaction; how far the sources are; what the records that it replaces say now. What goes out:
-`Work` for `statements.COMMIT_OF_SOURCES`.
-Rules: 1. What is deleted is committed: the rest waits (`sources.Held`). 2. Of a record of a replicated source that is
-replaced or removed, the former version is kept until that is committed. 3. Nothing is changed here: `disk.py` does
-that, when all is on the disk.
-Not here: the transactions of a node without replicas, which have no such work (`disk.py`), the undo (`undoing.py`).
+What comes in: the writes of a transaction (`amqpd.replication.replica.Write`), a connection with a transaction open.
+What goes out: the tables, changed; the `Draft` of what is known in memory.
+Rules: 1. In order: each write sees what those before it did. 2. An entry is one statement, whatever it has; what is
+rare is taken apart: counts, delivered marks, drops. 3. Of a record that an entry replaces or removes the former
+version is kept until the entry is committed. 4. What may leave the disk is committed, and is told by the entry that
+retired it: nothing else deletes.
+Not here: the local source (`work.py`), the commit itself and what follows a failure (`disk.py`).
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from amqpd.journal.records import SourceEntry
-from amqpd.journal.sqlite import checksums, queries
+from amqpd.journal.sqlite import checksums, entry_statements, queries, statements
 from amqpd.journal.sqlite.discards import Discards, Piece
-from amqpd.journal.sqlite.intake import INLINE_RANGES_MAX, listed, split
-from amqpd.journal.sqlite.queue_marks import QueueMarks, records
+from amqpd.journal.sqlite.draft import Draft
+from amqpd.journal.sqlite.intake import INLINE_RANGES_MAX, listed, offsets, split
+from amqpd.journal.sqlite.payload import BadPayload, Payload, decode, numbers, pairs, triples
+from amqpd.journal.sqlite.queue_marks import NONE, Mark, QueueMarks
 from amqpd.journal.sqlite.recovery import Found
-from amqpd.journal.sqlite.schema import FORMER_MARK, FORMER_RETURNED, FORMER_SETTLED, SEQ_MAX, SOURCE
+from amqpd.journal.sqlite.schema import FORMER_MARK, FORMER_RETURNED, SEQ_MAX
 from amqpd.journal.sqlite.sources import Head, Held, Sources
-from amqpd.journal.sqlite.work import Work
+from amqpd.journal.sqlite.undoing import undo
+from amqpd.journal.sqlite.work import Work, plain_work
 from amqpd.journal.transaction import Transaction
+from amqpd.replication.entry import LogEntry
+from amqpd.replication.replica import Appended, Sealed, Undone, Write
 
 
-def work_of(
-    transaction: Transaction | None,
-    sources: Sources,
-    discards: Discards,
-    marks: QueueMarks,
-    connection: sqlite3.Connection,
-    identity: str,
-) -> tuple[Work, Piece]:
-    """`transaction`: None for housekeeping. Raises ValueError for entries that do not follow, sqlite3.Error."""
-    local = sources.local
-    work = Work(local, of_sources=True)
+class Known(NamedTuple):
+    """What is known in memory of the journal."""
+
+    sources: Sources
+    discards: Discards
+    marks: QueueMarks
+    identity: str
+
+
+def write_sources(
+    connection: sqlite3.Connection, transaction: Transaction, known: Known, *, release_rows: bool
+) -> tuple[Draft, Work, Piece]:
+    """Begins a transaction, and writes what is of replicated sources; what is to be written of the local one, and to
+    be deleted, with its end. Raises ValueError for what does not follow what is there, BadPayload, JournalDamaged,
+    sqlite3.Error."""
+    if transaction.entries:
+        raise ValueError("entries of sources become writes before they are committed")
+    connection.execute("BEGIN IMMEDIATE")
+    (last_row,) = connection.execute(entry_statements.LAST_ROW).fetchone()
+    draft = Draft(known.sources, known.discards, known.marks, last_row + 1)
+    _carry_out(connection, transaction.writes, draft)
+    for source, position in transaction.committed.items():
+        draft.commit(source, position)
+    work, now = plain_work(transaction, known.sources.local, known.discards, known.marks)
     piece = Piece()
-    lists: dict[str, list[Any]] = {"settled": [], "settled_again": [], "returned": [], "former": []}
-    lists["heads"] = heads = []
-    if transaction is not None:
-        work.head = local.at((local.epoch, transaction.index))
-        entries = [_local(transaction, local.epoch), *transaction.entries]
-        _check(transaction.entries, sources)
-        ranges: list[tuple[int, ...]] = []
-        for entry in entries:
-            ranges += _take_in(entry, work, lists, sources, discards, marks, connection)
-    else:
-        ranges = []
-    unwritten = {head.source: head for head in sources.unwritten()}
-    for head in work.heads:
-        unwritten.pop(head.source, None)
-    work.heads += unwritten.values()
-    heads += [head.record(identity) for head in work.heads]
-    lists["committed"] = [(head.source, *head.committed) for head in work.heads if head.replicated]
-    work.released = sources.releasable(work.held, INLINE_RANGES_MAX)
-    for held in work.released:
-        now, later = split(held.ranges, len(piece.row_discards) + work.rows)
-        piece.add(now, *held.position)
-        ranges += [(item.queue_id, item.first_seq, item.last_seq, held.source, *held.position) for item in later]
-        marks.kept(work.marks, held.source, [(item.queue_id, item.last_seq) for item in held.ranges])
-    for queue_id in work.dropped:
-        work.marks.pop(queue_id, None)
-    work.begun = discards.numbered(ranges)  # type: ignore[arg-type]
-    lists["marks"] = records(work.marks)
-    lists["dropped"] = [(queue_id,) for queue_id in work.dropped]
-    work.lists = lists
-    return work, piece
+    if release_rows:
+        _release(connection, draft, work, piece)
+    _put_heads(connection, draft, known.identity)
+    work.begun += draft.begun
+    piece.deletes = now
+    return draft, work, piece
 
 
-def work_of_dead(found: Found, local: Head, discards: Discards, marks: QueueMarks) -> tuple[Work, Piece]:
-    """What recovery found dead becomes discards."""
-    work, piece = Work(local, of_sources=True), Piece()
+def work_of_dead(
+    connection: sqlite3.Connection, found: Found, local: Head, discards: Discards, marks: QueueMarks
+) -> tuple[Work, Piece]:
+    """What recovery found dead becomes discards, in a transaction that is begun. Raises sqlite3.Error."""
+    work, piece = Work(local), Piece()
     work.begun = discards.numbered([(*item, source, *upto) for source, upto, item in found.dead])
     for source, _, (queue_id, _, last) in found.dead:
         marks.kept(work.marks, source, [(queue_id, last)])
     for _, upto, (queue_id, first, last) in found.orphans:
         piece.settled_discards.append((queue_id, first, first, last, *upto))
-    work.lists["marks"] = records(work.marks)
+    connection.execute("BEGIN IMMEDIATE")
+    _put_marks(connection, work.marks)
     return work, piece
 
 
-def _local(transaction: Transaction, epoch: int) -> SourceEntry:
-    of = transaction
-    return SourceEntry(SOURCE, epoch, of.index, of.rows, of.settled, of.deletes, of.delivered, of.counts, of.dropped)
+def _carry_out(connection: sqlite3.Connection, writes: Iterable[Write], draft: Draft) -> None:
+    for write in writes:
+        if isinstance(write, Appended):
+            _append(connection, write.entry, draft)
+        elif isinstance(write, Undone):
+            undo(connection, draft, write.source, write.position)
+        elif isinstance(write, Sealed):
+            source, seal = write.source, write.seal
+            connection.execute(entry_statements.PUT_SEAL, (source, *seal, checksums.of_seal(source, *seal)))
+            draft.known(source)
+        else:
+            raise NotImplementedError(f"a write of {type(write).__name__}")
 
 
-def _check(entries: list[SourceEntry], sources: Sources) -> None:
-    seen = {SOURCE}
-    for entry in entries:
-        head = sources.head(entry.source)
-        if entry.source in seen or (entry.epoch, entry.idx) <= head.position:
-            raise ValueError(
-                f"entry {entry.epoch, entry.idx} of source {entry.source} does not follow {head.position}"
-            )
-        seen.add(entry.source)
+def _put_heads(connection: sqlite3.Connection, draft: Draft, identity: str) -> None:
+    """The records of the sources that changed; what was kept for an undo of what is committed by now goes."""
+    heads = list(draft.heads.values())
+    if heads:
+        connection.executemany(statements.PUT_HEAD, [head.parameters(identity) for head in heads])
+    if forgettable := draft.forgettable():
+        upto = [{"source": head.source, "epoch": head.committed[0], "idx": head.committed[1]} for head in forgettable]
+        connection.executemany(entry_statements.FORGET_TAIL, upto)
+        connection.executemany(entry_statements.FORGET_FORMER, upto)
 
 
-def _take_in(
-    entry: SourceEntry,
-    work: Work,
-    lists: dict[str, list[Any]],
-    sources: Sources,
-    discards: Discards,
-    marks: QueueMarks,
+def _release(connection: sqlite3.Connection, draft: Draft, work: Work, piece: Piece) -> None:
+    """What is retired and committed leaves the disk with the transaction: added to what that deletes."""
+    marks: dict[int, Mark] = {}
+    for held in draft.release(INLINE_RANGES_MAX):
+        now, later = split(held.ranges, len(piece.row_discards) + work.rows)
+        piece.add(now, *held.position)
+        draft.discard([(item.queue_id, item.first_seq, item.last_seq, held.source, *held.position) for item in later])
+        for item in held.ranges:
+            before = marks.get(item.queue_id) or draft.mark(item.queue_id) or (*NONE[:2], held.source, 0, 0)
+            # The transaction that it is of stays: an undo takes that back, and not what was deleted since.
+            marks[item.queue_id] = (max(before[0], item.last_seq + 1), *before[1:])
+    _put_marks(connection, marks)
+    draft.marks |= marks
+
+
+def _put_marks(connection: sqlite3.Connection, marks: dict[int, Mark]) -> None:
+    said = [(queue_id, *mark) for queue_id, mark in marks.items()]
+    if said:
+        connection.executemany(entry_statements.PUT_MARK, [(*each, checksums.of_mark(*each)) for each in said])
+
+
+def _append(connection: sqlite3.Connection, entry: LogEntry, draft: Draft) -> None:
+    source, position = entry.source, entry.position
+    payload = decode(entry.payload)
+    if (payload.source, payload.epoch, payload.idx) != (source, *position):
+        raise BadPayload(f"entry {position} of source {source} has a payload of another one")
+    head = draft.head(source)
+    if source <= 0 or entry.before != head.position or position <= head.position:
+        raise ValueError(f"entry {position} of source {source} follows {entry.before}, and {head.position} is there")
+    _put(connection, entry, payload, draft)
+    draft.heads[source] = head.at(position, max(payload.reserved, head.reserved))
+    if payload.retired:
+        draft.held.append(Held(source, position, payload.retired))
+    if payload.counts or payload.delivered or payload.dropped:
+        _put_rare(connection, (source, *position), payload, draft)
+
+
+def _put(connection: sqlite3.Connection, entry: LogEntry, payload: Payload, draft: Draft) -> None:
+    """Its rows, what it settled, and the record of it."""
+    source, epoch, idx = entry.source, *entry.position
+    first_row, rows = draft.next_row, payload.rows
+    given = entry_statements.PARAMETERS | {"source": source, "epoch": epoch, "idx": idx}
+    last = len(payload.chunks) - 1
+    for at, chunk in enumerate(payload.chunks):
+        given |= {"first_row": draft.next_row, "inserted": chunk.rows, "rows": offsets(chunk.rows)}
+        given |= {"numbers": chunk.numbers, "deadlines": chunk.deadlines, "data": chunk.data}
+        if chunk.deadlines:
+            draft.timed.update(queue_id for queue_id, *_ in json.loads(chunk.deadlines))
+        if at == last:
+            said = (source, epoch, idx, *entry.before, entry.checksum, first_row, rows, payload.control)
+            given |= {"before_epoch": entry.before[0], "before_idx": entry.before[1], "checksum": entry.checksum}
+            given |= {"entry_first_row": first_row, "entry_rows": rows, "control": payload.control}
+            given |= {"settled": payload.settled, "tail_crc": checksums.of_tail(*said)}
+        connection.execute(entry_statements.APPEND, given)
+        draft.next_row += chunk.rows
+
+
+def _put_rare(connection: sqlite3.Connection, of: tuple[int, int, int], payload: Payload, draft: Draft) -> None:
+    """What it writes over. Of each record the version before is kept."""
+    counts = {(queue_id, seq): count for queue_id, seq, count in triples(payload.counts)}
+    dropped = numbers(payload.dropped)
+    marks: dict[int, Mark] = {}
+    for queue_id, below in pairs(payload.delivered):
+        before = marks.get(queue_id) or draft.mark(queue_id) or NONE
+        marks[queue_id] = (before[0], below, *of)
+    _keep_former(connection, of, list(counts), {*marks, *dropped}, draft)
+    returned = [(*key, count, *of) for key, count in counts.items()]
+    put = [(*each, checksums.of_returned(*each)) for each in returned]
+    connection.executemany(entry_statements.PUT_RETURNED, put)
+    draft.counted.update(queue_id for queue_id, _ in counts)
+    for queue_id in dropped:
+        marks.pop(queue_id, None)
+    _put_marks(connection, marks)
+    connection.executemany(entry_statements.DROP_MARK, [(queue_id,) for queue_id in dropped])
+    draft.marks |= marks
+    draft.marks |= dict.fromkeys(dropped)
+    draft.discard([(queue_id, 0, SEQ_MAX, *of) for queue_id in dropped])
+
+
+def _keep_former(
     connection: sqlite3.Connection,
-) -> list[tuple[int, ...]]:
-    """What it begins to discard: (queue_id, first_seq, last_seq, source, epoch, idx)."""
-    source, epoch, idx = of = entry.source, entry.epoch, entry.idx
-    head = sources.head(source)
-    if source != SOURCE:
-        work.heads.append(head.at((epoch, idx), entry.reserved))
-    work.parts.append((entry.rows, *of))
-    settled = [(item.queue_id, item.first_seq, item.last_seq) for item in entry.settled]
-    begun = checksums.seed(checksums.SETTLED, source, epoch)
-    lists["settled"] += [(*item, *of) for item in checksums.four_summed(begun, settled, idx)]
-    again = discards.of_queues(settled)
-    lists["settled_again"] += again
-    counts = {(queue_id, seq): count for queue_id, seq, count in entry.counts}
-    begun = checksums.seed(checksums.RETURNED, source, epoch)
-    last = [(queue_id, seq, count) for (queue_id, seq), count in counts.items()]
-    lists["returned"] += [(*item, *of) for item in checksums.four_summed(begun, last, idx)]
-    work.counted += [queue_id for queue_id, _, _ in last]
-    below = [(queue_id, 0, seq) for queue_id, seq in entry.delivered.items()]
-    raised = marks.raised(below, *of)
-    work.marks |= raised
-    work.dropped += entry.dropped
-    if entry.deletes:
-        work.held.append(Held(source, head.position, list(entry.deletes)))
-    if head.replicated:
-        lists["former"] += _former(of, list(counts), again, {*raised, *entry.dropped}, marks, connection)
-    return [(queue_id, 0, SEQ_MAX, *of) for queue_id in entry.dropped]
-
-
-def _former(
     of: tuple[int, int, int],
-    counts: list[tuple[int, int]],
-    again: list[tuple[int, int, int]],
+    counts: Sequence[tuple[int, int]],
     queues: set[int],
-    marks: QueueMarks,
-    connection: sqlite3.Connection,
-) -> list[tuple[int, ...]]:
-    """Rows of the table `former` of what a transaction replaces or removes."""
-    found: list[tuple[int, ...]] = []
+    draft: Draft,
+) -> None:
+    former: list[tuple[int, ...]] = []
     for queue_id in sorted(queues):
-        mark = marks.of(queue_id)
+        mark = draft.mark(queue_id)
         if mark is not None:
-            found.append((*of, FORMER_MARK, queue_id, *mark[:2], *mark[3:]))
-    for kind, query, keys in (
-        (FORMER_RETURNED, queries.RETURNED_NOW, counts),
-        (FORMER_SETTLED, queries.SETTLED_NOW, again),
-    ):
-        if keys:
-            records_now = connection.execute(query, {"keys": listed(keys)})
-            found += [(*of, kind, *record) for record in records_now.fetchall()]
-    return [(*each, checksums.of_former(*each)) for each in found]
+            former.append((*of, FORMER_MARK, queue_id, *mark[:2], *mark[3:]))
+    if counts:
+        now = connection.execute(queries.RETURNED_NOW, {"keys": listed(counts)}).fetchall()
+        former += [(*of, FORMER_RETURNED, *record) for record in now]
+    put = [(*each, checksums.of_former(*each)) for each in former]
+    connection.executemany(entry_statements.PUT_FORMER, put)

@@ -32,28 +32,30 @@ CRC_BYTES_MAX = 4096
 """What is summed up in one call; below zlib's 5 kB."""
 
 _numbers = b"%%0%dd" % NUMBER_BYTES * NUMBERS
-_origin_numbers = b"%%0%dd" % NUMBER_BYTES * 3
 _about = Struct("<qqq?qqq")
 _about_less = Struct("<qqq?")
 _about_deadlines = Struct("<qqq")
 
 
 class Chunk(NamedTuple):
-    """Rows and deadlines as `statements.COMMIT` wants them, or COMMIT_OF_SOURCES."""
+    """Rows and deadlines as `statements.COMMIT` wants them."""
 
     rows: int
-    of_row: int
-    """numbers of a row"""
     numbers: bytes
     deadlines: list[tuple[int, ...]]
     data: bytes
 
     def take_in(self, given: dict[str, Any]) -> None:
         """Among the parameters of `statements.COMMIT`."""
-        step = self.of_row * NUMBER_BYTES
-        given["rows"] = str(list(range(1, 1 + step * self.rows, step))) if self.rows else None
+        given["rows"] = offsets(self.rows)
         given["inserted"], given["numbers"], given["data"] = self.rows, self.numbers, self.data
         given["deadlines"] = listed(self.deadlines) if self.deadlines else None
+
+
+def offsets(rows: int) -> str | None:
+    """Where the numbers of each of this many rows begin, as `statements.COMMIT` wants it."""
+    step = NUMBERS * NUMBER_BYTES
+    return str(list(range(1, 1 + step * rows, step))) if rows else None
 
 
 def listed(items: Sequence[tuple[int, ...]]) -> str | None:
@@ -67,38 +69,35 @@ Part = tuple[list[Row], int, int, int]
 """Rows of one transaction of a source: with source, epoch, idx."""
 
 
-def chunks(parts: list[Part], origin: bool = False) -> Iterator[Chunk]:
-    """At least one, more for a large transaction, each made when it is asked for. `origin`: for COMMIT_OF_SOURCES."""
+def chunks(parts: list[Part]) -> Iterator[Chunk]:
+    """At least one, more for a large transaction, each made when it is asked for."""
     numbers: list[bytes] = []
     timed: list[tuple[int, ...]] = []
     pieces: list[bytes] = []
     at, count = 1, 0
-    of_row = NUMBERS + 3 if origin else NUMBERS
     for rows, source, epoch, index in parts:
         begun = seed(HEAD, source, epoch)
-        behind = _origin_numbers % (source, epoch, index) if origin else b""
-        of = (source, epoch, index) if origin else ()
         for row in rows:
             row.join()
             nbytes, deadline_bytes = len(row.data), len(row.deadlines)
             if numbers and at + nbytes + deadline_bytes > STATEMENT_BYTES_MAX:
-                yield Chunk(count, of_row, b"".join(numbers), timed, b"".join(pieces))
+                yield Chunk(count, b"".join(numbers), timed, b"".join(pieces))
                 numbers, timed, pieces, at, count = [], [], [], 1, 0
             queue_id, first, last = row.queue_id, row.first_seq, row.last_seq
             what = (row.body_bytes, row.published_ms, deadline_bytes)
             head = head_sum(begun, queue_id, first, last, row.persistent, nbytes, index, *what)
             crc = head << HEAD_SHIFT | checksum(row)
-            numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, crc, *what) + behind)
+            numbers.append(_numbers % (queue_id, first, last, row.persistent, at, nbytes, crc, *what))
             count += 1
             pieces.append(row.data)
             at += nbytes
             if deadline_bytes:
                 crc = checksum_of_deadlines(queue_id, first, last, row.deadlines)
-                timed.append((queue_id, first, last, at, deadline_bytes, crc, *of))
+                timed.append((queue_id, first, last, at, deadline_bytes, crc))
                 pieces.append(row.deadlines)
                 at += deadline_bytes
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    yield Chunk(count, of_row, b"".join(numbers), timed, data)
+    yield Chunk(count, b"".join(numbers), timed, data)
 
 
 def checksum(row: Row) -> int:

@@ -8,11 +8,29 @@ Not here: what writes (`statements.py`), who calls them (`disk.py`, `recovery.py
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ColumnElement, Integer, and_, exists, func, literal_column, select, tuple_
+from sqlalchemy import Column, ColumnElement, Integer, Table, and_, exists, func, literal_column, select, tuple_
 
 from amqpd.journal.sqlite.schema import SOURCE as LOCAL
-from amqpd.journal.sqlite.schema import batch, deadline, discard, former, names, queue, returned, settled, source
+from amqpd.journal.sqlite.schema import (
+    batch,
+    deadline,
+    discard,
+    former,
+    names,
+    queue,
+    returned,
+    seal,
+    settled,
+    source,
+    tail,
+)
 from amqpd.journal.sqlite.statements import text as _text
+
+
+def _of_sources(of: Table) -> ColumnElement[bool]:
+    """Of the sources in the JSON list `sources`."""
+    chosen = func.json_each(literal_column(":sources")).table_valued("value", name="sources_each")
+    return of.c.source.in_(select(chosen.c.value))
 
 
 def _given(name: str) -> ColumnElement[int]:
@@ -70,36 +88,64 @@ _discard = (
     *(discard.c.source, discard.c.epoch, discard.c.idx, discard.c.crc),
 )
 DISCARDS = _text(select(*_discard).order_by(discard.c.discard_id))
-ROWS = _text(
-    select(
-        *(
-            batch.c.queue_id,
-            batch.c.last_seq,
-            batch.c.first_seq,
-            batch.c.nbytes,
-            batch.c.persistent,
-            batch.c.source,
-            batch.c.epoch,
-            batch.c.idx,
-            batch.c.body_bytes,
-            batch.c.published_ms,
-            batch.c.deadline_bytes,
-            batch.c.crc,
-            batch.c.batch_id,
-        )
-    ).order_by(batch.c.queue_id, batch.c.last_seq)
-)
+_rows = select(
+    *(
+        batch.c.queue_id,
+        batch.c.last_seq,
+        batch.c.first_seq,
+        batch.c.nbytes,
+        batch.c.persistent,
+        batch.c.source,
+        batch.c.epoch,
+        batch.c.idx,
+        batch.c.body_bytes,
+        batch.c.published_ms,
+        batch.c.deadline_bytes,
+        batch.c.crc,
+        batch.c.batch_id,
+    )
+).order_by(batch.c.queue_id, batch.c.last_seq)
+ROWS, ROWS_OF = _text(_rows), _text(_rows.where(_of_sources(batch)))
 DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
 _settled = (
     *(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq),
     *(settled.c.source, settled.c.epoch, settled.c.idx, settled.c.crc),
 )
 SETTLED = _text(select(*_settled).order_by(*_settled[:3]))
+SETTLED_OF = _text(select(*_settled).where(_of_sources(settled)).order_by(*_settled[:3]))
 _returned = (
     *(returned.c.queue_id, returned.c.seq, returned.c.count),
     *(returned.c.source, returned.c.epoch, returned.c.idx, returned.c.crc),
 )
 RETURNED = _text(select(*_returned).order_by(*_returned[:2]))
+RETURNED_OF = _text(select(*_returned).where(_of_sources(returned)).order_by(*_returned[:2]))
+"""Each of all sources, and of those in the JSON list `sources`."""
+
+# --- replicas
+
+_link = (
+    *(tail.c.source, tail.c.epoch, tail.c.idx, tail.c.before_epoch, tail.c.before_idx, tail.c.checksum),
+    *(tail.c.first_row, tail.c.rows, tail.c.control, tail.c.crc),
+)
+TAIL = _text(select(*_link).order_by(*_link[:3]))
+SEALS = _text(select(seal.c.source, seal.c.epoch, seal.c.forwarder, seal.c.life, seal.c.crc).order_by(seal.c.source))
+ENTRIES_AFTER = _text(
+    select(*_link)
+    .where(
+        tail.c.source == _given("source"), tuple_(tail.c.epoch, tail.c.idx) > tuple_(_given("epoch"), _given("idx"))
+    )
+    .order_by(*_link[:3])
+)
+DATA_OF = _text(
+    select(batch.c.data, deadline.c.data)
+    .select_from(batch.outerjoin(deadline, and_(deadline.c.batch_id == batch.c.batch_id, batch.c.deadline_bytes > 0)))
+    .where(
+        batch.c.batch_id.between(_given("first_row"), _given("last_row")),
+        *(batch.c.source == _given("source"), batch.c.epoch == _given("epoch"), batch.c.idx == _given("idx")),
+    )
+    .order_by(batch.c.batch_id)
+)
+"""Of an entry: bodies and deadlines, row by row."""
 
 # --- undo
 
@@ -130,12 +176,6 @@ RETURNED_NOW = _text(
         _among_keys(returned.c.queue_id, returned.c.seq)
     )
 )
-SETTLED_NOW = _text(
-    select(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq, settled.c.epoch, settled.c.idx).where(
-        _among_keys(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq)
-    )
-)
-
 # --- a piece of a discard
 
 _of_discard = (_given("queue_id"), _given("first_seq"), _given("last_seq"))

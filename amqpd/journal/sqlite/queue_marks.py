@@ -11,12 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from amqpd.journal.sqlite import checksums
-
 Mark = tuple[int, int, int, int, int]
 """next_seq, delivered, and the transaction that it is of: source, epoch, idx"""
-Record = tuple[int, ...]
-"""queue_id, next_seq, delivered, crc, source, epoch, idx"""
 NONE: Mark = (0, -1, 0, 0, 0)
 
 
@@ -62,12 +58,3 @@ class QueueMarks:
         self._marks.update(marks)
         for queue_id in dropped:
             self._marks.pop(queue_id, None)
-
-
-def records(marks: dict[int, Mark]) -> list[Record]:
-    """What is written of them."""
-    found: list[Record] = []
-    for queue_id, (next_seq, delivered, source, epoch, idx) in marks.items():
-        crc = checksums.of_mark(queue_id, next_seq, delivered, source, epoch, idx)
-        found.append((queue_id, next_seq, delivered, crc, source, epoch, idx))
-    return found

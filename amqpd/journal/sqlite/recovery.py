@@ -14,19 +14,23 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged, Range, Recovered, RecoveredQueue, RecoveredRow
-from amqpd.journal.sqlite import checksums, queries, trust
+from amqpd.journal.sqlite import checksums, queries, replicas, trust
 from amqpd.journal.sqlite.discards import Discard
 from amqpd.journal.sqlite.intake import checksum_of_deadlines
+from amqpd.journal.sqlite.payload import pack_ranges
 from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
-from amqpd.journal.sqlite.sources import START, Head, Held, Position
+from amqpd.journal.sqlite.sources import Head, Held
 from amqpd.journal.sqlite.trust import Source
+from amqpd.replication.entry import START, Position
 from amqpd.storage.probe import could_not_read
 
 ORPHANS_MAX = 100_000
@@ -58,8 +62,16 @@ class Found:
     """the same for counts of returned messages"""
     marks: dict[int, Mark]
     """by queue_id, as they are on disk"""
+    sources: dict[int, int]
+    """queue_id -> source, of queues that are not of the local one"""
     behind: int = 0
     """see `Sources.behind`"""
+
+    def of(self, sources: Collection[int]) -> Recovered:
+        """What there is of queues of these sources."""
+        queues = self.recovered.queues.items()
+        mine = {queue_id: queue for queue_id, queue in queues if self.sources.get(queue_id, SOURCE) in sources}
+        return Recovered(self.recovered.index, mine)
 
 
 def examine(path: Path, connection: sqlite3.Connection) -> Found:
@@ -76,28 +88,43 @@ def examine(path: Path, connection: sqlite3.Connection) -> Found:
         raise JournalDamaged(f"{path} is damaged: {reason}; {trust.REMEDY_OF_RECORDS}") from error
 
 
-def find(connection: sqlite3.Connection, source: Source) -> Found:
-    """Raises JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
-    _check_structure(connection)
+def find(connection: sqlite3.Connection, source: Source, only: Collection[int] | None = None) -> Found:
+    """`only`: rows of these sources alone, of a journal that is in use: no counts are compared. Raises
+    JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
     heads = source.heads()
+    if only is None:
+        _check_structure(connection)
+        replicas.check_tails(connection, heads)
+    ask = _asking(connection, only)
     discards = [_discard(row) for row in connection.execute(queries.DISCARDS)]
     marks = dict(_mark(row) for row in connection.execute(queries.QUEUES))
-    _check_former(connection)
+    if only is None:
+        _check_former(connection)
     queues = {
         queue_id: RecoveredQueue([], max(next_seq, delivered, _reserved(heads, number)), max(0, delivered))
         for queue_id, (next_seq, delivered, number, _, _) in marks.items()
     }
     deadlines = _Deadlines(connection)
     sides = _Sides(heads)
-    _rows(connection, source.rows, queues, _Gone(discards), deadlines, sides)
-    deadlines.check_all_taken()
-    orphans = _settled(connection, source.settled, queues, _Gone(discards), sides)
-    counted, lonely = _returned(connection, queues, _Gone(discards), sides)
+    sides.sources = {queue_id: mark[2] for queue_id, mark in marks.items() if mark[2] != SOURCE}
+    _rows(ask(queries.ROWS, queries.ROWS_OF), queues, _Gone(discards), deadlines, sides)
+    orphans = _settled(ask(queries.SETTLED, queries.SETTLED_OF), queues, _Gone(discards), sides)
+    if only is None:
+        deadlines.check_all_taken()
+        _check_counts(sides, source)
+    counted, lonely = _returned(ask(queries.RETURNED, queries.RETURNED_OF), queues, _Gone(discards), sides)
     orphans = (orphans + lonely)[:ORPHANS_MAX]
     dead, held = _dead(queues, sides)
     recovered = Recovered(source.idx, queues)
     timed = deadlines.queues
-    return Found(recovered, heads, discards, dead, held, orphans, timed, counted, marks, source.behind)
+    return Found(recovered, heads, discards, dead, held, orphans, timed, counted, marks, sides.sources, source.behind)
+
+
+def _asking(connection: sqlite3.Connection, only: Collection[int] | None) -> Callable[[str, str], Any]:
+    """Of two queries the one of all sources, or of these."""
+    if only is None:
+        return lambda all_of_them, _: connection.execute(all_of_them)
+    return lambda _, some: connection.execute(some, {"sources": str(list(only))})
 
 
 class _Sides:
@@ -111,6 +138,8 @@ class _Sides:
         """queue_id -> source, of queues of sources that are not the local one"""
         self.late: dict[tuple[int, int], Position] = {}
         """the last settle of a row that is not committed"""
+        self.rows = self.settled = 0
+        """how many records there were"""
 
     def upto(self, source: int) -> Position:
         head = self.heads.get(source) or Head(source)
@@ -131,7 +160,7 @@ def _check_former(connection: sqlite3.Connection) -> None:
 def _check_structure(connection: sqlite3.Connection) -> None:
     """Of the small tables: a page that names fewer records than it has shows in no record. (The index of the rows is
     too large for that; `Source.rows` says how many it must have.)"""
-    for table in ("settled", "queue", "discard", "returned", "deadline", "source", "former", "names"):
+    for table in ("settled", "queue", "discard", "returned", "deadline", "source", "former", "tail", "seal", "names"):
         (said,) = connection.execute(f"PRAGMA quick_check('{table}')").fetchone()
         if could_not_read(said):
             raise DiskFailure(f"the disk of the journal failed: {said.splitlines()[-1]}")
@@ -200,19 +229,26 @@ class _Deadlines:
             )
 
 
+def _check_counts(sides: _Sides, source: Source) -> None:
+    if sides.rows != source.rows:
+        raise JournalDamaged(f"the index has {sides.rows} rows of messages where {source.rows} were written")
+    if sides.settled != source.settled:
+        raise JournalDamaged(
+            f"{sides.settled} records of settled messages are there where {source.settled} were written"
+        )
+
+
 def _rows(
-    connection: sqlite3.Connection,
-    rows: int,
+    found: Iterable[tuple[Any, ...]],
     queues: dict[int, RecoveredQueue],
     gone: _Gone,
     deadlines: _Deadlines,
     sides: _Sides,
 ) -> None:
-    """Fill in the rows of each queue, the transient ones too; there must be this many."""
+    """Fill in the rows of each queue, the transient ones too."""
     heads = sides.heads
-    count = 0
-    for item in connection.execute(queries.ROWS):
-        count += 1
+    for item in found:
+        sides.rows += 1
         queue_id, last_seq, first_seq, nbytes, persistent, number, epoch, idx, *facts, crc, row_id = item
         body_bytes, published_ms, deadline_bytes = facts
         head = crc >> checksums.HEAD_SHIFT
@@ -246,13 +282,10 @@ def _rows(
             sides.sources[queue_id] = number
         if not persistent and not source.replicated:
             sides.transient.add((queue_id, first_seq))
-    if count != rows:
-        raise JournalDamaged(f"the index has {count} rows of messages where {rows} were written")
 
 
 def _settled(
-    connection: sqlite3.Connection,
-    records: int,
+    found: Iterable[tuple[Any, ...]],
     queues: dict[int, RecoveredQueue],
     gone: _Gone,
     sides: _Sides,
@@ -262,9 +295,9 @@ def _settled(
     known_queue = None
     rows: list[RecoveredRow] = []
     lasts: list[int] = []
-    count, before = 0, (-SEQ_MAX - 1, 0, 0)
-    for queue_id, first_seq, last_seq, number, epoch, idx, crc in connection.execute(queries.SETTLED):
-        count += 1
+    before = (-SEQ_MAX - 1, 0, 0)
+    for queue_id, first_seq, last_seq, number, epoch, idx, crc in found:
+        sides.settled += 1
         if (
             checksums.of_settled(queue_id, first_seq, last_seq, number, epoch, idx) != crc
             or (queue_id, first_seq, last_seq) <= before
@@ -293,13 +326,11 @@ def _settled(
                 key = (queue_id, row.first_seq)
                 sides.late[key] = max(sides.late.get(key, START), position)
             at += 1
-    if count != records:
-        raise JournalDamaged(f"{count} records of settled messages are there where {records} were written")
     return orphans
 
 
 def _returned(
-    connection: sqlite3.Connection, queues: dict[int, RecoveredQueue], gone: _Gone, sides: _Sides
+    found: Iterable[tuple[Any, ...]], queues: dict[int, RecoveredQueue], gone: _Gone, sides: _Sides
 ) -> tuple[set[int], list[Dead]]:
     """Fill in the counts of messages that are not settled and not transient; returns the queues that have any on
     disk, and what touches no row."""
@@ -308,7 +339,7 @@ def _returned(
     known_queue = None
     rows: list[RecoveredRow] = []
     lasts: list[int] = []
-    for queue_id, seq, count, number, epoch, idx, crc in connection.execute(queries.RETURNED):
+    for queue_id, seq, count, number, epoch, idx, crc in found:
         if checksums.of_returned(queue_id, seq, count, number, epoch, idx) != crc:
             raise JournalDamaged(
                 f"the record of how often message {seq} of queue {queue_id} came back does not fit its checksum"
@@ -364,7 +395,8 @@ def _dead(queues: dict[int, RecoveredQueue], sides: _Sides) -> tuple[list[Dead],
             key = (queue_id, row.first_seq)
             settled = row.settled == [(row.first_seq, row.last_seq)]
             if settled and key in sides.late:
-                held.append(Held(source, sides.late[key], [Range(queue_id, row.first_seq, row.last_seq)]))
+                part = Range(queue_id, row.first_seq, row.last_seq)
+                held.append(Held(source, sides.late[key], pack_ranges([part])))
             elif settled or key in sides.transient:
                 run = (queue_id, row.first_seq if run is None else run[1], row.last_seq)
                 continue

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Formats that this code can read, oldest first; the last one is what it writes."""
 
-SAME_TABLES = REVISIONS[-2:]
-"""These formats have the same tables; with 0005 the record of the local source may be behind its rows."""
+SAME_TABLES = REVISIONS[-3:]
+"""The tables that these formats have are the same; with 0005 the record of the local source may be behind its rows,
+0006 has more tables, for sources that are replicated."""
 
 APPLICATION_ID = 0x616D716A
 """'amqj' in the file's header (SQLite's PRAGMA application_id): this database is a journal of amqpd."""
@@ -149,8 +150,37 @@ former = Table(
     _integer("crc"),
     sqlite_with_rowid=False,
 )
-FORMER_MARK, FORMER_RETURNED, FORMER_SETTLED = 1, 2, 3
-"""`kind`: of `queue` (next_seq, delivered), `returned` (seq, count), `settled` (first_seq, last_seq)."""
+FORMER_MARK, FORMER_RETURNED = 1, 2
+"""`kind`: of `queue` (next_seq, delivered), `returned` (seq, count). A settled record is never written over: the
+older one counts, and the id of a queue is used once."""
+
+# The entries of a replicated source that are not known to be committed, in the order of (epoch, idx). An entry's
+# payload is `control` and, end to end, what `rows` rows of `batch` from `first_row` on have (`payload.py`).
+tail = Table(
+    "tail",
+    metadata,
+    *(_integer(name, key=True) for name in ("source", "epoch", "idx")),
+    _integer("before_epoch"),
+    _integer("before_idx"),
+    # Of the entry, as `amqpd.replication` has it; it is of the payload, too.
+    _integer("checksum"),
+    _integer("first_row"),
+    _integer("rows"),
+    Column("control", LargeBinary, nullable=False),
+    _integer("crc"),
+    sqlite_with_rowid=False,
+)
+
+# Whose entries of a source are taken (`amqpd.replication.seal`): this disk's vote.
+seal = Table(
+    "seal",
+    metadata,
+    _integer("source", key=True),
+    _integer("epoch"),
+    Column("forwarder", Text, nullable=False),
+    _integer("life"),
+    _integer("crc"),
+)
 
 # The last transaction of each source. `reserved`: sequence numbers below it may have been given. With `replicated`
 # what is above the committed (epoch, idx), a lower bound, may be undone; without, all that is stored is committed.

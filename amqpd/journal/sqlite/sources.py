@@ -1,12 +1,11 @@
 """How far each source of a journal is: its last transaction, what of it is committed, what waits for that.
 
-What comes in: the records of sources, transactions, and the word that an (epoch, idx) is committed. What goes out:
-whether something is committed; ranges whose rows may leave the disk now.
-Rules: 1. The order is by (epoch, idx), never by idx alone. 2. What is stored of a source that is not replicated is
-committed; of a replicated one, what the disk was told. 3. Nothing changes here before it is on the disk, except that
-more is committed, which needs no writing: a start with an older word deletes later, and nothing else. 4. The local
-source's record may be a few transactions of one row behind (`one_row.py`); those rows say so themselves.
-Not here: SQL (`statements.py`), the undo of what is not committed (`undoing.py`).
+What comes in: the records of sources, as they are on the disk. What goes out: whether something is committed; whether
+something that waits for that may leave the disk.
+Rules: 1. The order is by (epoch, idx), never by idx alone. 2. What is stored of the local source is committed; of any
+other one, what the disk was told. 3. Nothing changes here before it is on the disk. 4. The local source's record may
+be a few transactions of one row behind (`one_row.py`); those rows say so themselves.
+Not here: what a transaction that is under way changes (`draft.py`), SQL (`statements.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from typing import NamedTuple
 
 from amqpd.journal.records import Range
 from amqpd.journal.sqlite import checksums
+from amqpd.journal.sqlite.payload import triples
 from amqpd.journal.sqlite.schema import HEAD_COLUMNS, SOURCE
+from amqpd.replication.entry import START, Position
 
-Position = tuple[int, int]
-"""(epoch, idx)"""
-START: Position = (0, 0)
-"""before every transaction"""
+RANGE_BYTES = 24
+"""of `Held.packed`"""
 BEHIND_MAX = 64
 """The local source's record is written at least once in this number of transactions of one row."""
 
@@ -65,7 +64,16 @@ class Held(NamedTuple):
 
     source: int
     position: Position
-    ranges: list[Range]
+    packed: bytes
+    """as an entry has them: nobody looks at them while they wait"""
+
+    @property
+    def ranges_count(self) -> int:
+        return len(self.packed) // RANGE_BYTES
+
+    @property
+    def ranges(self) -> list[Range]:
+        return [Range(*each) for each in triples(self.packed)]
 
 
 class Sources:
@@ -79,55 +87,19 @@ class Sources:
         """that record is written with the next transaction"""
         self.local = heads.setdefault(SOURCE, Head(SOURCE))
         self.held = list(held)
-        self.replicated = any(head.replicated for head in heads.values())
-        """of some source not all that is stored is committed"""
-        self._told: dict[int, Position] = {number: head.committed for number, head in heads.items()}
-        """what the disk knows to be committed"""
+        """in the order of their positions, of each source"""
 
     def head(self, source: int) -> Head:
-        """A source that is met for the first time is not replicated until that is said."""
-        return self.heads.get(source) or Head(source)
+        """A source that is met for the first time is replicated, unless it is the local one."""
+        return self.heads.get(source) or Head(source, replicated=source != SOURCE)
 
     def is_committed(self, source: int, position: Position) -> bool:
         return self.head(source).is_committed(position)
 
-    def committed(self, source: int, position: Position) -> bool:
-        """True: more is committed than before. Raises ValueError for what is not stored, which would be kept for
-        committed when something else takes its place."""
-        head = self.heads.get(source)
-        if head is None or position > head.position:
-            raise ValueError(f"{position} of source {source} is not stored here")
-        if not head.replicated or position <= head.committed:
-            return False
-        head.committed = position
-        return True
-
-    def unwritten(self) -> list[Head]:
-        """Of which more is committed than their records say."""
-        return [head for head in self.heads.values() if self._told.get(head.source, START) < head.committed]
-
     @property
     def waits(self) -> bool:
-        """Something may leave the disk, or be written down as committed, and nothing did that yet."""
-        return bool(self.releasable((), 0)) or bool(self.unwritten())
-
-    def releasable(self, more: Iterable[Held], ranges_max: int) -> list[Held]:
-        """What may leave the disk with the next transaction, of what is held and of `more`, oldest first; at least
-        one, if there is any, and not above this many ranges."""
-        found: list[Held] = []
-        ranges = 0
-        for each in (*self.held, *more):
-            if self.is_committed(each.source, each.position):
-                ranges += len(each.ranges)
-                if found and ranges > ranges_max:
-                    break
-                found.append(each)
-        return found
-
-    def hold(self, held: Iterable[Held], released: Iterable[Held]) -> None:
-        """These are on the disk as settled, and those are on their way off it: that is written."""
-        gone = {id(each) for each in released}
-        self.held = [each for each in (*self.held, *held) if id(each) not in gone]
+        """Something that is committed may leave the disk."""
+        return any(self.is_committed(each.source, each.position) for each in self.held)
 
     @property
     def may_lag(self) -> bool:
@@ -153,8 +125,5 @@ class Sources:
         """These are on the disk."""
         for head in heads:
             self.heads[head.source] = head
-            self._told[head.source] = head.committed
             if head.source == SOURCE:
                 self.local, self.behind, self._due = head, 0, False
-            else:
-                self.replicated = any(each.replicated for each in self.heads.values())

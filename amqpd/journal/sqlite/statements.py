@@ -42,7 +42,6 @@ from amqpd.journal.sqlite.schema import (
     batch,
     deadline,
     discard,
-    former,
     names,
     queue,
     returned,
@@ -65,29 +64,27 @@ def text(statement: ClauseElement) -> str:
     return str(statement.compile(dialect=_dialect, compile_kwargs={"literal_binds": True}))
 
 
-def _each(name: str, count: int, origin: bool = False) -> tuple[Any, list[Any], list[Any]]:
+def _each(name: str, count: int) -> tuple[Any, list[Any]]:
     """The elements of the list `name` of the transaction, each a JSON array of this many numbers: (from clause, its
-    numbers, the transaction that it is of). With `origin` that stands behind the numbers."""
+    numbers)."""
     elements = func.json_each(literal_column(f"NEW.{name}")).table_valued("value", name=f"{name}_each")
-    items = [
-        func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=Integer)
-        for at in range(count + 3 * origin)
-    ]
-    return elements, items[:count], items[count:] if origin else _origin()
+    items = [func.json_extract(elements.c.value, literal_column(f"'$[{at}]'"), type_=Integer) for at in range(count)]
+    return elements, items
 
 
-def _each_row(origin: bool) -> tuple[Any, list[Any], list[Any]]:
-    """The rows of the transaction: as `_each`."""
-    count = NUMBERS + 3 * origin
-    offsets = func.json_each(literal_column("NEW.rows")).table_valued(column("value", Integer), name="rows_each")
+def _each_row() -> tuple[Any, list[Any]]:
+    """The rows of the transaction: as `each`."""
+    offsets = func.json_each(literal_column("NEW.rows")).table_valued(
+        column("key", Integer), column("value", Integer), name="rows_each"
+    )
     numbers = [
         cast(func.substr(literal_column("NEW.numbers"), offsets.c.value + at * NUMBER_BYTES, NUMBER_BYTES), Integer)
-        for at in range(count)
+        for at in range(NUMBERS)
     ]
-    return offsets, numbers[:NUMBERS], numbers[NUMBERS:] if origin else _origin()
+    return offsets, numbers
 
 
-def _new(name: str) -> Any:
+def new(name: str) -> Any:
     return literal_column(f"NEW.{name}", Integer)
 
 
@@ -99,32 +96,35 @@ def _piece(at: Any, nbytes: Any) -> Any:
 
 
 def _origin() -> list[Any]:
-    return [literal_column(str(SOURCE)), _new("epoch"), _new("idx")]
+    return [literal_column(str(SOURCE)), new("epoch"), new("idx")]
 
 
-def _insert_rows(origin: bool) -> Any:
-    rows, (queue_id, first, last, persistent, at, nbytes, crc, *facts), of = _each_row(origin)
+def insert_rows(of: list[Any], first_row: Any = None) -> Any:
+    """`of`: source, epoch, idx; `first_row`: the batch_id of the first one, if SQLite does not choose it."""
+    rows, (queue_id, first, last, persistent, at, nbytes, crc, *facts) = _each_row()
+    chosen = {} if first_row is None else {"batch_id": first_row + rows.c.key}
     return insert(batch).from_select(
         [
-            *("queue_id", "first_seq", "last_seq", "nbytes", "persistent", "source", "epoch", "idx", "crc"),
+            *(*chosen, "queue_id", "first_seq", "last_seq", "nbytes", "persistent", "source", "epoch", "idx", "crc"),
             *("body_bytes", "published_ms", "deadline_bytes", "data"),
         ],
         select(
-            *(queue_id, first, last, nbytes, persistent, *of, crc),
+            *(*chosen.values(), queue_id, first, last, nbytes, persistent, *of, crc),
             *(*facts, _piece(at, nbytes)),
         ).select_from(rows),
     )
 
 
-def _insert_deadlines(origin: bool) -> Any:
+def insert_deadlines(of: list[Any], first_row: Any = None) -> Any:
     """After the rows."""
-    _, (queue_id, first, last, at, nbytes, crc), of = _each("deadlines", 6, origin)
+    _, (queue_id, first, last, at, nbytes, crc) = _each("deadlines", 6)
     this = and_(
         batch.c.queue_id == queue_id,
         batch.c.last_seq == last,
         batch.c.first_seq == first,
         batch.c.epoch == of[1],
         batch.c.idx == of[2],
+        *([] if first_row is None else [batch.c.batch_id >= first_row]),
     )
     return insert(deadline).from_select(
         ["batch_id", "source", "epoch", "idx", "crc", "data"],
@@ -134,7 +134,7 @@ def _insert_deadlines(origin: bool) -> Any:
 
 def _delete_rows(name: str, of: Table, *, bounded: bool) -> Any:
     """The same for the rows themselves and, before that, for their deadlines. `bounded`: up to an (epoch, idx)."""
-    _, (queue_id, first, last, *upto), _ = _each(name, 5 if bounded else 3)
+    _, (queue_id, first, last, *upto) = _each(name, 5 if bounded else 3)
     gone = batch.alias("gone")
     inside = and_(
         gone.c.queue_id == queue_id,
@@ -145,21 +145,21 @@ def _delete_rows(name: str, of: Table, *, bounded: bool) -> Any:
     return delete(of).where(of.c.batch_id.in_(select(gone.c.batch_id).where(inside)))
 
 
-def _insert_settled(origin: bool) -> list[Any]:
-    """A range that was settled before stays as it is: the older settle counts."""
-    ranges, (*items, crc), of = _each("settled", 4, origin)
+def insert_settled(of: list[Any]) -> list[Any]:
+    """A range that was settled before stays as it is: the older settle counts. `of`: source, epoch, idx."""
+    ranges, (*items, crc) = _each("settled", 4)
     statement = upsert(settled).from_select(
         ["queue_id", "first_seq", "last_seq", "source", "epoch", "idx", "crc"],
         select(*items, *of, crc).select_from(ranges).where(true()),
     )
-    return [statement.on_conflict_do_nothing(), _count("settled", func.changes())]
+    return [statement.on_conflict_do_nothing(), count("settled", func.changes())]
 
 
 def _delete_settled(name: str, *, bounded: bool) -> list[Any]:
     if bounded:
-        _, (queue_id, first, until, last, *upto), _ = _each(name, 6)
+        _, (queue_id, first, until, last, *upto) = _each(name, 6)
     else:
-        _, (queue_id, first, last), _ = _each(name, 3)
+        _, (queue_id, first, last) = _each(name, 3)
         until = last
     gone = settled.alias("gone")
     inside = and_(
@@ -173,22 +173,22 @@ def _delete_settled(name: str, *, bounded: bool) -> list[Any]:
             select(gone.c.queue_id, gone.c.first_seq, gone.c.last_seq).where(inside)
         )
     )
-    return [statement, _count("settled", -func.changes())]
+    return [statement, count("settled", -func.changes())]
 
 
 def _settled_again() -> list[Any]:
     """Before them: the record of the same range that is there may be of a dropped queue with the same id, and wait
     to leave."""
-    again, (queue_id, first, last), _ = _each("settled_again", 3)
+    again, (queue_id, first, last) = _each("settled_again", 3)
     replaced = delete(settled).where(
         tuple_(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq).in_(
             select(queue_id, first, last).select_from(again)
         )
     )
-    return [replaced, _count("settled", -func.changes())]
+    return [replaced, count("settled", -func.changes())]
 
 
-def _count(what: str, by: Any) -> Any:
+def count(what: str, by: Any) -> Any:
     """Keep the number of records, behind the statement that put in or deleted some (SQLite's changes())."""
     return (
         update(source)
@@ -197,18 +197,18 @@ def _count(what: str, by: Any) -> Any:
     )
 
 
-def _returned(origin: bool) -> list[Any]:
+def _returned() -> list[Any]:
     """Counts of returned messages, in and out."""
-    counts, (*items, crc), of = _each("returned", 4, origin)
+    counts, (*items, crc) = _each("returned", 4)
     raise_counts = upsert(returned).from_select(
         ["queue_id", "seq", "count", "source", "epoch", "idx", "crc"],
-        select(*items, *of, crc).select_from(counts).where(true()),
+        select(*items, *_origin(), crc).select_from(counts).where(true()),
     )
     raise_counts = raise_counts.on_conflict_do_update(
         index_elements=["queue_id", "seq"],
         set_={name: raise_counts.excluded[name] for name in ("count", "source", "epoch", "idx", "crc")},
     )
-    _, (queue_id, first, until, _last, *upto), _ = _each("returned_deletes", 6)
+    _, (queue_id, first, until, _last, *upto) = _each("returned_deletes", 6)
     gone = returned.alias("gone")
     inside = and_(
         gone.c.queue_id == queue_id,
@@ -221,11 +221,11 @@ def _returned(origin: bool) -> list[Any]:
     return [raise_counts, delete_counts]
 
 
-def _put_marks(origin: bool) -> Any:
-    marks, (*items, crc), of = _each("marks", 4, origin)
+def _put_marks() -> Any:
+    marks, (*items, crc) = _each("marks", 4)
     put = upsert(queue).from_select(
         ["queue_id", "next_seq", "delivered", "source", "epoch", "idx", "crc"],
-        select(*items, *of, crc).select_from(marks).where(true()),
+        select(*items, *_origin(), crc).select_from(marks).where(true()),
     )
     return put.on_conflict_do_update(
         index_elements=["queue_id"],
@@ -234,28 +234,28 @@ def _put_marks(origin: bool) -> Any:
 
 
 def _drops_and_discards() -> list[Any]:
-    dropped, (queue_id,), _ = _each("dropped", 1)
+    dropped, (queue_id,) = _each("dropped", 1)
     drop_marks = delete(queue).where(queue.c.queue_id.in_(select(queue_id).select_from(dropped)))
-    begun, items, _ = _each("discards", 8)
+    begun, items = _each("discards", 8)
     begin_discards = insert(discard).from_select(
         ["discard_id", "queue_id", "first_seq", "last_seq", "source", "epoch", "idx", "crc"],
         select(*items).select_from(begun),
     )
-    ended, (discard_id,), _ = _each("discarded", 1)
+    ended, (discard_id,) = _each("discarded", 1)
     end_discards = delete(discard).where(discard.c.discard_id.in_(select(discard_id).select_from(ended)))
     return [drop_marks, begin_discards, end_discards]
 
 
 def _reached() -> Any:
     """The last transaction of the local source, and the number of rows: behind the statement that deletes some."""
-    by = _new("inserted") - func.changes()
+    by = new("inserted") - func.changes()
     return (
         update(source)
         .where(source.c.source == SOURCE)
         .values(
-            epoch=_new("epoch"),
-            idx=_new("idx"),
-            crc=_new("source_crc"),
+            epoch=new("epoch"),
+            idx=new("idx"),
+            crc=new("source_crc"),
             rows=source.c.rows + by,
             rows_check=source.c.rows_check - by,
         )
@@ -265,45 +265,18 @@ def _reached() -> Any:
 _COUNTS = ("rows", "rows_check", "settled", "settled_check")
 
 
-def _put_heads() -> Any:
-    """The last transactions of sources; the counts of records are not touched."""
-    heads, items, _ = _each("heads", len(HEAD_COLUMNS))
-    zeros: list[Any] = [literal_column("0")] * 4
-    put = upsert(source).from_select(
-        [*HEAD_COLUMNS, *_COUNTS],
-        select(*items, *zeros).select_from(heads).where(true()),
-    )
-    return put.on_conflict_do_update(
-        index_elements=["source"], set_={name: put.excluded[name] for name in HEAD_COLUMNS if name != "source"}
-    )
-
-
-def _former() -> list[Any]:
-    """What is replaced or removed by this transaction is kept; what no undo can reach any more goes."""
-    kept, items, _ = _each("former", 10)
-    keep = insert(former).from_select([each.name for each in former.c], select(*items).select_from(kept))
-    _, (number, *upto), _ = _each("committed", 3)
-    key = [former.c[each.name] for each in former.primary_key]
-    old = former.alias("old")
-    below = and_(old.c.source == number, tuple_(old.c.epoch, old.c.idx) <= tuple_(*upto))
-    forget = delete(former).where(tuple_(*key).in_(select(*[old.c[each.name] for each in key]).where(below)))
-    return [keep, forget]
-
-
-def _program(*, rare: bool, sources: bool = False) -> list[str]:
-    program = [_insert_rows(sources)]
+def _program(*, rare: bool) -> list[str]:
+    program = [insert_rows(_origin())]
     if rare:
-        program += [_insert_deadlines(sources), _delete_rows("deadline_deletes", deadline, bounded=True)]
+        program += [insert_deadlines(_origin()), _delete_rows("deadline_deletes", deadline, bounded=True)]
     program += [_delete_rows("deletes", batch, bounded=False), _reached()]
     if rare:
-        program += [_delete_rows("row_discards", batch, bounded=True), _count("rows", -func.changes())]
+        program += [_delete_rows("row_discards", batch, bounded=True), count("rows", -func.changes())]
         program += _settled_again()
-    program += [*_insert_settled(sources), *_delete_settled("deletes", bounded=False)]
+    program += [*insert_settled(_origin()), *_delete_settled("deletes", bounded=False)]
     if rare:
-        program += [*_delete_settled("settled_discards", bounded=True), *_returned(sources)]
-    if sources:
-        program += [*_former(), _put_heads()]
-    program.append(_put_marks(sources))
+        program += [*_delete_settled("settled_discards", bounded=True), *_returned()]
+    program.append(_put_marks())
     if rare:
         program += _drops_and_discards()
     return [text(statement) for statement in program]
@@ -314,7 +287,6 @@ RARE_LISTS = (
     *("deadlines", "deadline_deletes", "row_discards", "settled_discards", "settled_again"),
     *("returned", "returned_deletes", "dropped", "discards", "discarded"),
 )
-SOURCES_LISTS = ("former", "committed", "heads")
 _COLUMNS = ("epoch", "idx", "source_crc", "inserted", *LISTS, "numbers", "data")
 
 
@@ -334,11 +306,9 @@ def commit_through(view: str, columns: tuple[str, ...], positional: bool = False
 
 
 _RARE_COLUMNS = (*_COLUMNS, *RARE_LISTS)
-_SOURCES_COLUMNS = (*_RARE_COLUMNS, *SOURCES_LISTS)
 CREATE_INTAKE = (
     *through("intake", _COLUMNS, _program(rare=False)),
     *through("intake_with_rare", _RARE_COLUMNS, _program(rare=True)),
-    *through("intake_of_sources", _SOURCES_COLUMNS, _program(rare=True, sources=True)),
 )
 
 COMMIT = commit_through("intake", _COLUMNS)
@@ -360,12 +330,6 @@ returned: queue_id, seq, count, crc;
 returned_deletes: those of deletes and settled_discards that may have some, as settled_discards;
 dropped: queue_id; discards: discard_id, queue_id, first_seq, last_seq, source, epoch, idx, crc; discarded:
 discard_id."""
-
-COMMIT_OF_SOURCES = commit_through("intake_of_sources", _SOURCES_COLUMNS)
-"""The same for several sources: behind the numbers of each of rows (in `numbers`), deadlines, settled, returned and
-marks stand source, epoch, idx. former: a row of that table each; committed: source, epoch, idx, up to which former
-versions are not needed any more; heads: the numbers (`HEAD_COLUMNS`) of each source's
-record, without the local one's."""
 
 PUT_NAME = str(
     upsert(names)

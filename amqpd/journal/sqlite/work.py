@@ -1,10 +1,10 @@
 """What one write to the journal does, and how SQLite takes it in.
 
-What comes in: a transaction of a node without replicas, or `Work` from elsewhere, with what is to be deleted. What
-goes out: the journal, changed in one transaction.
-Rules: 1. A node without replicas pays for nothing that only others need: its transactions are made here, by
-themselves. An empty list costs no call. 2. Nothing is changed in memory here.
-Not here: transactions of several sources (`entries.py`), what happens after a failure (`disk.py`).
+What comes in: what a transaction has of the local source, and what is to be deleted. What goes out: the journal,
+changed; the transaction that was begun before, if one was, is ended with it.
+Rules: 1. A node without replicas pays for nothing that only others need. An empty list costs no call. 2. Nothing is
+changed in memory here.
+Not here: other sources (`entries.py`), what happens after a failure (`disk.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from amqpd.journal.sqlite.discards import Discard, Discards, Piece
 from amqpd.journal.sqlite.intake import Part, chunks, listed, split
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SEQ_MAX, SOURCE
-from amqpd.journal.sqlite.sources import Head, Held
+from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.transaction import Transaction
 
 PAGES_ALWAYS = 8
 """that a transaction changes; a row changes a page of the table and one of the index."""
-_NOTHING: dict[str, Any] = dict.fromkeys(
-    (*statements.LISTS, *statements.RARE_LISTS, *statements.SOURCES_LISTS, "numbers", "data", "inserted")
-)
+_NOTHING: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LISTS, "numbers", "data", "inserted"))
 
 
 @dataclass(slots=True)
@@ -41,14 +39,8 @@ class Work:
     marks: dict[int, Mark] = field(default_factory=dict)
     dropped: list[int] = field(default_factory=list)
     begun: list[Discard] = field(default_factory=list)
-    heads: list[Head] = field(default_factory=list)
-    """of other sources"""
-    held: list[Held] = field(default_factory=list)
-    """what the transaction wants to delete and may not yet"""
-    released: list[Held] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
     """queues with counts of returned messages"""
-    of_sources: bool = False
     behind: int = 0
     """rows that the record of the local source does not count yet, of earlier transactions"""
 
@@ -66,7 +58,7 @@ class Work:
 def plain_work(
     transaction: Transaction, local: Head, discards: Discards, marks: QueueMarks
 ) -> tuple[Work, list[tuple[int, int, int]]]:
-    """Of a journal of which no source is replicated; (queue_id, first_seq, last_seq) of what it deletes itself."""
+    """What it has of the local source; (queue_id, first_seq, last_seq) of what it deletes itself."""
     index, epoch, rows, dropped = transaction.index, local.epoch, transaction.rows, transaction.dropped
     work = Work(Head(SOURCE, epoch, index), [(rows, SOURCE, epoch, index)])
     lists = work.lists
@@ -119,16 +111,15 @@ def write(
     noted: dict[str, str],
 ) -> tuple[int, int]:
     """(about how many pages it changed, bytes of bodies). `timed`, `counted`: queues that may have deadlines, and
-    counts of returned messages; `names`: of the journal; `noted`: names to be written with it. Raises sqlite3.Error;
-    a transaction may be open then."""
+    counts of returned messages; `names`: of the journal; `noted`: names to be written with it. A transaction may be
+    open before. Raises sqlite3.Error; one may be open then."""
     head, pages, nbytes = work.head, PAGES_ALWAYS, 0
     if noted:
         put_names(connection, noted)
     given: dict[str, Any] = _NOTHING.copy()
     given["epoch"], given["idx"] = head.epoch, head.idx
     given["source_crc"] = head.record(names["identity"])[-1]
-    of_sources = work.of_sources
-    made = chunks(work.parts, of_sources)
+    made = chunks(work.parts)
     chunk = next(made)
     pages += 2 * chunk.rows + len(chunk.deadlines)
     nbytes += len(chunk.data)
@@ -137,12 +128,12 @@ def write(
     for following in made:
         if not connection.in_transaction:
             connection.execute("BEGIN IMMEDIATE")
-        connection.execute(_statement(given, of_sources), given)
+        connection.execute(_statement(given), given)
         pages += 2 * following.rows + len(following.deadlines)
         nbytes += len(following.data)
         following.take_in(given)
     _take_in(given, work, piece, timed, counted)
-    connection.execute(_statement(given, of_sources), given)
+    connection.execute(_statement(given), given)
     if connection.in_transaction:
         connection.execute("COMMIT")
     # Freed bodies dirty 1 page of the free list and 1 of the map for some hundred of theirs.
@@ -172,9 +163,7 @@ def _take_in(given: dict[str, Any], work: Work, piece: Piece, timed: set[int], c
         given["returned_deletes"] = listed(_among(counted, [*again, *piece.settled_discards]))
 
 
-def _statement(given: dict[str, Any], of_sources: bool) -> str:
-    if of_sources:
-        return statements.COMMIT_OF_SOURCES
+def _statement(given: dict[str, Any]) -> str:
     return statements.COMMIT_WITH_RARE if any(map(given.get, statements.RARE_LISTS)) else statements.COMMIT
 
 

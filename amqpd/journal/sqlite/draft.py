@@ -1,0 +1,111 @@
+"""What a transaction that is under way changes of what is known in memory of sources and queues.
+
+What comes in: what is on the disk (`Sources`, `Discards`, `QueueMarks`), then each write as it is carried out. What
+goes out: how it is for the next write; the change itself, once all is on the disk.
+Rules: 1. Nothing in memory changes before `apply`: a transaction that found the disk full is begun again from the
+same state. 2. What one write changed the next one sees. 3. What leaves the disk is committed.
+Not here: SQL (`entries.py`, `undoing.py`).
+"""
+
+from __future__ import annotations
+
+from amqpd.journal.sqlite.discards import Discard, Discards
+from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
+from amqpd.journal.sqlite.schema import SOURCE
+from amqpd.journal.sqlite.sources import Head, Held, Sources
+from amqpd.replication.entry import START, Position
+
+
+class Draft:
+    """Of one transaction."""
+
+    def __init__(self, sources: Sources, discards: Discards, marks: QueueMarks, next_row: int) -> None:
+        self._sources = sources
+        self._discards = discards
+        self._marks = marks
+        self.heads: dict[int, Head] = {}
+        """those that change"""
+        self.marks: dict[int, Mark | None] = {}
+        """of queues whose mark changes; None: it has none any more"""
+        self.held = list(sources.held)
+        """all that is held then"""
+        self.begun: list[Discard] = []
+        self.undone: list[tuple[int, Position]] = []
+        """sources, and up to where they stand still"""
+        self.next_row = next_row
+        """the number of the next row in `batch`"""
+        self.timed: set[int] = set()
+        """queues that may have deadlines from now on"""
+        self.counted: set[int] = set()
+        """the same for counts of returned messages"""
+
+    def head(self, source: int) -> Head:
+        return self.heads.get(source) or self._sources.head(source)
+
+    def mark(self, queue_id: int) -> Mark | None:
+        return self.marks[queue_id] if queue_id in self.marks else self._marks.of(queue_id)
+
+    def known(self, source: int) -> None:
+        """There is a record of it from now on."""
+        self.heads.setdefault(source, self._sources.head(source))
+
+    def commit(self, source: int, position: Position) -> None:
+        """It is so far. Raises ValueError for what is not stored, which would be kept for committed when something
+        else takes its place."""
+        head = self.head(source)
+        if source == SOURCE or position > head.position:
+            raise ValueError(f"{position} of source {source} is not stored here, which ends at {head.position}")
+        if position > head.committed:
+            self.heads[source] = Head(source, *head.position, head.reserved, head.replicated, position)
+
+    def undo(self, source: int, position: Position) -> None:
+        """Nothing of it above this position stands. Raises ValueError for what is committed."""
+        head = self.head(source)
+        if not head.committed <= position <= head.position or source == SOURCE:
+            raise ValueError(
+                f"source {source} is at {head.position}, committed {head.committed}: no undo to {position}"
+            )
+        self.heads[source] = Head(source, *position, head.reserved, head.replicated, head.committed)
+        self.undone.append((source, position))
+        self.held = [each for each in self.held if each.source != source or each.position <= position]
+        self.begun = [each for each in self.begun if each.source != source or each.position <= position]
+
+    def discard(self, ranges: list[tuple[int, int, int, int, int, int]]) -> None:
+        """(queue_id, first_seq, last_seq, source, epoch, idx) leave the disk in pieces."""
+        self.begun += self._discards.numbered(ranges)
+
+    def release(self, ranges_max: int) -> list[Held]:
+        """What may leave the disk with this transaction, oldest first; at least one, if there is any, and not above
+        this many ranges."""
+        released: list[Held] = []
+        kept: list[Held] = []
+        ranges, full = 0, False
+        for each in self.held:
+            ready = not full and self.head(each.source).is_committed(each.position)
+            if ready:
+                ranges += each.ranges_count
+                full = bool(released) and ranges > ranges_max
+            (released if ready and not full else kept).append(each)
+        self.held = kept
+        return released
+
+    def forgettable(self) -> list[Head]:
+        """Of which more is committed than the disk knows: what was kept for an undo goes."""
+        before = self._sources.heads
+        return [
+            head
+            for source, head in self.heads.items()
+            if head.committed > (before[source].committed if source in before else START)
+        ]
+
+    def apply(self) -> None:
+        """It is on the disk."""
+        self._sources.put(self.heads.values())
+        self._sources.held = self.held
+        self._marks.put(
+            {queue_id: mark for queue_id, mark in self.marks.items() if mark is not None},
+            [queue_id for queue_id, mark in self.marks.items() if mark is None],
+        )
+        for source, position in self.undone:
+            self._discards.undone(source, position)
+        self._discards.committed()

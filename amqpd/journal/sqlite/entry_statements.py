@@ -1,0 +1,126 @@
+"""The SQL of sources that are replicated: an entry in, a tail back, and what is written beside. Built with SQLAlchemy
+Core, once, when this is imported.
+
+What comes in: the tables of `schema.py`. What goes out: SQL text; named parameters where something is deleted or
+taken in, positions where records are put.
+Rules: 1. By (epoch, idx), never by idx alone. 2. What every entry has (rows, settled records, its own record) is one
+statement for each: each call of the driver costs what `statements.py` says. What few entries have (counts, marks,
+drops) is a statement of its own. 3. A row of an entry has a number that is chosen here, above all that there are: so
+its place is known, and rows that are staged can be told from others.
+Not here: who calls them, and in which order (`entries.py`, `undoing.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Integer, Table, delete, insert, literal_column, select, tuple_, update
+
+from amqpd.journal.sqlite.schema import (
+    SOURCE,
+    batch,
+    deadline,
+    discard,
+    former,
+    queue,
+    returned,
+    seal,
+    settled,
+    source,
+    tail,
+)
+from amqpd.journal.sqlite.statements import (
+    commit_through,
+    count,
+    insert_deadlines,
+    insert_rows,
+    insert_settled,
+    new,
+    text,
+    through,
+)
+
+# --- an entry
+
+_ENTRY = (
+    *("source", "epoch", "idx", "first_row", "inserted", "rows", "numbers", "deadlines", "data", "settled"),
+    *("before_epoch", "before_idx", "checksum", "control", "entry_rows", "entry_first_row", "tail_crc"),
+)
+
+
+def _program() -> list[str]:
+    of, first_row = [new("source"), new("epoch"), new("idx")], new("first_row")
+    said = [
+        *(*of, new("before_epoch"), new("before_idx"), new("checksum"), new("entry_first_row")),
+        *(new("entry_rows"), literal_column("NEW.control"), new("tail_crc")),
+    ]
+    keep = insert(tail).from_select(
+        [each.name for each in tail.c], select(*said).where(literal_column("NEW.control").is_not(None))
+    )
+    return [
+        text(insert_rows(of, first_row)),
+        text(insert_deadlines(of, first_row)),
+        text(count("rows", new("inserted"))),
+        *map(text, insert_settled(of)),
+        text(keep),
+    ]
+
+
+CREATE = through("intake_of_entry", _ENTRY, _program())
+APPEND = commit_through("intake_of_entry", _ENTRY)
+"""A part of an entry, or all of it: rows and deadlines as `statements.COMMIT` wants them, the first with the number
+`first_row`; with the last part settled (as there), and the record of the entry in `tail`. Without `control` there is
+none, and nothing is settled."""
+PARAMETERS: dict[str, Any] = dict.fromkeys(_ENTRY)
+LAST_ROW = "SELECT coalesce(max(batch_id), 0) FROM batch"
+
+
+def _put(of: Table) -> str:
+    """Over what has the same key."""
+    names = [each.name for each in of.c]
+    return f"INSERT OR REPLACE INTO {of.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+
+PUT_RETURNED, PUT_MARK, PUT_FORMER, PUT_SEAL = map(_put, (returned, queue, former, seal))
+DROP_MARK = "DELETE FROM queue WHERE queue_id = ?"
+
+# --- a tail
+
+_given = tuple_(literal_column(":epoch"), literal_column(":idx"))
+
+
+def _of_source(of: Table) -> ColumnElement[bool]:
+    return of.c.source == literal_column(":source")
+
+
+def _undone(of: Table) -> str:
+    """Records of the source above the (epoch, idx)."""
+    return text(delete(of).where(_of_source(of), tuple_(of.c.epoch, of.c.idx) > _given))
+
+
+def _forget(of: Table) -> str:
+    """Records of the source up to the (epoch, idx), which is committed."""
+    return text(delete(of).where(_of_source(of), tuple_(of.c.epoch, of.c.idx) <= _given))
+
+
+# By the index: the table has the bodies.
+_rows_above = (
+    select(batch.c.batch_id)
+    .with_hint(batch, "INDEXED BY batch_index", "sqlite")
+    .where(_of_source(batch), tuple_(batch.c.epoch, batch.c.idx) > _given)
+)
+UNDO_ROWS = text(delete(batch).where(batch.c.batch_id.in_(_rows_above)))
+UNDO_DEADLINES, UNDO_SETTLED, UNDO_RETURNED, UNDO_DISCARDS, UNDO_MARKS, UNDO_FORMER, UNDO_TAIL = map(
+    _undone, (deadline, settled, returned, discard, queue, former, tail)
+)
+FORGET_FORMER, FORGET_TAIL = _forget(former), _forget(tail)
+UNCOUNT = text(
+    update(source)
+    .where(source.c.source == SOURCE)
+    .values(
+        rows=source.c.rows - literal_column(":rows", Integer),
+        rows_check=source.c.rows_check + literal_column(":rows", Integer),
+        settled=source.c.settled - literal_column(":settled", Integer),
+        settled_check=source.c.settled_check + literal_column(":settled", Integer),
+    )
+)

@@ -1,0 +1,152 @@
+"""The bytes of an entry of a source: what the home's transaction has of it, as each disk of the replica set takes it.
+
+What comes in: a `SourceEntry` at its home; a payload at any disk. What goes out: the payload; its parts, as the
+statement for an entry wants them (`entry_statements.py`).
+Rules: 1. Whatever costs work for each row, range or message (numbers, checksums, JSON) is done once, at the home. A
+disk takes a payload apart in a number of steps that does not depend on how much it has. 2. Control comes first, then
+data: bodies and deadlines, end to end in the order of the rows. So a disk that keeps control and rows can put the
+payload together again, byte for byte. 3. Numbers of queues are those of the cluster; nothing in it is of one disk.
+Not here: positions and checksums of entries (`amqpd.replication.entry`), what a disk does with it (`entries.py`).
+
+The layout, little-endian: version, number of chunks, source, epoch, idx, reserved, bytes of each of the five lists
+below; for each chunk how many rows, and bytes of numbers, deadlines and data; then settled (as `statements.COMMIT`
+wants it), retired (triples of int64), delivered (pairs), counts (triples), dropped; numbers and deadlines of each
+chunk (as `statements.COMMIT` wants them); then data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from struct import Struct, pack
+from struct import error as struct_error
+from typing import NamedTuple
+
+from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.sqlite import checksums
+from amqpd.journal.sqlite.intake import chunks, listed
+
+VERSION = 1
+_head = Struct("<BxxxIqqqqIIIII")
+_chunk = Struct("<IIIQ")
+_pair = Struct("<qq")
+_triple = Struct("<qqq")
+
+
+class BadPayload(ValueError):
+    """The bytes are not what a home of this version makes."""
+
+
+class PayloadChunk(NamedTuple):
+    """What one statement takes in."""
+
+    rows: int
+    numbers: memoryview
+    deadlines: str | None
+    data: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The parts of one. Lists as they are bound, or packed: `triples`, `pairs`, `numbers` unpack them."""
+
+    source: int
+    epoch: int
+    idx: int
+    reserved: int
+    settled: str | None
+    retired: bytes
+    delivered: bytes
+    counts: bytes
+    dropped: bytes
+    chunks: list[PayloadChunk]
+    control: bytes
+    """all of it except the data"""
+
+    @property
+    def rows(self) -> int:
+        return sum([chunk.rows for chunk in self.chunks])
+
+
+def encode(entry: SourceEntry) -> bytes:
+    """At the home, in a thread: it joins the bodies."""
+    source, epoch, idx = entry.source, entry.epoch, entry.idx
+    made = list(chunks([(entry.rows, source, epoch, idx)]))
+    settled = [(item.queue_id, item.first_seq, item.last_seq) for item in entry.settled]
+    begun = checksums.seed(checksums.SETTLED, source, epoch)
+    lists = [
+        (listed(checksums.four_summed(begun, settled, idx)) or "").encode(),
+        pack_ranges(entry.retired),
+        _packed(entry.delivered.items()),
+        _packed(entry.counts),
+        _packed((queue_id,) for queue_id in entry.dropped),
+    ]
+    timed = [(listed(chunk.deadlines) or "").encode() for chunk in made]
+    return b"".join(
+        [
+            _head.pack(VERSION, len(made), source, epoch, idx, entry.reserved, *map(len, lists)),
+            *(
+                _chunk.pack(chunk.rows, len(chunk.numbers), len(deadlines), len(chunk.data))
+                for chunk, deadlines in zip(made, timed, strict=True)
+            ),
+            *lists,
+            *chain.from_iterable((chunk.numbers, deadlines) for chunk, deadlines in zip(made, timed, strict=True)),
+            *(chunk.data for chunk in made),
+        ]
+    )
+
+
+def decode(payload: bytes) -> Payload:
+    """Raises BadPayload."""
+    whole = memoryview(payload)
+    try:
+        version, count, source, epoch, idx, reserved, *lengths = _head.unpack_from(whole)
+        if version != VERSION:
+            raise BadPayload(f"a payload of version {version}, and this one knows {VERSION}")
+        sizes = [_chunk.unpack_from(whole, _head.size + at * _chunk.size) for at in range(count)]
+        at = _head.size + count * _chunk.size
+        lists = []
+        for length in lengths:
+            lists.append(bytes(whole[at : at + length]))
+            at += length
+        bound = []
+        for _, numbers, deadlines, _ in sizes:
+            bound.append((whole[at : at + numbers], _text(whole[at + numbers : at + numbers + deadlines])))
+            at += numbers + deadlines
+        control, parts = bytes(whole[:at]), []
+        for (rows, _, _, nbytes), (numbers, deadlines) in zip(sizes, bound, strict=True):
+            parts.append(PayloadChunk(rows, numbers, deadlines, whole[at : at + nbytes]))
+            at += nbytes
+        settled, retired, delivered, counts, dropped = lists
+        if at != len(whole):
+            raise BadPayload(f"a payload of {len(whole)} bytes where it says {at}")
+        rare = (retired, delivered, counts, dropped)
+        return Payload(source, epoch, idx, reserved, _text(settled), *rare, parts, control)
+    except (struct_error, UnicodeDecodeError) as error:
+        raise BadPayload(f"a payload of {len(whole)} bytes is none: {error}") from error
+
+
+def pack_ranges(ranges: Iterable[Range]) -> bytes:
+    return _packed((item.queue_id, item.first_seq, item.last_seq) for item in ranges)
+
+
+def triples(packed: bytes) -> list[tuple[int, int, int]]:
+    return list(_triple.iter_unpack(packed))
+
+
+def pairs(packed: bytes) -> list[tuple[int, int]]:
+    return list(_pair.iter_unpack(packed))
+
+
+def numbers(packed: bytes) -> list[int]:
+    return list(memoryview(packed).cast("q"))
+
+
+def _packed(items: Iterable[tuple[int, ...]]) -> bytes:
+    flat = [value for item in items for value in item]
+    return pack(f"<{len(flat)}q", *flat)
+
+
+def _text(ascii_bytes: bytes | memoryview) -> str | None:
+    return str(ascii_bytes, "ascii") or None

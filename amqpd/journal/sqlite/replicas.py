@@ -1,0 +1,71 @@
+"""What a journal says of the sources that it keeps a replica of: the tail of entries, and seals.
+
+What comes in: a connection. What goes out: their records, if they fit.
+Rules: 1. A record that does not fit its checksum, and an entry that is missing between two others, are
+`JournalDamaged`. 2. A source's tail is all that it has above what is committed.
+Not here: entries with their data (`replica_reading.py`), what writes them (`entries.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite import checksums, queries
+from amqpd.journal.sqlite.schema import SOURCE
+from amqpd.journal.sqlite.sources import Head
+from amqpd.replication.entry import Position
+from amqpd.replication.seal import Seal
+
+
+class TailRecord(NamedTuple):
+    """Of the table `tail`."""
+
+    source: int
+    position: Position
+    before: Position
+    checksum: int
+    first_row: int
+    rows: int
+    control: bytes
+
+
+def tail_record(row: tuple[Any, ...]) -> TailRecord:
+    """Raises JournalDamaged."""
+    source, epoch, idx, before_epoch, before_idx, checksum, first_row, rows, control, crc = row
+    if checksums.of_tail(*row[:-1]) != crc:
+        raise JournalDamaged(f"the record of entry {(epoch, idx)} of source {source} does not fit its checksum")
+    return TailRecord(source, (epoch, idx), (before_epoch, before_idx), checksum, first_row, rows, control)
+
+
+def check_tails(connection: sqlite3.Connection, heads: Mapping[int, Head]) -> None:
+    """Each source's tail is what it ends with, without a gap. Raises JournalDamaged."""
+    seen = set()
+    for source, rows in groupby(connection.execute(queries.TAIL), itemgetter(0)):
+        head, last = heads.get(source), None
+        for record in map(tail_record, rows):
+            if last is not None and record.before != last:
+                raise JournalDamaged(f"entry {record.before} of source {source} is missing, behind {last}")
+            last = record.position
+        if head is None or last != head.position or last <= head.committed:
+            there = None if head is None else head.position
+            raise JournalDamaged(f"entries of source {source} end with {last}, and its record with {there}")
+        seen.add(source)
+    for source, head in heads.items():
+        if source != SOURCE and source not in seen and head.position != head.committed:
+            raise JournalDamaged(f"entries of source {source} from {head.committed} to {head.position} are missing")
+    read_seals(connection)
+
+
+def read_seals(connection: sqlite3.Connection) -> dict[int, Seal]:
+    """Raises JournalDamaged."""
+    found = {}
+    for source, epoch, forwarder, life, crc in connection.execute(queries.SEALS):
+        if checksums.of_seal(source, epoch, forwarder, life) != crc:
+            raise JournalDamaged(f"the seal of source {source} does not fit its checksum")
+        found[source] = Seal(epoch, forwarder, life)
+    return found
