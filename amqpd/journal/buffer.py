@@ -16,6 +16,7 @@ Not here: threads and SQL (`writer.py`, `sqlite/disk.py`).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from amqpd.journal.entry import Entry
 from amqpd.journal.lane import Lane
@@ -23,6 +24,8 @@ from amqpd.journal.numbers import Numbers
 from amqpd.journal.records import Range, Row, SourceEntry
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
+from amqpd.replication.entry import Position
+from amqpd.replication.replica import Write
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -60,6 +63,8 @@ class JournalBuffer:
         self.stored_index = self.committed_index = index
         self.homes: dict[int, Home] = {}
         """source -> what this node has as its home; without the local source"""
+        self._lanes: list[Lane] = []
+        """of these, each once"""
         self._sources: dict[int, int] = {}
         """queue_id -> source, of queues that are not of the local one"""
         self._ended = False
@@ -93,6 +98,8 @@ class JournalBuffer:
         """queue_id -> seq -> count"""
         self._dropped: list[int] = []
         self._forced = False
+        self._writes: list[Write] = []
+        self._bases: dict[int, Position] = {}
         self.held = 0
         """this many gather what must be in one transaction, and are not done"""
 
@@ -114,13 +121,22 @@ class JournalBuffer:
             or self._counts
             or self._dropped
             or self._forced
+            or self._writes
             or (self.homes and any(home.numbers.wanted for home in self.homes.values()))
         )
 
     @property
     def urgent(self) -> bool:
         """Somebody may wait for a commit of what gathers; for acknowledgements nobody does."""
-        return bool(self._segments or self._dropped or self._forced or self._paged or self._counts or self.homes)
+        return bool(
+            self._segments
+            or self._dropped
+            or self._forced
+            or self._paged
+            or self._counts
+            or self.homes
+            or self._writes
+        )
 
     @property
     def small(self) -> bool:
@@ -129,12 +145,31 @@ class JournalBuffer:
         return (
             records + len(self._delivered) <= SMALL_RECORDS
             and self.gathered_bytes <= SMALL_BYTES
-            and not (self._paged or self._counts or self._dropped or self.homes)
+            and not (self._paged or self._counts or self._dropped or self.homes or self._writes or self._bases)
         )
 
-    def home(self, source: int, epoch: int, numbers: Numbers) -> None:
-        """From now on this node is the home of the source, in this epoch."""
-        self.homes[source] = Home(epoch, numbers, JournalLane(self, self.index, self.stored_index))
+    def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
+        """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
+        for, by the index of the journal; several sources may have the same."""
+        self.homes[source] = Home(epoch, numbers, lane)
+        self._lanes = list({id(home.lane): home.lane for home in self.homes.values()}.values())
+
+    def leave(self, source: int) -> None:
+        """It is the home no more. What gathers of the source's queues is not written, nor what they hand in yet."""
+        if self.homes.pop(source, None) is not None:
+            self._lanes = list({id(home.lane): home.lane for home in self.homes.values()}.values())
+            self._ended = True
+
+    def write(self, writes: Sequence[Write]) -> int:
+        """What replication has for the disk goes with the transaction that gathers now, whose index this is: when
+        that is stored, so are these."""
+        self._writes += writes
+        return self.index
+
+    def is_committed(self, source: int, position: Position) -> None:
+        """Entries of the source up to this one are. The disk is told with the next transaction, whenever it comes: it
+        may let go of something then."""
+        self._bases[source] = position
 
     def assign(self, queue_id: int, source: int) -> None:
         """The queue, of which nothing was handed in yet, is of this source."""
@@ -162,6 +197,9 @@ class JournalBuffer:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
         later one, if it is not persistent: then `Entry.index` is true when it is `stored`."""
         segment.index = self.index
+        if self._sources and (source := self._sources.get(queue_id)) is not None and source in self.homes:
+            # Also when it is settled before it is written: with replicas, a confirm waits for their word.
+            self.homes[source].lane.force()
         if segment.persistent:
             self._segments.append((queue_id, segment))
             self.unwritten.append(queue_id)
@@ -245,8 +283,10 @@ class JournalBuffer:
         transaction = Transaction(self.index)
         self.index += 1
         self.lane.gathering = self.index
-        for home in self.homes.values():
-            home.lane.gathering = self.index
+        for lane in self._lanes:
+            lane.gathering = self.index
+        transaction.writes, self._writes = self._writes, []
+        transaction.committed, self._bases = self._bases, {}
         if self._paged:
             self._take_paged(transaction)
         dropped = set(self._dropped)
@@ -316,7 +356,9 @@ class JournalBuffer:
             if queue_id in of:
                 entries.get(of[queue_id], nowhere).dropped.append(queue_id)
         transaction.entries = [entry for entry in entries.values() if not _is_empty(entry)]
-        if len(of) > 0 and self._ended:
+        for queue_id in dropped:
+            of.pop(queue_id, None)
+        if self._ended:
             self._ended = False
             self._sources = {queue_id: source for queue_id, source in of.items() if source in self.homes}
 
@@ -339,7 +381,7 @@ class JournalBuffer:
     @property
     def deletable(self) -> bool:
         """Rows wait to leave the disk; they go with the next transaction, whenever it comes."""
-        return bool(self._deletable)
+        return bool(self._deletable or self._bases)
 
     def stored(self, index: int) -> None:
         """The transactions up to `index` are on stable storage here."""
@@ -352,11 +394,8 @@ class JournalBuffer:
         self.committed_index = self.lane.reported = index
 
     def source_committed(self, source: int, index: int) -> None:
-        """The same of another source, of which this node is the home."""
-        home = self.homes[source]
-        assert home.lane.reported <= index < self.index, (home.lane.reported, index, self.index)
-        home.lane.reported = index
-        home.numbers.committed(index)
+        """The same of another source, of which this node is the home; its lane is told by who knows that."""
+        self.homes[source].numbers.committed(index)
 
     def _forget_counts(self, queue_id: int, segment: Entry) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""
@@ -369,7 +408,7 @@ class JournalBuffer:
 class Home:
     """Of a source that is not the local one, while this node is its home."""
 
-    def __init__(self, epoch: int, numbers: Numbers, lane: JournalLane) -> None:
+    def __init__(self, epoch: int, numbers: Numbers, lane: Lane) -> None:
         self.epoch = epoch
         self.numbers = numbers
         self.lane = lane

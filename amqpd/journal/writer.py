@@ -20,11 +20,12 @@ import structlog
 import trio
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.disk import Disk
+from amqpd.journal.disk import Disk, SourcesDisk
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.promptness import Promptness
-from amqpd.journal.records import Row
+from amqpd.journal.records import Row, SourceEntry
 from amqpd.journal.transaction import Transaction
+from amqpd.replication.replica import Write
 
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25
@@ -43,20 +44,23 @@ class JournalWriter:
     def __init__(
         self,
         buffer: JournalBuffer,
-        disk: Disk,
+        disk: SourcesDisk,
         on_durable: Callable[[int], None],
         on_full: Callable[[bool], None],
         full: bool = False,
         left_to_caller: Callable[[], bool] = lambda: False,
+        cut: Callable[[int, dict[int, bytes]], list[Write]] = lambda index, payloads: [],
     ) -> None:
         """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same.
         `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
-        `want_commit`, one of which will be called soon."""
+        `want_commit`, one of which will be called soon. `cut`: called for each transaction while this node is the
+        home of a source, with its index and the payloads of its entries; what the disk is to write of these."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
         self._on_full = on_full
         self._left_to_caller = left_to_caller
+        self._cut = cut
         self._work = trio.Event()
         self.threads = trio.CapacityLimiter(1)
         self._full = full
@@ -133,9 +137,22 @@ class JournalWriter:
     async def _commit_next(self) -> None:
         transaction, self._refused = self._refused or self._buffer.take(), None
         self._committing = True
+        if self._buffer.homes or transaction.entries:
+            await self._enter(transaction)
         await self._commit(transaction)
         self._committing = False
         self._tell(transaction)
+
+    async def _enter(self, transaction: Transaction) -> None:
+        """What it has of sources becomes entries of their logs."""
+        payloads: dict[int, bytes] = {}
+        if transaction.entries:
+            entries, transaction.entries = transaction.entries, []
+            payloads = await self._in_thread(self._payloads, entries)
+        transaction.writes += self._cut(transaction.index, payloads)
+
+    def _payloads(self, entries: list[SourceEntry]) -> dict[int, bytes]:
+        return {entry.source: self._disk.payload(entry) for entry in entries}
 
     @property
     def _pending(self) -> bool:

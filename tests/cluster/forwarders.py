@@ -71,7 +71,7 @@ class Machine(Shell):
     def __init__(self, world: World, name: str, before: Machine | None = None) -> None:
         """`before`: the process that had its disk."""
         self.world, self.name = world, name
-        self.life = 1 if before is None else before.life + 1
+        self.life: int = 1 if before is None else before.life + 1
         self.up = True
         self.journal = FakeJournal()
         self.entries: dict[int, list[LogEntry]] = {} if before is None else before.entries
