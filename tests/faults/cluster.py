@@ -94,9 +94,13 @@ def serves(port: int, queues: Collection[str]) -> bool:
         with Wire(port) as wire:
             wire.open()
             wire.open_channel()
+            found = True
             for queue in queues:
-                wire.call(commands.Queue.Declare(queue=queue, passive=True), channel=1)
+                answer: object = wire.call(commands.Queue.Declare(queue=queue, passive=True), channel=1)
+                if not isinstance(answer, commands.Queue.DeclareOk):
+                    found = False  # the channel is closed
+                    break
             wire.close()
+            return found
     except (ClosedByBroker, OSError):
         return False
-    return True
