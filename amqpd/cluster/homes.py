@@ -162,12 +162,11 @@ class Homes:
             of.setdefault(own.lane.number, {})[source] = payload
         for lane in self.lanes.values():
             theirs = of.get(lane.number)
-            if theirs is not None or lane.lane.forced:
+            if theirs is not None or lane.home.number < lane.lane.forced <= index:
                 self._cut(lane, index, theirs or {}, writes)
         return writes
 
     def _cut(self, lane: OwnLane, index: int, payloads: Mapping[int, bytes], writes: list[Write]) -> None:
-        lane.lane.forced = False
         frame = lane.home.cut(index, payloads)
         for entry in frame.entries:
             self._replicas[entry.source].take(self.sources[entry.source].seal, entry, writes)

@@ -22,13 +22,13 @@ class ReplicaSetLane(Lane):
 
     def __init__(self, gathering: int, reported: int, force_journal: Callable[[], None]) -> None:
         super().__init__(gathering, reported)
-        self.forced = False
-        """somebody waits for the transaction that gathers"""
+        self.forced = 0
+        """somebody waits for this transaction: of what gathers while one before it is on its way to the disk"""
         self._force_journal = force_journal
 
     def force(self) -> None:
         """See `Lane.force`."""
-        self.forced = True
+        self.forced = self.gathering
         self._force_journal()
 
 

@@ -83,3 +83,19 @@ def test_a_home_that_a_higher_record_names_ends() -> None:
     world.wait(4)
     assert [name for name, machine in world.machines.items() if machine.serving] != ["a"]
     assert not world["a"].serving
+
+
+def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one() -> None:
+    world = World()
+    world.new_source(5, "a")
+    machine = world["a"]
+    (own,) = machine.forwarder.homes.lanes.values()
+    index = machine.publish(5, b"one")
+    own.lane.gathering = index + 1  # the journal has cut what gathered
+    own.lane.force()
+    machine.commit()
+    world.move()
+    assert machine.reports[-1] == index
+    machine.journal.force()
+    world.move()
+    assert machine.reports[-1] == index + 1
