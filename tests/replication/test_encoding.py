@@ -180,7 +180,7 @@ def test_a_message_that_is_too_large_is_not_sent(message: Message) -> None:
 
 def test_the_bytes_of_a_version_do_not_change() -> None:
     """A change of these is a new VERSION."""
-    said = {
+    said: dict[Message, str] = {
         Told(1, 2, 3): "06 01000000 0200000000000000 0300000000000000",
         Hello(
             1, "shop", "a", 7, 8
