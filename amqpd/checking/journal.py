@@ -28,8 +28,8 @@ from amqpd.journal.sqlite.schema import REVISIONS, SAME_TABLES
 from amqpd.storage.files import mark_path, wal_path
 from amqpd.storage.header import wrong_format
 
-SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "former", "names")
-NEW_COLUMNS = ("source.reserved", "queue.idx", "former.crc")
+SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "former", "tail", "seal", "names")
+NEW_COLUMNS = ("source.reserved", "queue.idx", "former.crc", "tail.crc", "seal.crc")
 """that only the newest formats have"""
 ACCEPT = "start once with --accept-loss to go on with what is there (amqpd serve --accept-loss)"
 

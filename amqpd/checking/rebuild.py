@@ -17,9 +17,11 @@ from amqpd.backup.progress import Progress
 from amqpd.checking.records import HEAD, KINDS, ORIGIN
 from amqpd.checking.salvage import Salvage, body_of, discarded, queues_of
 from amqpd.journal.numbers import NUMBERS_STEP
+from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.database import create_file
-from amqpd.journal.sqlite.schema import HEAD_COLUMNS, SOURCE
+from amqpd.journal.sqlite.replicas import check_tails
+from amqpd.journal.sqlite.schema import GENERATION, HEAD_COLUMNS, SOURCE
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.sqlite.trust import Source
 from amqpd.storage.files import sync_file
@@ -83,6 +85,8 @@ def _records(connection: sqlite3.Connection, found: Salvage) -> None:
     # A new journal draws an identity.
     connection.execute("DELETE FROM names")
     for name, value in found.names.items():
+        if name == GENERATION:
+            continue  # of a repaired disk homes are not to believe that it has all that it ever acknowledged
         _insert(connection, "names", ("name", "value", "crc"), (name, value, checksums.of_name(name, value)))
 
 
@@ -109,6 +113,13 @@ def _source(connection: sqlite3.Connection, found: Salvage, index: int, source: 
     heads = source.heads() if source is not None else _heads(found)
     local = heads[SOURCE]
     heads[SOURCE] = local.at((local.epoch, index))
+    try:
+        check_tails(connection, heads)
+    except JournalDamaged:
+        connection.execute("DELETE FROM tail")
+        connection.execute("DELETE FROM former")
+        for head in heads.values():
+            head.committed = head.position if head.replicated else head.committed
     for head in heads.values():
         counts = (rows, -rows, settled, -settled) if head.source == SOURCE else (0, 0, 0, 0)
         _insert(connection, "source", columns, (*head.record(found.names.get("identity", "")), *counts))

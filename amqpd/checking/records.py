@@ -76,7 +76,22 @@ FORMER = Kind(
     "the former version of a record of {queue} does not fit its checksum",
     "what another home's log replaces cannot be undone to that version",
 )
-KINDS = (SETTLED, MARK, DISCARD, RETURNED, FORMER)
+TAIL = Kind(
+    "tail",
+    (*ORIGIN, "before_epoch", "before_idx", "checksum", "first_row", "rows", "control"),
+    checksums.of_tail,
+    (-1, -1, -1),
+    "source, epoch, idx",
+    "the record of an entry of a replicated source does not fit its checksum",
+    "what this disk has of such sources counts as committed here, and its homes admit it again",
+)
+SEAL = Kind(
+    *("seal", ("source", "epoch", "forwarder", "life"), checksums.of_seal, (-1, -1, -1)),
+    "source",
+    "the record of who is the home of a source does not fit its checksum",
+    "this disk's vote is forgotten, and its homes admit it again",
+)
+KINDS = (SETTLED, MARK, DISCARD, RETURNED, FORMER, TAIL, SEAL)
 
 HEAD = (
     *("queue_id", "first_seq", "last_seq", "persistent", "nbytes", *ORIGIN),

@@ -39,8 +39,8 @@ SPARE_BYTES = 1 << 20
 
 REBUILDS = frozenset(
     {
-        *("structure", "name", "source", "settled", "queue", "discard", "returned", "former", "tally", "index"),
-        *("index against table", "deadline", "recovery", "header"),
+        *("structure", "name", "source", "settled", "queue", "discard", "returned", "former", "tail", "seal"),
+        *("tally", "index", "index against table", "deadline", "recovery", "header"),
     }
 )
 """kinds of damage of the journal that a new file is without"""

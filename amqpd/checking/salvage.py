@@ -20,7 +20,19 @@ from dataclasses import dataclass, field
 
 from amqpd.checking.reading import Row as Values
 from amqpd.checking.reading import each, fits
-from amqpd.checking.records import DISCARD, INDEX, INDEX_BACKWARDS, KINDS, MARK, RETURNED, SETTLED, TABLE, Head, Kind
+from amqpd.checking.records import (
+    DISCARD,
+    INDEX,
+    INDEX_BACKWARDS,
+    KINDS,
+    MARK,
+    RETURNED,
+    SETTLED,
+    TABLE,
+    TAIL,
+    Head,
+    Kind,
+)
 from amqpd.checking.report import Finding
 from amqpd.checking.rows import deadlines_fit
 from amqpd.journal.records import Row
@@ -64,7 +76,7 @@ class Salvage:
     def positions(self) -> dict[int, tuple[int, int]]:
         """By source the last (epoch, idx) that a record is of."""
         found = [(head.source, head.epoch, head.idx) for head in self.rows.values()]
-        for kind in (SETTLED, MARK, DISCARD, RETURNED):
+        for kind in (SETTLED, MARK, DISCARD, RETURNED, TAIL):
             at = kind.columns.index("source")
             found += [row[at : at + 3] for row in self.records[kind.table]]
         highest: dict[int, tuple[int, int]] = {}

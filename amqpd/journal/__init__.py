@@ -6,6 +6,6 @@ takes them to a disk, in a thread; `sqlite/` is that disk. Confirms wait for the
 lanes (`lane.py`, docs/decisions/lanes.md). What can go wrong has a name in `errors.py`.
 Rules: 1. Everything of a transaction is on the disk, or nothing. 2. A failed write stops the node; only a full disk,
 where nothing was written, may be tried again. 3. Damage is told, never skipped.
-May import: nothing of amqpd. Pure, except the writer.
+May import: `amqpd.kernel`, and the values of `amqpd.replication`. Pure, except the writer.
 Not here: when a confirm is sent (`amqpd.session`), and what a message is (`amqpd.queues`).
 """

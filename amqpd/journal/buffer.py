@@ -19,13 +19,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from amqpd.journal.entry import Entry
+from amqpd.journal.homes import Home, divide
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
-from amqpd.journal.records import Range, Row, SourceEntry
+from amqpd.journal.records import Range, Row
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
 from amqpd.replication.entry import Position
-from amqpd.replication.replica import Write
+from amqpd.replication.replica import Appended, Write
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -63,12 +64,16 @@ class JournalBuffer:
         self.stored_index = self.committed_index = index
         self.homes: dict[int, Home] = {}
         """source -> what this node has as its home; without the local source"""
-        self._lanes: list[Lane] = []
-        """of these, each once"""
         self._sources: dict[int, int] = {}
         """queue_id -> source, of queues that are not of the local one"""
-        self._ended = False
-        """some of these may be of a source that has its home elsewhere by now"""
+        self._lanes: list[Lane] = []
+        """of the homes, each once"""
+        self._gone: list[int] = []
+        """those of them that were deleted with the last transaction"""
+        self._writes: list[Write] = []
+        self._writes_bytes = 0
+        self._committed: dict[int, Position] = {}
+        """by source"""
         self.index = index + 1
         """the transaction that gathers now"""
         self.lane = JournalLane(self, self.index, index)
@@ -98,8 +103,6 @@ class JournalBuffer:
         """queue_id -> seq -> count"""
         self._dropped: list[int] = []
         self._forced = False
-        self._writes: list[Write] = []
-        self._bases: dict[int, Position] = {}
         self.held = 0
         """this many gather what must be in one transaction, and are not done"""
 
@@ -128,15 +131,8 @@ class JournalBuffer:
     @property
     def urgent(self) -> bool:
         """Somebody may wait for a commit of what gathers; for acknowledgements nobody does."""
-        return bool(
-            self._segments
-            or self._dropped
-            or self._forced
-            or self._paged
-            or self._counts
-            or self.homes
-            or self._writes
-        )
+        of_others = self.homes or self._writes
+        return bool(self._segments or self._dropped or self._forced or self._paged or self._counts or of_others)
 
     @property
     def small(self) -> bool:
@@ -145,31 +141,54 @@ class JournalBuffer:
         return (
             records + len(self._delivered) <= SMALL_RECORDS
             and self.gathered_bytes <= SMALL_BYTES
-            and not (self._paged or self._counts or self._dropped or self.homes or self._writes or self._bases)
+            and not (self._paged or self._counts or self._dropped or self.homes or self._writes or self._committed)
         )
 
     def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
         """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
         for, by the index of the journal; several sources may have the same."""
         self.homes[source] = Home(epoch, numbers, lane)
+        self._note_lanes()
+
+    def _note_lanes(self) -> None:
         self._lanes = list({id(home.lane): home.lane for home in self.homes.values()}.values())
 
     def leave(self, source: int) -> None:
-        """It is the home no more. What gathers of the source's queues is not written, nor what they hand in yet."""
-        if self.homes.pop(source, None) is not None:
-            self._lanes = list({id(home.lane): home.lane for home in self.homes.values()}.values())
-            self._ended = True
+        """This node is not the home of the source any more: what gathers of its queues, which are gone, is not
+        written. A transaction that was cut before may have some, see `JournalWriter`."""
+        del self.homes[source]
+        self._note_lanes()
+        gone = {queue_id for queue_id, number in self._sources.items() if number == source}
+        for queue_id in gone:
+            del self._sources[queue_id]
+            self._delivered.pop(queue_id, None)
+            self._counts.pop(queue_id, None)
+        self.unwritten.forget(gone)
+        if self._last_settled is not None:
+            self._settled.append(self._last_settled)
+        self._last_settled = self._last_segment = None
+        self._settled = [each for each in self._settled if each.queue_id not in gone]
+        self._retired = [each for each in self._retired if each.queue_id not in gone]
+        self._dropped = [each for each in self._dropped if each not in gone]
+        self._segments = [each for each in self._segments if each[0] not in gone]
+        self._paged = deque(each for each in self._paged if each[0] not in gone)
+        self._paged_bytes = sum([nbytes for _, _, nbytes in self._paged])
 
     def write(self, writes: Sequence[Write]) -> int:
-        """What replication has for the disk goes with the transaction that gathers now, whose index this is: when
-        that is stored, so are these."""
+        """To be carried out, in order, with the transaction that gathers now: its index. They are on the disk when
+        `stored_index` has reached that. What a replica answers waits for it."""
         self._writes += writes
+        for each in writes:
+            if isinstance(each, Appended):
+                self._writes_bytes += len(each.entry.payload)
+                self.gathered_bytes += len(each.entry.payload)
         return self.index
 
     def is_committed(self, source: int, position: Position) -> None:
-        """Entries of the source up to this one are. The disk is told with the next transaction, whenever it comes: it
-        may let go of something then."""
-        self._bases[source] = position
+        """The source is, up to this entry, which is written with this transaction or an earlier one. Told to the disk
+        with the next transaction that there is, or by itself when there is none for some time: it only frees space
+        there, so nobody waits for it."""
+        self._committed[source] = max(position, self._committed.get(source, position))
 
     def assign(self, queue_id: int, source: int) -> None:
         """The queue, of which nothing was handed in yet, is of this source."""
@@ -197,8 +216,8 @@ class JournalBuffer:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
         later one, if it is not persistent: then `Entry.index` is true when it is `stored`."""
         segment.index = self.index
-        if self._sources and (source := self._sources.get(queue_id)) is not None and source in self.homes:
-            # Also when it is settled before it is written: with replicas, a confirm waits for their word.
+        if self.homes and (source := self._sources.get(queue_id)) is not None:
+            # Also of what is settled before it is written: with replicas, a confirm waits for their word.
             self.homes[source].lane.force()
         if segment.persistent:
             self._segments.append((queue_id, segment))
@@ -226,7 +245,7 @@ class JournalBuffer:
                 self._forget_counts(queue_id, segment)
             self._segments = []
             self.came = 0
-            self.gathered_bytes = self._paged_bytes
+            self.gathered_bytes = self._paged_bytes + self._writes_bytes
         return settled
 
     def settle(self, queue_id: int, segment: Entry, first: int, last: int) -> None:
@@ -285,8 +304,6 @@ class JournalBuffer:
         self.lane.gathering = self.index
         for lane in self._lanes:
             lane.gathering = self.index
-        transaction.writes, self._writes = self._writes, []
-        transaction.committed, self._bases = self._bases, {}
         if self._paged:
             self._take_paged(transaction)
         dropped = set(self._dropped)
@@ -306,6 +323,7 @@ class JournalBuffer:
             transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
         retired, self._deletable = self._retired, self._retired
+        transaction.writes, transaction.committed = self._writes, self._committed
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
         self.unwritten.take()
@@ -314,53 +332,14 @@ class JournalBuffer:
             self.came = 0
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
-        if self.homes or self._sources:
-            self._divide(transaction, retired)
+        if self._writes or self._committed:
+            self._writes, self._writes_bytes, self._committed = [], 0, {}
+        if self.homes:
+            self._deletable = divide(transaction, retired, self.homes, self._sources)
+            for queue_id in self._gone:
+                self._sources.pop(queue_id, None)
+            self._gone = [queue_id for entry in transaction.entries for queue_id in entry.dropped]
         return transaction
-
-    def _divide(self, transaction: Transaction, retired: list[Range]) -> None:
-        """What is of other sources becomes entries of theirs. Of a source that has its home elsewhere by now nothing
-        is written."""
-        index, entries = transaction.index, {}
-        for source, home in self.homes.items():
-            entries[source] = SourceEntry(source, home.epoch, index)
-            entries[source].reserved = home.numbers.take(index)
-        of = self._sources
-        nowhere = SourceEntry(0, 0, 0)
-        for queue_id in of.keys() & transaction.delivered.keys():
-            entries.get(of[queue_id], nowhere).delivered[queue_id] = transaction.delivered.pop(queue_id)
-        rows, settled, counts, dropped = (
-            transaction.rows,
-            transaction.settled,
-            transaction.counts,
-            transaction.dropped,
-        )
-        transaction.rows = [each for each in rows if each.queue_id not in of]
-        transaction.settled = [each for each in settled if each.queue_id not in of]
-        transaction.counts = [each for each in counts if each[0] not in of]
-        transaction.dropped = [each for each in dropped if each not in of]
-        self._deletable = [each for each in retired if each.queue_id not in of]
-        for row in rows:
-            if row.queue_id in of:
-                entries.get(of[row.queue_id], nowhere).rows.append(row)
-        for part in settled:
-            if part.queue_id in of:
-                entries.get(of[part.queue_id], nowhere).settled.append(part)
-        for part in retired:
-            if part.queue_id in of:
-                entries.get(of[part.queue_id], nowhere).retired.append(part)
-        for count in counts:
-            if count[0] in of:
-                entries.get(of[count[0]], nowhere).counts.append(count)
-        for queue_id in dropped:
-            if queue_id in of:
-                entries.get(of[queue_id], nowhere).dropped.append(queue_id)
-        transaction.entries = [entry for entry in entries.values() if not _is_empty(entry)]
-        for queue_id in dropped:
-            of.pop(queue_id, None)
-        if self._ended:
-            self._ended = False
-            self._sources = {queue_id: source for queue_id, source in of.items() if source in self.homes}
 
     def _take_paged(self, transaction: Transaction) -> None:
         """As much as goes with one transaction."""
@@ -381,7 +360,7 @@ class JournalBuffer:
     @property
     def deletable(self) -> bool:
         """Rows wait to leave the disk; they go with the next transaction, whenever it comes."""
-        return bool(self._deletable or self._bases)
+        return bool(self._deletable or self._committed)
 
     def stored(self, index: int) -> None:
         """The transactions up to `index` are on stable storage here."""
@@ -394,7 +373,7 @@ class JournalBuffer:
         self.committed_index = self.lane.reported = index
 
     def source_committed(self, source: int, index: int) -> None:
-        """The same of another source, of which this node is the home; its lane is told by who knows that."""
+        """The same of another source, of which this node is the home. Its lane is not told by this."""
         self.homes[source].numbers.committed(index)
 
     def _forget_counts(self, queue_id: int, segment: Entry) -> None:
@@ -403,19 +382,6 @@ class JournalBuffer:
         if counts:
             for seq in range(segment.first, segment.last + 1):
                 counts.pop(seq, None)
-
-
-class Home:
-    """Of a source that is not the local one, while this node is its home."""
-
-    def __init__(self, epoch: int, numbers: Numbers, lane: Lane) -> None:
-        self.epoch = epoch
-        self.numbers = numbers
-        self.lane = lane
-
-
-def _is_empty(entry: SourceEntry) -> bool:
-    return not (entry.rows or entry.settled or entry.delivered or entry.counts or entry.dropped or entry.reserved)
 
 
 def _store(transaction: Transaction, queue_id: int, segment: Entry) -> int:

@@ -65,6 +65,12 @@ class Unwritten:
         """Something that gathers is to be stored with all the rest, or not at all."""
         self.apart = False
 
+    def forget(self, queue_ids: set[int]) -> None:
+        """These queues are not written here any more."""
+        for queue_id in queue_ids:
+            self._left.pop(queue_id, None)
+        self._settled = [queue_id for queue_id in self._settled if queue_id not in queue_ids]
+
     def take(self) -> None:
         """The next transaction begins."""
         self._left, self._settled, self.entered, self.apart = {}, [], [], True

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from traceback import clear_frames
-from typing import Any
+from typing import Any, cast
 
 import structlog
 import trio
@@ -23,7 +23,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.disk import Disk, SourcesDisk
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.promptness import Promptness
-from amqpd.journal.records import Row, SourceEntry
+from amqpd.journal.records import Row
 from amqpd.journal.transaction import Transaction
 from amqpd.replication.replica import Write
 
@@ -44,7 +44,7 @@ class JournalWriter:
     def __init__(
         self,
         buffer: JournalBuffer,
-        disk: SourcesDisk,
+        disk: Disk,
         on_durable: Callable[[int], None],
         on_full: Callable[[bool], None],
         full: bool = False,
@@ -53,8 +53,10 @@ class JournalWriter:
     ) -> None:
         """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same.
         `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
-        `want_commit`, one of which will be called soon. `cut`: called for each transaction while this node is the
-        home of a source, with its index and the payloads of its entries; what the disk is to write of these."""
+        `want_commit`, one of which will be called soon. `cut`: given, before each transaction while sources have
+        their home here, its index and the payloads of what it has of them, by source; makes entries of them, sends them, and
+        gives what is to be written. Called on the loop; a source that this node has left since is not among them
+        (`JournalBuffer.leave`). The disk is a `SourcesDisk` then."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
@@ -137,22 +139,23 @@ class JournalWriter:
     async def _commit_next(self) -> None:
         transaction, self._refused = self._refused or self._buffer.take(), None
         self._committing = True
-        if self._buffer.homes or transaction.entries:
-            await self._enter(transaction)
+        if transaction.entries or self._buffer.homes:
+            await self._make_entries(transaction)
         await self._commit(transaction)
         self._committing = False
         self._tell(transaction)
 
-    async def _enter(self, transaction: Transaction) -> None:
-        """What it has of sources becomes entries of their logs."""
-        payloads: dict[int, bytes] = {}
-        if transaction.entries:
-            entries, transaction.entries = transaction.entries, []
-            payloads = await self._in_thread(self._payloads, entries)
-        transaction.writes += self._cut(transaction.index, payloads)
-
-    def _payloads(self, entries: list[SourceEntry]) -> dict[int, bytes]:
-        return {entry.source: self._disk.payload(entry) for entry in entries}
+    async def _make_entries(self, transaction: Transaction) -> None:
+        """Of what it has of homes here, as far as they are those that it had when it was taken."""
+        entries, transaction.entries = transaction.entries, []
+        disk = cast("SourcesDisk", self._disk)
+        payloads = await self._in_thread(lambda: [disk.payload(entry) for entry in entries]) if entries else []
+        homes, mine = self._buffer.homes, {}
+        for entry, payload in zip(entries, payloads, strict=True):
+            home = homes.get(entry.source)
+            if home is not None and home.epoch == entry.epoch:
+                mine[entry.source] = payload
+        transaction.writes = [*transaction.writes, *self._cut(transaction.index, mine)]
 
     @property
     def _pending(self) -> bool:

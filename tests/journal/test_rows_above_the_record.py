@@ -15,7 +15,7 @@ from amqpd.backup.snapshots import journal_facts
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.records import JournalDamaged, Range, SourceEntry
+from amqpd.journal.records import JournalDamaged, Range
 from amqpd.journal.sqlite import disk as disk_module
 from amqpd.journal.sqlite import statements
 from amqpd.journal.sqlite.database import JOURNAL
@@ -23,10 +23,11 @@ from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import PAGE_BYTES
 from amqpd.journal.sqlite.sources import BEHIND_MAX
 from amqpd.journal.transaction import Transaction
-from tests.journal.disks import SqliteDrive, idle, row, store
+from tests.journal.disks import SqliteDrive, idle, row, store, undo
 
 RECORD = "SELECT epoch, idx, rows, rows_check FROM source WHERE source = 0"
 LOST = "is not all there"
+AS_0004 = ("DROP TABLE tail", "DROP TABLE seal", "UPDATE alembic_version SET version_num = '0004'")
 
 
 def commit_rows(disk: SqliteDisk, count: int) -> None:
@@ -177,22 +178,18 @@ def test_an_undo_of_another_source_leaves_what_is_above_it(tmp_path: Path) -> No
     disk = SqliteDrive(tmp_path / "data").open()
     disk.recover()
     store(disk, 1, 1, 1, row(20, 0, 9))
-    disk.set_replicated(1, True)
-    disk.set_replicated(1, False)
     commit_rows(disk, 3)
     assert record(disk)[1] < disk.index
     index = disk.index
-    disk.set_replicated(1, True)
     store(disk, 1, 1, 2, row(20, 10, 19))
-    disk.undo(1, 1, 1)
     commit_rows(disk, 2)
-    disk.set_replicated(1, False)
+    undo(disk, 1, 1, 1)
     commit_rows(disk, 3)
     drive = killed(disk, tmp_path / "killed")
     disk.close()
     disk = drive.open()
     recovered = disk.recover()
-    assert recovered.index == index + 6
+    assert recovered.index == index + 7
     assert len(recovered.queues[1].rows) == 8
     disk.close()
 
@@ -209,7 +206,7 @@ def test_housekeeping_writes_it(disk: SqliteDisk) -> None:
 
 def test_other_sources_write_it(disk: SqliteDisk) -> None:
     commit_rows(disk, 3)
-    disk.commit(Transaction(4, entries=[SourceEntry(1, 1, 1, [row(20, 0, 0)])]))
+    store(disk, 1, 1, 1, row(20, 0, 0))
     assert record(disk)[1:] == (4, 4, -4)
 
 
@@ -256,15 +253,15 @@ def test_a_row_that_is_only_in_the_table_is_missed_and_repaired(marked: bool, tm
 def test_the_local_source_has_no_undo(disk: SqliteDisk) -> None:
     commit_rows(disk, 5)
     with pytest.raises(ValueError, match="no undo to"):
-        disk.undo(0, *disk.head(0).position)
+        undo(disk, 0, *disk.head(0).position)
 
 
 def as_0004(drive: SqliteDrive) -> None:
-    """That format has the same tables; its record is never behind."""
+    """That format has no tables more of replicated sources; its record is never behind."""
     disk = drive.open()
     disk.recover()
     disk.close()
-    execute(drive, "UPDATE alembic_version SET version_num = '0004'")
+    execute(drive, *AS_0004)
 
 
 def test_a_journal_of_the_format_before_is_not_damaged(tmp_path: Path) -> None:
@@ -282,7 +279,7 @@ def test_a_loss_is_told_before_the_format_changes(tmp_path: Path) -> None:
     commit_rows(disk, 5)
     disk.close()
     (drive.directory / JOURNAL).write_bytes(old)
-    execute(drive, "UPDATE alembic_version SET version_num = '0004'")
+    execute(drive, *AS_0004)
     before = (drive.directory / JOURNAL).read_bytes()
     with pytest.raises(JournalDamaged, match="ends at transaction 5, and 10 was confirmed"):
         drive.open()

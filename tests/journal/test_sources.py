@@ -15,8 +15,10 @@ from amqpd.journal.records import JournalDamaged, Range
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.scrubbing import Scan
+from amqpd.replication.replica import Sealed
+from amqpd.replication.seal import NONE, Seal
 from amqpd.storage.page_cache import PageCache
-from tests.journal.disks import SqliteDrive, idle, row, store, tell, transaction, undo
+from tests.journal.disks import SqliteDrive, idle, row, store, tell, transaction, undo, write
 
 
 @pytest.fixture
@@ -82,6 +84,8 @@ def tail(drive: SqliteDrive) -> Path:
     disk.recover()
     store(disk, 1, 1, 1, row(20, 0, 9), counts=[(20, 3, 1)], delivered={20: 1})
     store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 0, 1)])
+    write(disk, Sealed(1, Seal(3, "other", 7)))
+    disk.set_names(generation="12345")
     disk.close()
     return drive.directory
 
@@ -143,4 +147,46 @@ def test_a_repair_leaves_every_source_what_it_has(tail):
     disk.recover()
     queue = undo(disk, 1, 1, 1)[20]
     assert (queue.counts, queue.delivered, queue.rows[0].settled) == ({3: 1}, 1, [])
+    disk.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("UPDATE tail SET checksum = checksum + 1 WHERE idx = 1", "an entry of a replicated source does not fit"),
+        ("UPDATE tail SET control = x'00' WHERE idx = 2", "an entry of a replicated source does not fit"),
+        ("DELETE FROM tail WHERE idx = 1", "entry (1, 1) of source 1 is missing, behind (0, 0)"),
+        ("DELETE FROM tail WHERE idx = 2", "entries of source 1 end with"),
+        ("DELETE FROM tail", "entries of source 1 from"),
+        ("UPDATE seal SET epoch = 2", "who is the home of a source does not fit"),
+        ("UPDATE seal SET forwarder = 7", "who is the home of a source does not fit"),
+    ],
+)
+def test_a_damaged_tail_or_seal_is_found_and_after_a_repair_the_disk_is_another(tail, change, said):
+    damage(tail, change)
+    assert any(said in line for line in found_by_check(tail))
+    if "UPDATE" in change:
+        assert any(f"of '{change.split()[1]}' does not fit its checksum" in line for line in found_by_scrub(tail))
+    with pytest.raises(JournalDamaged):
+        SqliteDisk(tail).examine()
+    repair(tail, Progress())
+    assert found_by_check(tail) == []
+    disk = SqliteDrive(tail).open()
+    disk.recover()
+    (state,) = disk.replicas()
+    whole = [] if "tail" in change else [(1, 1), (1, 2)]
+    assert (state.base, [link.position for link in state.tail]) == ((0, 0) if whole else (1, 2), whole)
+    assert state.seal == (NONE if "seal" in change else Seal(3, "other", 7))
+    assert "generation" not in disk.names
+    assert disk.recovered_of({1}).queues[20].counts == {3: 2}
+    disk.close()
+
+
+def test_a_damaged_body_is_found_when_its_entry_is_asked_for(tail):
+    damage(tail, "UPDATE batch SET data = zeroblob(20)")
+    disk = SqliteDrive(tail).open()
+    disk.recover()
+    with pytest.raises(JournalDamaged, match=r"entry \(1, 1\) of source 1 is not as it was made"):
+        disk.log_entries(1, (0, 0), 1)
+    assert len(disk.log_entries(1, (1, 1), 1)) == 1
     disk.close()

@@ -12,7 +12,7 @@ from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import Range, RecoveredQueue, SourceEntry
 from amqpd.journal.transaction import Transaction
 from amqpd.replication.entry import new_entry
-from amqpd.replication.replica import Appended, Sealed, Undone
+from amqpd.replication.replica import Appended, Sealed, Undone, Write
 from amqpd.replication.seal import Seal
 from tests.journal.disks import (
     Drive,
@@ -209,7 +209,7 @@ def test_of_a_transaction_that_is_refused_nothing_is_written(disk):
     store(disk, 1, 1, 1, row(20, 0, 0), delivered={20: 1})
     before = disk.recovered_of({1}), disk.replicas()
     second, other = SourceEntry(1, 1, 2, [row(20, 1, 1)], delivered={20: 2}), SourceEntry(1, 1, 9)
-    writes = [appended(disk, second), Sealed(1, Seal(3, "b", 1)), appended(disk, other, (1, 7))]
+    writes: list[Write] = [appended(disk, second), Sealed(1, Seal(3, "b", 1)), appended(disk, other, (1, 7))]
     with pytest.raises(ValueError, match="follows"):
         write(disk, *writes)
     assert (disk.recovered_of({1}), disk.replicas()) == before
@@ -264,7 +264,7 @@ def test_entries_come_back_as_they_were_made(drive):
     timed = deadlines((99, 0, 3), (100, 8, 9))
     entries = [
         SourceEntry(1, 1, 1, [row(20, 0, 9, nbytes=9000, deadlines=timed, published_ms=7), row(21, 0, 0, nbytes=0)]),
-        SourceEntry(1, 1, 3, counts=[(20, 3, 1)], delivered={20: 1}, reserved=50, **retiring(20, 0, 9)),
+        SourceEntry(1, 1, 3, [], [Range(20, 0, 9)], [Range(20, 0, 9)], {20: 1}, [(20, 3, 1)], reserved=50),
         SourceEntry(1, 1, 4),
         SourceEntry(1, 2, 1, [row(20, 10, 10)], dropped=[21]),
     ]

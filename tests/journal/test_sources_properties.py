@@ -19,7 +19,18 @@ from amqpd.journal.records import Range, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite import discards, intake
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.transaction import Transaction
-from tests.journal.disks import Drive, MemoryDrive, SqliteDrive, row, rows_on_disk
+from amqpd.replication.replica import Appended, Undone, Write
+from tests.journal.disks import (
+    Drive,
+    DrivenDisk,
+    MemoryDrive,
+    SqliteDrive,
+    appended,
+    row,
+    rows_on_disk,
+    tell,
+    write,
+)
 
 Position = tuple[int, int]
 Seen = dict[int, tuple[list[tuple[int, int, tuple[tuple[int, int], ...]]], int, dict[int, int]]]
@@ -80,8 +91,6 @@ class SourceModel:
         for queue_id, queue in self.state(self.head).items():
             if queue.dropped:
                 continue
-            dead = [each for first, each in queue.rows.items() if queue.is_dead(first)]
-            entry.deletes += [Range(queue_id, each.first_seq, each.last_seq) for each in dead]
             what = data.draw(st.sampled_from(["publish", "settle", "return", "deliver", "drop", "publish", "settle"]))
             living = [each for first, each in queue.rows.items() if not queue.is_dead(first)]
             if what == "publish":
@@ -100,12 +109,18 @@ class SourceModel:
                 if what == "return":
                     entry.counts.append((queue_id, first, queue.counts.get(first, 0) + 1))
                 else:
-                    whole = data.draw(st.booleans(), label="whole")
-                    ends = (each.first_seq, each.last_seq) if whole else (first, first)
-                    entry.settled.append(Range(queue_id, *ends))
+                    left = set(range(each.first_seq, each.last_seq + 1)) - queue.settled
+                    if data.draw(st.booleans(), label="whole") or left == {first}:
+                        entry.retired.append(Range(queue_id, each.first_seq, each.last_seq))
+                        entry.settled.append(entry.retired[-1])
+                    else:
+                        entry.settled.append(Range(queue_id, first, first))
         if self.source and data.draw(st.integers(0, 3), label="reserve") == 0:
             entry.reserved = max(self.reserved, *self.next_seq.values(), 0) + 5
         return entry
+
+    def written(self, disk: DrivenDisk, entry: SourceEntry) -> Appended:
+        return appended(disk, entry, self.head)
 
     def stored(self, entry: SourceEntry) -> None:
         self.entries.append(entry)
@@ -126,24 +141,35 @@ class Life:
         self.models = {source: SourceModel(source) for source in SOURCES}
         self.disk = self.drive.open()
         self.disk.recover()
-        for source in (1, 2):
-            self.disk.set_replicated(source, True)
+        self.retired: list[Range] = []
+        """of the local source, by its last transaction"""
 
     def commit(self, data: st.DataObject) -> None:
         local = self.models[0].draw(data)
         local.epoch, local.idx = self.disk.head(0).epoch, self.disk.index + 1
         self.models[0].epoch = local.epoch
         entries = [self.models[source].draw(data) for source in data.draw(st.sets(st.sampled_from([1, 2])))]
-        transaction = Transaction(local.idx, local.rows, local.settled, local.deletes, local.delivered, local.counts)
-        transaction.dropped, transaction.entries = local.dropped, entries
+        transaction = Transaction(local.idx, local.rows, local.settled, self.retired, local.delivered, local.counts)
+        transaction.dropped = local.dropped
+        transaction.writes = [self.models[each.source].written(self.disk, each) for each in entries]
         self.disk.commit(transaction)
+        self.retired = local.retired
         for entry in (local, *entries):
             self.models[entry.source].stored(entry)
 
     def tell(self, source: int, position: Position) -> None:
         model = self.models[source]
         model.committed = max(model.committed, position)
-        self.disk.committed(source, *position)
+        tell(self.disk, source, *position)
+        self._gone_by()
+
+    def write(self, *writes: Write) -> None:
+        write(self.disk, *writes)
+        self._gone_by()
+
+    def _gone_by(self) -> None:
+        """A transaction has passed that has nothing of the local source."""
+        self.models[0].stored(SourceEntry(0, self.disk.head(0).epoch, self.disk.index))
 
     def positions(self, source: int) -> list[Position]:
         """Those that are stored and not below what is committed."""
@@ -154,10 +180,22 @@ class Life:
     def restart(self) -> Recovered:
         self.disk.close()
         self.disk = self.drive.open()
-        recovered = self.disk.recover()
-        for source in (1, 2):
-            self.disk.committed(source, *self.models[source].committed)
-        return recovered
+        self.retired = []
+        local = self.disk.recover()
+        assert not set(local.queues) & {*SOURCES[1], *SOURCES[2]}
+        return self.found()
+
+    def found(self) -> Recovered:
+        """Of all sources; beside each other, and together."""
+        together = self.disk.recovered_of(SOURCES)
+        alone = [self.disk.recovered_of({source}).queues for source in SOURCES]
+        assert together.queues == alone[0] | alone[1] | alone[2]
+        for state in self.disk.replicas():
+            model = self.models[state.source]
+            assert (state.base, state.reserved) == (model.committed, model.reserved)
+            stored = [(each.epoch, each.idx) for each in model.entries]
+            assert [link.position for link in state.tail] == [each for each in stored if each > model.committed]
+        return together
 
     def expected(self) -> Seen:
         seen: Seen = {}
@@ -212,7 +250,7 @@ class Life:
             (queue_id, first) for queue_id, (rows, _, _) in self.expected().items() for first, _, _ in rows
         }
         if isinstance(self.disk, SqliteDisk):
-            for table in ("former", "discard"):
+            for table in ("former", "discard", "tail"):
                 assert self.disk._writer.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
 
 
@@ -262,13 +300,15 @@ def test_undo_at_every_point_and_nothing_leaves_early(kind, data):
                     position = data.draw(st.sampled_from(life.positions(source)))
                     event(f"undo of {sum((e.epoch, e.idx) > position for e in model.entries)} entries")
                     model.undo(position)
-                    life.check_recovered(life.disk.undo(source, *position))
+                    life.write(Undone(source, position))
+                    life.check_recovered(life.found())
                 elif step == "new epoch":
                     # Its home's journal may be younger: the order is by epoch first.
-                    life.models[source].epoch += 1
-                    life.models[source].idx = 0
+                    model.epoch, model.idx = model.epoch + 1, 0
                     event("new epoch")
-                    life.models[source].stored(_barrier(life, model))
+                    barrier = SourceEntry(source, model.epoch, 1)
+                    life.write(model.written(life.disk, barrier))
+                    model.stored(barrier)
                 elif step == "restart":
                     life.check_recovered(life.restart())
                 else:
@@ -277,11 +317,3 @@ def test_undo_at_every_point_and_nothing_leaves_early(kind, data):
             life.check_end()
         finally:
             life.disk.close()
-
-
-def _barrier(life: Life, model: SourceModel) -> SourceEntry:
-    """The first entry of an epoch, which says nothing."""
-    entry = SourceEntry(model.source, model.epoch, 1)
-    life.disk.commit(Transaction(life.disk.index + 1, entries=[entry]))
-    life.models[0].stored(SourceEntry(0, life.disk.head(0).epoch, life.disk.index))
-    return entry

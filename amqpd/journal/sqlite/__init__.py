@@ -1,14 +1,16 @@
 """The journal's disk: one SQLite database in WAL mode.
 
 The walk: `disk.py` implements `records.Disk`: a commit is one SQL statement (`statements.py`, on the tables of
-`schema.py`) and one fsync; `work.py` and `intake.py` bring a transaction into that statement's shape, `entries.py`
-one of several sources. `sources.py` knows how far each source is and what of it is committed; `undoing.py` takes back
-a tail that is not (`undo_statements.py`). What is too much to delete
-at once becomes a discard, and leaves in pieces (`discards.py`). `checkpoints.py` keeps the log small. At start
-`database.py` looks whose file it is, creates or migrates it (`migrations/`, Alembic), `trust.py` asks whether it has
-all that it promised, and `recovery.py` reads the index back (`queries.py` is the SQL that reads, `checksums.py` what
-each record is held against). `reading.py` reads bodies for the queues, `scrubbing.py` all of them, slowly.
-`reserve.py` holds space back for the day when the disk is full.
-May import: `amqpd.journal`, `amqpd.storage`. Shell, except the arithmetic of a commit.
+`schema.py`) and one fsync; `work.py` and `intake.py` bring a transaction into that statement's shape. What is too
+much to delete at once becomes a discard, and leaves in pieces (`discards.py`). `checkpoints.py` keeps the log
+small. At start `database.py` looks whose file it is, creates or migrates it (`migrations/`, Alembic), `trust.py`
+asks whether it has all that it promised, and `recovery.py` reads the index back (`queries.py` is the SQL that
+reads, `checksums.py` what each record is held against). `reading.py` reads bodies for the queues, `scrubbing.py`
+all of them, slowly. `reserve.py` holds space back for the day when the disk is full.
+Of sources that are replicated: `payload.py` makes an entry's bytes at its home, `entries.py` carries out what is
+written of them (`entry_statements.py`) beside a `draft.py` of what is known in memory; `sources.py` knows how far
+each is and what of it is committed, `undoing.py` takes back a tail that is not. `replicas.py` and
+`replica_reading.py` read tails, seals and a home's queues back.
+May import: `amqpd.journal`, `amqpd.replication`, `amqpd.storage`. Shell, except the arithmetic of a commit.
 Not here: when a transaction is cut (`journal/buffer.py`).
 """

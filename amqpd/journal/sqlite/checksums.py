@@ -118,7 +118,7 @@ def of_tail(
 
 
 def of_seal(source: int, epoch: int, forwarder: str, life: int) -> int:
-    return crc32(forwarder.encode(), crc32(_three.pack(source, epoch, life), _SEAL))
+    return crc32(f"{forwarder}".encode(), crc32(_three.pack(source, epoch, life), _SEAL))
 
 
 def of_source(

@@ -11,13 +11,12 @@ Not here: when a transaction is cut (`journal/buffer.py`), SQL text (`statements
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
 
-from amqpd.journal.disk import ReplicaState
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite import statements, trust
@@ -37,7 +36,6 @@ from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head, Sources
 from amqpd.journal.sqlite.work import Work, plain_work, write
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import LogEntry, Position
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.mark import Mark
 
@@ -48,7 +46,7 @@ _log = structlog.get_logger("amqpd.journal")
 
 
 class SqliteDisk:
-    """Implements `records.SourcesDisk`. The directory is created when it is missing.
+    """Implements `SourcesDisk`. The directory is created when it is missing.
 
     Raises NotAJournal, NewerFormat, JournalInUse, JournalDamaged, DiskFull, DiskFailure."""
 
@@ -73,7 +71,8 @@ class SqliteDisk:
         self._found: Found | None = None
         self._writer, self._reader = opened.writer, opened.reader
         self._rows = RowReader(self._reader, self.path)
-        self._replicas = ReplicaReader(self.path)
+        self._replicas = reader = ReplicaReader(self.path)
+        self.replicas, self.log_entries, self.recovered_of = reader.replicas, reader.log_entries, reader.recovered_of
         self._reserve = Reserve(directory, reserve_bytes)
         self._mark: Mark | None = None  # on a full disk, too
         self._discards = Discards([], self._sources.is_committed)
@@ -187,18 +186,6 @@ class SqliteDisk:
     def payload(self, entry: SourceEntry) -> bytes:
         """See `SourcesDisk`."""
         return encode(entry)
-
-    def replicas(self) -> list[ReplicaState]:
-        """See `SourcesDisk`."""
-        return self._replicas.replicas()
-
-    def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
-        """See `SourcesDisk`."""
-        return self._replicas.log_entries(source, after, bytes_max)
-
-    def recovered_of(self, sources: Collection[int]) -> Recovered:
-        """See `SourcesDisk`."""
-        return self._replicas.recovered_of(sources)
 
     def _take_over(self, found: Found) -> None:
         self._sources = Sources(found.heads, found.held, found.behind)

@@ -128,7 +128,8 @@ _link = (
     *(tail.c.first_row, tail.c.rows, tail.c.control, tail.c.crc),
 )
 TAIL = _text(select(*_link).order_by(*_link[:3]))
-SEALS = _text(select(seal.c.source, seal.c.epoch, seal.c.forwarder, seal.c.life, seal.c.crc).order_by(seal.c.source))
+_seal = (seal.c.source, seal.c.epoch, seal.c.forwarder, seal.c.life, seal.c.crc)
+SEALS = _text(select(*_seal).order_by(seal.c.source))
 ENTRIES_AFTER = _text(
     select(*_link)
     .where(
@@ -264,6 +265,8 @@ SLICES = {
     "settled": (3, _slice(3, *_settled)),
     "returned": (2, _slice(2, *_returned)),
     "former": (7, _slice(7, *_kept)),
+    "tail": (3, _slice(3, *_link)),
+    "seal": (1, _slice(1, *_seal)),
 }
 """By table: how many columns the key has, and the statement. The checksum is the last column."""
 _entry = (

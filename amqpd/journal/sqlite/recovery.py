@@ -20,7 +20,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged, Range, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.sqlite import checksums, queries, replicas, trust
 from amqpd.journal.sqlite.discards import Discard
@@ -28,10 +27,10 @@ from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import pack_ranges
 from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
+from amqpd.journal.sqlite.small_tables import check_former, check_structure, discard_of, mark_of
 from amqpd.journal.sqlite.sources import Head, Held
 from amqpd.journal.sqlite.trust import Source
 from amqpd.replication.entry import START, Position
-from amqpd.storage.probe import could_not_read
 
 ORPHANS_MAX = 100_000
 """Settled records and counts without a row that one recovery clears away; more wait for the next one."""
@@ -93,13 +92,13 @@ def find(connection: sqlite3.Connection, source: Source, only: Collection[int] |
     JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
     heads = source.heads()
     if only is None:
-        _check_structure(connection)
+        check_structure(connection)
         replicas.check_tails(connection, heads)
     ask = _asking(connection, only)
-    discards = [_discard(row) for row in connection.execute(queries.DISCARDS)]
-    marks = dict(_mark(row) for row in connection.execute(queries.QUEUES))
+    discards = [discard_of(row) for row in connection.execute(queries.DISCARDS)]
+    marks = dict(mark_of(row) for row in connection.execute(queries.QUEUES))
     if only is None:
-        _check_former(connection)
+        check_former(connection)
     queues = {
         queue_id: RecoveredQueue([], max(next_seq, delivered, _reserved(heads, number)), max(0, delivered))
         for queue_id, (next_seq, delivered, number, _, _) in marks.items()
@@ -149,37 +148,6 @@ class _Sides:
 def _reserved(heads: dict[int, Head], source: int) -> int:
     head = heads.get(source)
     return 0 if head is None else head.reserved
-
-
-def _check_former(connection: sqlite3.Connection) -> None:
-    for *said, crc in connection.execute(queries.FORMER):
-        if checksums.of_former(*said) != crc:
-            raise JournalDamaged(f"the former version of a record of queue {said[4]} does not fit its checksum")
-
-
-def _check_structure(connection: sqlite3.Connection) -> None:
-    """Of the small tables: a page that names fewer records than it has shows in no record. (The index of the rows is
-    too large for that; `Source.rows` says how many it must have.)"""
-    for table in ("settled", "queue", "discard", "returned", "deadline", "source", "former", "tail", "seal", "names"):
-        (said,) = connection.execute(f"PRAGMA quick_check('{table}')").fetchone()
-        if could_not_read(said):
-            raise DiskFailure(f"the disk of the journal failed: {said.splitlines()[-1]}")
-        if said != "ok":
-            raise JournalDamaged(f"the table {table} is damaged ({' '.join(said.split())})")
-
-
-def _discard(row: tuple[int, ...]) -> Discard:
-    *fields, crc = row
-    if checksums.of_discard(*fields) != crc:
-        raise JournalDamaged(f"the record of a deletion of messages of queue {fields[1]} does not fit its checksum")
-    return Discard(*fields)
-
-
-def _mark(row: tuple[int, ...]) -> tuple[int, Mark]:
-    queue_id, next_seq, delivered, source, epoch, idx, crc = row
-    if checksums.of_mark(queue_id, next_seq, delivered, source, epoch, idx) != crc:
-        raise JournalDamaged(f"the record of what was delivered of queue {queue_id} does not fit its checksum")
-    return queue_id, (next_seq, delivered, source, epoch, idx)
 
 
 class _Gone:

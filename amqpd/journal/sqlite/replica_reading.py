@@ -46,8 +46,8 @@ class ReplicaReader:
         return self._asked(self._replicas)
 
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
-        """Of the tail, those above this position, in order, until they have so many bytes; at least one, if there is
-        any."""
+        """Of the tail, those above this position, in order, until they have this many bytes; at least one, if
+        there is any."""
         return self._asked(lambda connection: self._entries(connection, source, after, bytes_max))
 
     def recovered_of(self, sources: Collection[int]) -> Recovered:

@@ -48,8 +48,9 @@ def check_tails(connection: sqlite3.Connection, heads: Mapping[int, Head]) -> No
     for source, rows in groupby(connection.execute(queries.TAIL), itemgetter(0)):
         head, last = heads.get(source), None
         for record in map(tail_record, rows):
-            if last is not None and record.before != last:
-                raise JournalDamaged(f"entry {record.before} of source {source} is missing, behind {last}")
+            known = head.committed if head is not None and last is None else last
+            if record.before != last and (last is not None or known is None or record.before > known):
+                raise JournalDamaged(f"entry {record.before} of source {source} is missing, behind {known}")
             last = record.position
         if head is None or last != head.position or last <= head.committed:
             there = None if head is None else head.position

@@ -205,6 +205,9 @@ source = Table(
 HEAD_COLUMNS = ("source", "epoch", "idx", "reserved", "replicated", "committed_epoch", "committed_idx", "crc")
 """of `source`, without its counts"""
 
+GENERATION = "generation"
+"""of `names`, where sources are replicated: which disk this is; one that was repaired is another"""
+
 # What the file is called: `identity`, 32 hexadecimal digits drawn when it was made; of the metadata store beside it
 # `metadata` (its identity) and `metadata_revision`.
 names = Table(

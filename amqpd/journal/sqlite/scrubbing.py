@@ -45,6 +45,8 @@ _SUMS: dict[str, Callable[..., int]] = {
     "settled": checksums.of_settled,
     "returned": checksums.of_returned,
     "former": checksums.of_former,
+    "tail": checksums.of_tail,
+    "seal": checksums.of_seal,
 }
 _NO_NUMBERS = (struct.error, TypeError)
 """what a checksum raises for fields of other types"""

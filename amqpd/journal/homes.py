@@ -1,0 +1,64 @@
+"""What a transaction has of the sources whose home this node is.
+
+What comes in: a transaction as it was cut, which queue is of which source. What goes out: an entry of each source
+that has anything in it; of the transaction, what is of the local source.
+Rules: 1. One entry of a source in a transaction, with the transaction's index. 2. Of the local source, rows leave the
+disk in a later transaction than the one with their settling; of any other one each disk sees to that, so it is said
+at once which ranges cover whole rows.
+Not here: what gathers (`buffer.py`), an entry's bytes (`sqlite/payload.py`).
+"""
+
+from __future__ import annotations
+
+from amqpd.journal.lane import Lane
+from amqpd.journal.numbers import Numbers
+from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.transaction import Transaction
+
+
+class Home:
+    """Of a source that is not the local one, while this node is its home."""
+
+    def __init__(self, epoch: int, numbers: Numbers, lane: Lane) -> None:
+        self.epoch = epoch
+        self.numbers = numbers
+        self.lane = lane
+
+
+def divide(transaction: Transaction, retired: list[Range], homes: dict[int, Home], of: dict[int, int]) -> list[Range]:
+    """What is of these sources becomes entries of theirs; `of`: queue_id -> source. Of what is `retired` with this
+    transaction, that of the local source."""
+    index, entries = transaction.index, {}
+    for source, home in homes.items():
+        entries[source] = SourceEntry(source, home.epoch, index)
+        entries[source].reserved = home.numbers.take(index)
+    for queue_id in of.keys() & transaction.delivered.keys():
+        entries[of[queue_id]].delivered[queue_id] = transaction.delivered.pop(queue_id)
+    rows, settled = transaction.rows, transaction.settled
+    counts, dropped = transaction.counts, transaction.dropped
+    transaction.rows = [each for each in rows if each.queue_id not in of]
+    transaction.settled = [each for each in settled if each.queue_id not in of]
+    transaction.counts = [each for each in counts if each[0] not in of]
+    transaction.dropped = [each for each in dropped if each not in of]
+    for row in rows:
+        if row.queue_id in of:
+            entries[of[row.queue_id]].rows.append(row)
+    for part in settled:
+        if part.queue_id in of:
+            entries[of[part.queue_id]].settled.append(part)
+    for part in retired:
+        if part.queue_id in of:
+            entries[of[part.queue_id]].retired.append(part)
+    for count in counts:
+        if count[0] in of:
+            entries[of[count[0]]].counts.append(count)
+    for queue_id in dropped:
+        if queue_id in of:
+            entries[of[queue_id]].dropped.append(queue_id)
+    transaction.entries = [entry for entry in entries.values() if not _is_empty(entry)]
+    return [each for each in retired if each.queue_id not in of]
+
+
+def _is_empty(entry: SourceEntry) -> bool:
+    # What is retired is settled, too.
+    return not (entry.rows or entry.settled or entry.delivered or entry.counts or entry.dropped or entry.reserved)

@@ -1,0 +1,198 @@
+"""What a node has as the home of a source, from its queues to its disk and a replica's: buffer, writer, `cut`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from amqpd.journal import writer as writer_module
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.numbers import NUMBERS_STEP, Numbers
+from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.writer import JournalWriter
+from amqpd.queues.backlog import Backlog
+from amqpd.replication.entry import START, LogEntry, Position, new_entry
+from amqpd.replication.replica import Appended, Sealed, Write
+from amqpd.replication.seal import Seal
+from tests.journal.disks import SqliteDrive
+from tests.journal.test_numbers import run
+from tests.journal.test_replicas import seen
+
+SOURCE, EPOCH = 1, 5
+HOME = Seal(EPOCH, "a", 1)
+
+
+def home(buffer: JournalBuffer, reserved: int = NUMBERS_STEP) -> Backlog:
+    """Of the source, with a queue of it."""
+    buffer.home(SOURCE, EPOCH, Numbers(0, reserved))
+    buffer.assign(20, SOURCE)
+    return Backlog(20, buffer, True)
+
+
+def entry(position: Position) -> LogEntry:
+    return new_entry(SOURCE, position, START, b"payload")
+
+
+def test_what_is_written_goes_in_order_with_the_transaction_that_gathers():
+    buffer = JournalBuffer(6)
+    writes: list[Write] = [Sealed(SOURCE, HOME), Appended(entry((5, 1)))]
+    assert not buffer.pending
+    assert buffer.write(writes[:1]) == buffer.write(writes[1:]) == 7
+    assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, False)
+    assert buffer.gathered_bytes == len(b"payload")
+    transaction = buffer.take()
+    assert (transaction.index, transaction.writes, transaction.is_one_row) == (7, writes, False)
+    assert (buffer.pending, buffer.gathered_bytes, buffer.write(writes)) == (False, 0, 8)
+
+
+def test_what_is_committed_goes_along_and_forces_nothing():
+    buffer = JournalBuffer(6)
+    buffer.is_committed(SOURCE, (5, 2))
+    buffer.is_committed(SOURCE, (5, 1))
+    buffer.is_committed(2, (1, 1))
+    assert (buffer.pending, buffer.urgent, buffer.deletable) == (False, False, True)
+    buffer.force()
+    assert buffer.take().committed == {SOURCE: (5, 2), 2: (1, 1)}
+    assert not buffer.deletable
+
+
+def test_of_a_source_that_is_left_nothing_is_written():
+    buffer = JournalBuffer()
+    backlog, local = home(buffer), Backlog(10, buffer, True)
+    buffer.take()
+    for each in (backlog, local):
+        each.publish(run(), True, 0)
+        each.publish(run(), False, 0)
+        buffer.delivered(each.queue_id, 1)
+        buffer.retire(each.queue_id, 0, 3)
+        buffer.count(each.queue_id, 9, 2)
+    buffer.drop(20)
+    buffer.leave(SOURCE)
+    # The same again, at once: what the first reign left is not of the second.
+    buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP))
+    buffer.assign(20, SOURCE)
+    transaction = buffer.take()
+    assert transaction.entries == []
+    assert {each.queue_id for each in transaction.rows} == {10}
+    assert (transaction.settled, transaction.delivered) == ([Range(10, 0, 3)], {10: 1})
+    assert (transaction.counts, transaction.dropped) == ([(10, 9, 2)], [])
+
+
+def test_a_queue_that_is_dropped_is_forgotten_one_transaction_later():
+    buffer = JournalBuffer()
+    home(buffer)
+    buffer.drop(20)
+    [dropping] = buffer.take().entries
+    assert dropping.dropped == [20]
+    buffer.delivered(20, 3)
+    [late] = buffer.take().entries
+    assert late.delivered == {20: 3}
+    assert buffer.numbers_of(20) is None
+
+
+class Forwarder:
+    """A disk, and the buffer before it."""
+
+    def __init__(self, directory: Path, cut: Callable[[int, dict[int, bytes]], list[Write]]) -> None:
+        self.drive = SqliteDrive(directory)
+        self.disk: SqliteDisk = self.drive.open()
+        self.buffer = JournalBuffer(self.disk.recover().index)
+        self.stored = trio.Event()
+        self.writer = JournalWriter(self.buffer, self.disk, self._stored, lambda full: None, cut=cut)
+
+    def _stored(self, index: int) -> None:
+        self.stored.set()
+        self.stored = trio.Event()
+
+    async def wait_stored(self, index: int) -> None:
+        self.writer.want_commit()
+        while self.buffer.stored_index < index:
+            await self.stored.wait()
+
+
+class Lane:
+    """As `HomeLane`, of one source and one peer."""
+
+    def __init__(self) -> None:
+        self.last: Position = START
+        self.entries: list[LogEntry] = []
+
+    def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
+        assert payloads.keys() == {SOURCE}
+        made = new_entry(SOURCE, (EPOCH, index), self.last, payloads[SOURCE])
+        self.last = made.position
+        self.entries.append(made)
+        return [Appended(made)]
+
+
+def refuse(index: int, payloads: dict[int, bytes]) -> list[Write]:
+    raise AssertionError("this node is no home")
+
+
+@pytest.mark.trio
+async def test_a_message_of_a_queue_comes_to_both_disks_and_leaves_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001)
+    lane = Lane()
+    one, two = Forwarder(tmp_path / "one", lane.cut), Forwarder(tmp_path / "two", refuse)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.writer.run)
+        nursery.start_soon(two.writer.run)
+        with trio.fail_after(30):
+            await one.wait_stored(one.buffer.write([Sealed(SOURCE, HOME)]))
+            backlog = home(one.buffer, 0)
+            backlog.publish(run(), True, 0)
+            assert one.buffer.full, "nothing is reserved yet"
+            await one.wait_stored(one.buffer.index)
+            one.buffer.source_committed(SOURCE, one.buffer.stored_index)
+            assert not one.buffer.full
+            one.buffer.retire(20, 0, 0)
+            await one.wait_stored(one.buffer.index)
+            writes = [Sealed(SOURCE, HOME), *map(Appended, lane.entries)]
+            await two.wait_stored(two.buffer.write(writes))
+            assert seen(one.disk) == seen(two.disk) == {}
+            for each in (one, two):
+                assert each.disk.log_entries(SOURCE, START, 1 << 20) == lane.entries
+                [state] = each.disk.replicas()
+                assert (state.seal, state.reserved) == (HOME, NUMBERS_STEP)
+                each.buffer.is_committed(SOURCE, lane.last)
+            for each in (one, two):
+                while each.buffer.deletable:
+                    await each.stored.wait()
+                await each.writer.flush()
+        nursery.cancel_scope.cancel()
+    for each in (one, two):
+        assert each.disk._writer.execute("SELECT count(*) FROM batch").fetchone() == (0,)
+        assert [state.tail for state in each.disk.replicas()] == [[]]
+        each.disk.close()
+
+
+@pytest.mark.trio
+async def test_of_a_source_that_was_left_while_its_payload_was_made_no_entry_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A payload names the epoch that it was made in."""
+    one = Forwarder(tmp_path / "one", refuse)
+
+    def payload(entry: SourceEntry) -> bytes:
+        trio.from_thread.run_sync(leave)
+        return b""
+
+    def leave() -> None:
+        one.buffer.leave(SOURCE)
+        one.buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP))
+
+    monkeypatch.setattr(one.disk, "payload", payload)
+    home(one.buffer).publish(run(), True, 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.writer.run)
+        with trio.fail_after(30):
+            await one.wait_stored(one.buffer.index)
+        nursery.cancel_scope.cancel()
+    assert one.disk.replicas() == []
+    one.disk.close()

@@ -1,0 +1,291 @@
+"""A home's disk and a replica's that gets the same entries: at every point both have the same queues, and in the end
+the same tables. The model of what a source has is that of `test_sources_properties.py`."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from amqpd.journal.errors import DiskFull
+from amqpd.journal.records import Range, RecoveredQueue, SourceEntry
+from amqpd.journal.sqlite import disk as disk_module
+from amqpd.journal.sqlite import intake
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.payload import decode, encode
+from amqpd.journal.transaction import Transaction
+from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.replication.log import Link
+from amqpd.replication.replica import Appended, Sealed, Undone, Write
+from amqpd.replication.seal import Seal
+from tests.journal.disks import SqliteDrive, appended, deadlines, idle, row, store, tell, undo, write
+from tests.journal.payloads import entry_of
+from tests.journal.test_sources_properties import SourceModel, small
+
+SOURCE = 1
+TABLES = ("batch", "deadline", "settled", "returned", "queue", "discard", "former", "tail")
+
+
+def tables(disk: SqliteDisk) -> dict[str, list[tuple[object, ...]]]:
+    """Of the source, without what a disk chooses for itself."""
+    found = {}
+    for table in TABLES:
+        columns = [name for _, name, *_ in disk._writer.execute(f"PRAGMA table_info({table})")]
+        mine = ", ".join(name for name in columns if name not in ("batch_id", "discard_id", "first_row"))
+        query = f"SELECT {mine} FROM {table} WHERE source = {SOURCE} ORDER BY {mine}"
+        found[table] = disk._writer.execute(query).fetchall()
+    return found
+
+
+def seen(disk: SqliteDisk) -> dict[int, tuple[object, ...]]:
+    """Queues, as far as they do not depend on what has left this disk already."""
+    queues: dict[int, RecoveredQueue] = disk.recovered_of({SOURCE}).queues
+    return {
+        queue_id: (queue.rows, queue.delivered, queue.counts)
+        for queue_id, queue in queues.items()
+        if queue.rows or queue.delivered
+    }
+
+
+class Side:
+    """A directory, and the disk on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.drive = SqliteDrive(directory)
+        self.disk = self.drive.open()
+        self.disk.recover()
+        self.committed: Position = START
+
+    @property
+    def last(self) -> Position:
+        return self.disk.head(SOURCE).position
+
+    def tell(self, position: Position) -> None:
+        self.committed = max(self.committed, position)
+        tell(self.disk, SOURCE, *position)
+
+    def restart(self) -> None:
+        before = self.disk.replicas(), seen(self.disk)
+        self.disk.close()
+        self.disk = self.drive.open()
+        assert self.disk.recover().queues == {}
+        assert (self.disk.replicas(), seen(self.disk)) == before
+
+
+class Pair:
+    """A home, a replica, and the log that the home has."""
+
+    def __init__(self, directory: Path) -> None:
+        self.home, self.replica = Side(directory / "home"), Side(directory / "replica")
+        self.model = SourceModel(SOURCE)
+        self.log: list[LogEntry] = []
+
+    def publish(self, data: st.DataObject) -> None:
+        entry = self.model.draw(data)
+        made = appended(self.home.disk, entry)
+        write(self.home.disk, made)
+        self.model.stored(entry)
+        self.log.append(made.entry)
+
+    def missing(self) -> list[LogEntry]:
+        """What the replica lacks, by what its disk says; it has nothing else."""
+        return [each for each in self.log if each.position > self.replica.last]
+
+    def ship(self, count: int, committed: Position | None = None) -> None:
+        """In one transaction."""
+        writes = [Appended(each) for each in self.missing()[:count]]
+        write(self.replica.disk, *writes, committed=None if committed is None else {SOURCE: committed})
+
+    def diverge(self, data: st.DataObject) -> None:
+        """The replica gets what a home of the same epoch wrote and nobody else has, and then what counts."""
+        if self.missing():
+            return
+        before, model = seen(self.replica.disk), self.model
+        other = SourceModel(SOURCE, list(model.entries), START, model.epoch, model.idx, model.next_seq.copy())
+        other.reserved = model.reserved
+        writes: list[Write] = [Sealed(SOURCE, Seal(model.epoch, "old", 1))]
+        last = self.replica.last
+        for _ in range(data.draw(st.integers(1, 3), label="divergent")):
+            entry = other.draw(data)
+            writes.append(appended(self.replica.disk, entry, last))
+            other.stored(entry)
+            last = (entry.epoch, entry.idx)
+        event(f"divergent tail of {len(writes) - 1}")
+        write(self.replica.disk, *writes)
+        if data.draw(st.booleans(), label="restart"):
+            self.replica.restart()
+        write(self.replica.disk, Sealed(SOURCE, Seal(model.epoch + 1, "new", 1)), Undone(SOURCE, self.log_end))
+        model.epoch, model.idx = model.epoch + 1, 0
+        assert seen(self.replica.disk) == before
+
+    @property
+    def log_end(self) -> Position:
+        return self.log[-1].position if self.log else START
+
+    def check(self) -> None:
+        if not self.missing():
+            assert seen(self.home.disk) == seen(self.replica.disk)
+        for side in (self.home, self.replica):
+            states = side.disk.replicas()
+            if states:
+                above = [each for each in self.log if side.committed < each.position <= side.last]
+                assert states[0].base == side.committed
+                assert states[0].tail == [Link(each.position, each.before, each.checksum) for each in above]
+                assert side.disk.log_entries(SOURCE, side.committed, 1 << 30) == above
+
+    def end(self) -> None:
+        self.ship(1000)
+        for side in (self.home, self.replica):
+            side.tell(self.log_end)
+            idle(side.disk)
+            side.restart()
+            idle(side.disk)
+        self.check()
+        assert tables(self.home.disk) == tables(self.replica.disk)
+
+
+STEPS = ["publish", "publish", "publish", "ship", "ship", "committed", "diverge", "restart", "idle"]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_replica_is_what_its_home_is(data):
+    with small(), tempfile.TemporaryDirectory() as directory:
+        pair = Pair(Path(directory))
+        try:
+            for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=4, max_size=16)):
+                side = data.draw(st.sampled_from([pair.home, pair.replica]), label="side")
+                if step == "publish":
+                    pair.publish(data)
+                elif step == "ship":
+                    pair.ship(data.draw(st.integers(1, 4)))
+                elif step == "committed":
+                    mine = [each.position for each in pair.log if side.committed < each.position <= side.last]
+                    if mine:
+                        side.tell(data.draw(st.sampled_from(mine)))
+                elif step == "diverge":
+                    pair.diverge(data)
+                elif step == "restart":
+                    side.restart()
+                else:
+                    side.disk.vacuum_step()
+                pair.check()
+            if pair.log:
+                pair.end()
+        finally:
+            pair.home.disk.close()
+            pair.replica.disk.close()
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> SqliteDrive:
+    return SqliteDrive(tmp_path / "data")
+
+
+LARGE = SourceEntry(
+    SOURCE,
+    3,
+    9,
+    [
+        row(20, 0, 9, nbytes=5000, deadlines=deadlines((1, 0, 3), (5, 4, 9)), body_bytes=4000, published_ms=77),
+        row(20, 10, 19, nbytes=0, persistent=False),
+        row(21, 5, 5, nbytes=3000, deadlines=deadlines((1, 5, 5))),
+        row(20, 20, 29, nbytes=100),
+    ],
+    [Range(20, 0, 9), Range(21, 5, 5), Range(20, 3, 4)],
+    [Range(20, 0, 9), Range(21, 5, 5)],
+    {20: 10, 21: 4},
+    [(20, 3, 1), (21, 5, 2)],
+    [22, 23],
+    800,
+)
+
+
+@pytest.mark.parametrize("statement_bytes", [1, 4000, 1 << 20])
+def test_a_payload_says_what_the_entry_has(monkeypatch, statement_bytes):
+    """In one statement, or in many."""
+    monkeypatch.setattr(intake, "STATEMENT_BYTES_MAX", statement_bytes)
+    payload = encode(LARGE)
+    assert entry_of(payload) == LARGE
+    found = decode(payload)
+    assert (found.rows, len(found.chunks)) == (4, {1: 4, 4000: 2}.get(statement_bytes, 1))
+    assert payload.startswith(found.control)
+
+
+@pytest.mark.parametrize("statement_bytes", [1, 4000, 1 << 20])
+def test_an_entry_of_many_statements_is_read_back(monkeypatch, drive, statement_bytes):
+    monkeypatch.setattr(intake, "STATEMENT_BYTES_MAX", statement_bytes)
+    disk = drive.open()
+    disk.recover()
+    made = appended(disk, LARGE)
+    monkeypatch.undo()
+    write(disk, made)
+    assert disk.log_entries(SOURCE, START, 1) == [made.entry]
+    assert disk.read(20, 20, 29, 1) == [LARGE.rows[3]]
+    disk.close()
+
+
+def test_a_full_disk_changes_nothing_and_the_same_is_tried_again(drive, monkeypatch):
+    disk = drive.open()
+    disk.recover()
+    store(disk, SOURCE, 1, 1, row(20, 0, 9), delivered={20: 1}, counts=[(20, 1, 1)])
+    before = disk.replicas(), seen(disk), tables(disk)
+    entry = SourceEntry(SOURCE, 1, 2, [row(20, 10, 19)], delivered={20: 2}, counts=[(20, 1, 2)], dropped=[21])
+    transaction = Transaction(2, [row(10, 0, 0)], writes=[Undone(SOURCE, (1, 1)), appended(disk, entry)])
+    transaction.committed = {SOURCE: (1, 2)}
+    pages = disk._writer.execute("PRAGMA page_count").fetchone()[0]
+    disk._writer.execute(f"PRAGMA max_page_count = {pages}")
+    transaction.rows[0].data = bytes(200_000)
+    with pytest.raises(DiskFull):
+        disk.commit(transaction)
+    assert (disk.replicas(), seen(disk), tables(disk)) == before
+    disk._writer.execute("PRAGMA max_page_count = 1000000")
+    disk.commit(transaction)
+    assert [state.base for state in disk.replicas()] == [(1, 2)]
+    disk.close()
+
+
+def test_a_purge_of_much_leaves_in_pieces_when_it_is_committed(drive, monkeypatch):
+    monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 1)
+    disk = drive.open()
+    disk.recover()
+    rows = [row(20, at * 10, at * 10 + 9) for at in range(9)]
+    store(disk, SOURCE, 1, 1, *rows)
+    each = [Range(20, at * 10, at * 10 + 9) for at in range(9)]
+    store(disk, SOURCE, 1, 2, settled=each, retired=each)
+    idle(disk)
+    assert len(tables(disk)["batch"]) == 9
+    assert len(undo(disk, SOURCE, 1, 1)[20].rows) == 9
+    store(disk, SOURCE, 2, 1, settled=each, retired=each)
+    tell(disk, SOURCE, 2, 1)
+    idle(disk)
+    assert {name: found for name, found in tables(disk).items() if found and name != "queue"} == {}
+    assert disk.recovered_of({SOURCE}).queues[20].next_seq == 90
+    disk.close()
+
+
+def test_a_page_that_cannot_be_changed_ends_deletions_and_not_the_writes(drive, monkeypatch):
+    disk = drive.open()
+    disk.recover()
+    store(disk, SOURCE, 1, 1, row(20, 0, 9))
+    store(disk, SOURCE, 1, 2, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    real = disk_module.__dict__["write"]
+
+    def damaged(connection, work, piece, *more):
+        if piece:
+            error = sqlite3.DatabaseError("database disk image is malformed")
+            error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise error
+        return real(connection, work, piece, *more)
+
+    monkeypatch.setattr(disk_module, "write", damaged)
+    entry = appended(disk, SourceEntry(SOURCE, 1, 3, [row(20, 10, 19)]))
+    write(disk, entry, committed={SOURCE: (1, 2)})
+    assert disk.kept is not None
+    assert [each[0] for each in tables(disk)["batch"]] == [20, 20]
+    assert disk.replicas()[0].tail == [Link((1, 3), (1, 2), entry.entry.checksum)]
+    disk.close()
