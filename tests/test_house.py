@@ -30,6 +30,7 @@ SHELL = (
     "amqpd.broker",
     "amqpd.checking",
     "amqpd.cluster.directory",
+    "amqpd.cluster.swaps",
     "amqpd.commands",
     "amqpd.compiled",
     "amqpd.config",

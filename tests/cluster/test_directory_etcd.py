@@ -16,8 +16,8 @@ import trio
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
-from amqpd.cluster import directory
-from amqpd.cluster.records import KnownRecord, member_key
+from amqpd.cluster import directory, swaps
+from amqpd.cluster.records import SOURCES, KnownRecord, member_key
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.etcd import feed, gateway
 from amqpd.topology.metadata.etcd.gateway import REVOKE, Access
@@ -41,6 +41,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "SILENCE_S", 0.5)
     monkeypatch.setattr(feed, "RETRY_S_MAX", 0.05)
     monkeypatch.setattr(directory, "RETRY_S", 0.1)
+    monkeypatch.setattr(swaps, "RETRY_S", 0.1)
 
 
 @asynccontextmanager
@@ -163,7 +164,7 @@ async def test_a_swap_in_a_cut_has_one_outcome(
 async def test_a_swap_that_reaches_nobody_ends(
     relay: Relay, shared_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "SWAP_S", 3)
+    monkeypatch.setattr(swaps, "SWAP_S", 3)
     async with cluster_at(shared_etcd.port) as (open_store, nursery):
         one = await joined(nursery, await open_store(relay.port), A)
         relay.cut()
@@ -251,3 +252,23 @@ async def test_the_topology_and_a_directory_share_one_watch(
         assert one.directory.records[1] == record
         assert seen == ["cluster/source/1"]
         assert len(watches) == 1
+
+
+async def test_two_members_that_take_over_everything_share_it(shared_etcd: EtcdProcess) -> None:
+    async with cluster_at(shared_etcd.port) as (open_store, nursery):
+        one, two = await pair(nursery, await open_store(wait_s=20), await open_store(wait_s=20))
+        won: dict[str, list[SourceRecord]] = {"a@x": [], "b@x": []}
+
+        async def take(member: Member, source: int) -> None:
+            name = member.directory.me.name
+            if (record := await member.directory.swap(source_record(source, name))) is not None:
+                won[name].append(record)
+
+        async with trio.open_nursery() as taking:
+            for source in range(1, SOURCES + 1):
+                for member in (one, two):
+                    taking.start_soon(take, member, source)
+        for member in (one, two):
+            await refreshed(member)
+            assert dict(member.directory.records) == {each.source: each for each in (*won["a@x"], *won["b@x"])}
+        assert len(one.directory.records) == len(won["a@x"]) + len(won["b@x"]) == SOURCES
