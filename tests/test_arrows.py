@@ -71,7 +71,7 @@ ARROWS = {
     "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
     "commands": "errors faults vocabulary topology setting_types config journal.sqlite security.authentication "
-    "datadir definitions management backup checking process broker",
+    "topology.metadata cluster datadir definitions management backup checking process broker",
     "__main__": "errors vocabulary management process",
 }
 

@@ -6,11 +6,10 @@ Rules: 1. One way in: what is here changes when the store's watch tells it, in r
 it; so after a swap of this one, too. 2. Its own key is held by a lease that is kept alive; when that was lost it is
 granted again, and the key put again. A process that finds its name taken by another one ends. 3. A disk whose life
 does not go on where the store knows that it was (a copy, an older state, an emptied one) gets a new generation: it
-may lack what it acknowledged. 4. An unknown outcome of a swap is settled by a second swap on the same revision: one
-of the two is refused, and it is the store that says which. Reading alone proves nothing, the first may still be on
-its way. 5. While the store does not answer, what was heard last stays.
-Not here: etcd's watch, one for each process and all its readers (`topology/metadata/events.py`); keys and values
-(`records.py`); who becomes a home (`amqpd/replication/take_over.py`).
+may lack what it acknowledged. 4. While the store does not answer, what was heard last stays.
+Not here: the swaps (`swaps.py`); etcd's watch, one for each process and all its readers
+(`topology/metadata/events.py`); keys and values (`records.py`); who becomes a home
+(`amqpd/replication/take_over.py`).
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from amqpd.cluster.records import (
     encode,
     known_key,
     member_key,
-    source_key,
 )
 from amqpd.cluster.roster import Changed, Roster
+from amqpd.cluster.swaps import Swaps
 from amqpd.errors import NodeFailure, StartupError
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import (
-    Committed,
     Compacted,
     Compare,
     Entry,
@@ -46,7 +44,6 @@ from amqpd.topology.metadata.store import (
     PutKey,
     StoreBusy,
     StoreFull,
-    StoreUnavailable,
     StoreUnreached,
 )
 
@@ -58,10 +55,8 @@ LEASE_S = 2.0
 LEASES_WAITED = 5
 # What did not answer is tried again after this.
 RETRY_S = 0.5
-# A swap of unknown outcome is tried for so long: three times as long as the store itself waits for an answer.
-SWAP_S = 30.0
 
-# What has no effect and may be tried again; of an unknown outcome only the caller knows whether it may.
+# Nothing happened, or what may happen twice.
 _UNREACHED = (StoreUnreached, StoreBusy, StoreFull)
 
 log = structlog.get_logger(component="cluster")
@@ -94,6 +89,7 @@ class Directory:
         self._lease_s = lease_s
         self._draw = draw
         self._lease = 0
+        self._swaps = Swaps(store)
         self._roster = Roster()
         self._applied = trio.Event()
         self._missing = trio.Event()
@@ -137,31 +133,13 @@ class Directory:
     async def read(self, source: int) -> SourceRecord | None:
         """The record as the store has it now, which may be newer than the one in `records`; None: there is none.
         Raises StoreUnavailable."""
-        key = source_key(source)
-        return _source(await self._store.get(key))
+        return await self._swaps.read(source)
 
     async def swap(self, record: SourceRecord) -> SourceRecord | None:
         """Put the record if the store's is still of its revision (0: there is none). Returns it with its new
         revision; None if another one was put meanwhile. Raises StoreUnavailable: then, as when it is cancelled, it
         may have been carried out, and the same swap again tells."""
-        compares = [Compare(source_key(record.source), record.revision)]
-        operations = [PutKey(source_key(record.source), encode(record))]
-        give_up_at = trio.current_time() + SWAP_S
-        unknown = False
-        while True:
-            try:
-                outcome = await self._store.transact(compares, operations)
-                if isinstance(outcome, Committed):
-                    return replace(record, revision=outcome.revision)
-                # Whatever was sent is decided now: the revision that it needs is gone for good.
-                found = await self.read(record.source)
-                same = found is not None and replace(found, revision=record.revision) == record
-                return found if same else None
-            except _UNREACHED as error:
-                unknown = unknown or isinstance(error, OutcomeUnknown)
-                if not unknown or trio.current_time() + RETRY_S >= give_up_at:
-                    raise _unavailable(error, unknown) from error
-            await trio.sleep(RETRY_S)
+        return await self._swaps.swap(record)
 
     # Membership
 
@@ -312,12 +290,6 @@ class Directory:
             self._missing.set()
 
 
-def _source(entry: Entry | None) -> SourceRecord | None:
-    record = decode(entry.key, entry.value, entry.mod_revision) if entry is not None else None
-    assert record is None or isinstance(record, SourceRecord)
-    return record
-
-
 def _revision(entry: Entry | None) -> int:
     return entry.mod_revision if entry is not None else 0
 
@@ -329,8 +301,3 @@ def _said(entry: Entry) -> str:
         case KnownRecord() as known:
             return f"life {known.life} of another disk"
     return entry.key
-
-
-def _unavailable(error: Exception, unknown: bool) -> StoreUnavailable:
-    sentence = f"{error}; whether the record was put is not known" if unknown else str(error)
-    return StoreUnavailable(sentence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,15 +19,10 @@ from amqpd.topology.metadata.store import (
     DeleteKey,
     MetadataStore,
     Operation,
-    Outcome,
-    OutcomeUnknown,
     PutKey,
-    Snapshot,
-    StoreBusy,
     StoreUnavailable,
-    Transaction,
 )
-from tests.cluster.directories import drawing, joined, member_record, source_record
+from tests.cluster.directories import Unsure, drawing, joined, member_record, source_record
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
 from tests.topology.test_store import Stores
 from tests.topology.test_store import stores as stores
@@ -212,98 +206,6 @@ async def test_generations_are_positive_and_differ() -> None:
 
 
 # A store that does not answer, or loses a lease
-
-
-class Unsure(MemoryStore):
-    """What is in `fates` happens to the next transactions; `away`: nothing answers."""
-
-    def __init__(self, space: MemorySpace) -> None:
-        super().__init__(space)
-        self.fates: list[str] = []
-        self.away = False
-        self.calls = 0
-
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
-        self.calls += 1
-        fate = self.fates.pop(0) if self.fates else "done"
-        if fate == "busy":
-            raise StoreBusy("another process holds it")
-        if fate == "unavailable" or self.away:
-            raise StoreUnavailable("it does not answer")
-        outcomes = await super().transact_all(transactions) if fate != "lost" else []
-        if fate != "done":
-            raise OutcomeUnknown("the answer was lost")
-        return outcomes
-
-    async def keep_alive(self, lease: int) -> None:
-        if self.away:
-            raise StoreUnavailable("it does not answer")
-        await super().keep_alive(lease)
-
-    async def range(self, prefix: str) -> Snapshot:
-        if self.away:
-            raise StoreUnavailable("it does not answer")
-        return await super().range(prefix)
-
-
-@pytest.mark.parametrize(
-    "fates", [["answer lost"], ["lost"], ["answer lost", "unavailable"], ["lost", "busy", "lost", "answer lost"]]
-)
-async def test_an_unknown_outcome_is_settled_by_a_second_swap(
-    space: MemorySpace, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, fates: list[str]
-) -> None:
-    store = Unsure(space)
-    member = await joined(nursery, store, A)
-    store.fates, store.calls = list(fates), 0
-    record = await member.directory.swap(source_record())
-    assert record is not None
-    assert record == await member.directory.read(1)
-    assert store.calls == len(fates) + 1
-
-
-async def test_a_swap_that_happened_and_was_swapped_away_is_lost(
-    space: MemorySpace, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
-    store, other = Unsure(space), MemoryStore(space)
-    member = await joined(nursery, store, A)
-    store.fates = ["answer lost"]
-    swapped: list[object] = []
-
-    async def swap() -> None:
-        swapped.append(await member.directory.swap(source_record()))
-
-    nursery.start_soon(swap)
-    await member.until(lambda it: it.records)
-    await other.transact([], [PutKey(source_key(1), encode(source_record(home="b@x", epoch=2)))])
-    await trio.sleep(directory.RETRY_S)
-    await trio.testing.wait_all_tasks_blocked()
-    assert swapped == [None]
-
-
-@pytest.mark.parametrize(
-    ("fates", "words", "seconds"),
-    [
-        (["unavailable"], "^it does not answer$", 0),
-        (["busy"], "^another process holds it$", 0),
-        (["lost"] + ["unavailable"] * 100, "whether the record was put is not known$", directory.SWAP_S),
-        (["lost"] * 100, "whether the record was put is not known$", directory.SWAP_S),
-    ],
-)
-async def test_a_swap_ends_within_a_bound(
-    space: MemorySpace,
-    nursery: trio.Nursery,
-    autojump_clock: trio.testing.MockClock,
-    fates: list[str],
-    words: str,
-    seconds: float,
-) -> None:
-    store = Unsure(space)
-    member = await joined(nursery, store, A)
-    store.fates = fates
-    began = trio.current_time()
-    with pytest.raises(StoreUnavailable, match=words):
-        await member.directory.swap(source_record())
-    assert seconds - 1 <= trio.current_time() - began <= seconds
 
 
 @pytest.mark.parametrize("fate", ["answer lost", "lost"])
