@@ -52,6 +52,11 @@ def checksum_of(source: int, position: Position, before: Position, payload: byte
     return crc32(payload, crc32(_said.pack(source, *position, *before)))
 
 
+class BrokenConnection(ValueError):
+    """What came is not what the sender sent, or not all of it. Nothing of it was taken: the connection is to be closed
+    and dialed again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """The part of one transaction of the home's journal that belongs to one replica set. Frames of a lane are taken

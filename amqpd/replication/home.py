@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from amqpd.replication.commit import reached
-from amqpd.replication.entry import Frame, LogEntry, Position, new_entry
+from amqpd.replication.entry import START, Frame, LogEntry, Position, new_entry
 from amqpd.replication.receiver import Answer, Missed, Opening
 
 KEPT_BYTES_MAX = 64 << 20
@@ -83,6 +83,8 @@ class Peer:
         """sources whose state is on its way to it, with the last entry that it has"""
         self.transfers = 0
         """how many were begun"""
+        self.bases: Mapping[int, Position] = {}
+        """what it knows to be committed, of sources that it lacks something of"""
 
 
 class HomeLane:
@@ -156,13 +158,18 @@ class HomeLane:
         return self._opening(self._tails)
 
     def sends_state(self, peer: str, source: int, base: Position) -> int:
-        """What is committed of the source, up to this entry, is about to be sent to the peer; the number of this
-        transfer, after which an earlier one of the source need not be gone on with. The peer may be behind again when
-        it has come: if more was committed meanwhile than is kept."""
+        """What is committed of the source, up to this entry, is about to be sent to the peer, as a difference to what
+        it has up to `peer_base`; the number of this transfer, after which an earlier one of the source need not be gone
+        on with. The peer may be behind again when it has come: if more was committed meanwhile than is kept."""
         at = self.peers[peer]
         at.states[source] = base
         at.transfers += 1
         return at.transfers
+
+    def peer_base(self, peer: str, source: int) -> Position:
+        """What the peer knows to be committed of a source whose state it needs, as it said in its last answer: what
+        the home has committed up to there it has, too, on this disk. START: it has nothing, or did not say."""
+        return self.peers[peer].bases.get(source, START)
 
     def admissible(self, peer: str) -> set[int]:
         """Sources that it has all of, and is not counted for: the record may name its disk by now."""
@@ -184,6 +191,7 @@ class HomeLane:
         that it needs their state (`sends_state`)."""
         at = self.peers[peer]
         at.number = answer.number
+        at.bases = answer.bases
         at.apart = frozenset(chain(answer.lacks, answer.fenced, answer.contradicted))
         for source, seal in answer.fenced.items():
             # Of its own epoch, too: a store that was put back handed it out twice, and that peer would never follow.

@@ -11,9 +11,9 @@ Not here: how the home makes up for what is missing (`home.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from amqpd.replication.entry import Frame, LogEntry, Position
+from amqpd.replication.entry import START, BrokenConnection, Frame, LogEntry, Position
 from amqpd.replication.log import Log, Match
 from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
 from amqpd.replication.seal import Seal
@@ -39,9 +39,10 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a home has committed of a source, for a peer that lacks more than the home keeps as entries. The parts
-    come over one connection, in order; between them may be frames, and parts of another transfer, which takes the
-    place of this one."""
+    """What a home has committed of a source, for a peer that lacks more than the home keeps as entries. It is a
+    difference: what the peer knows to be committed itself it keeps, except what died since. The parts come over one
+    connection, in order; between them may be frames, and parts of another transfer, which takes the place of this
+    one."""
 
     source: int
     transfer: int
@@ -52,6 +53,9 @@ class State:
     """as the home's disk gives it, and the peer's takes it"""
     first: bool
     last: bool
+    after: Position = START
+    """the peer has everything up to this entry as the home committed it (`HomeLane.peer_base`); START: nothing of what
+    it has is used"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class Answer:
     """sources whose state has not come yet: entries are of no use before"""
     contradicted: frozenset[int]
     """sources of which it has committed something else: it counts for nothing there until that is repaired"""
+    bases: dict[int, Position] = field(default_factory=dict)
+    """of sources that it lacks something of: the last entry that it knows to be committed"""
 
 
 @dataclass(slots=True)
@@ -122,9 +128,9 @@ class Receiver:
         return self._answer(opening.committed, writes)
 
     def receive(self, frame: Frame, writes: list[Write]) -> Answer:
-        """Raises ValueError for a frame that does not follow: the connection has lost something."""
+        """Raises BrokenConnection for a frame that does not follow."""
         if frame.after != self._number:
-            raise ValueError(f"frame {frame.number} follows {frame.after}, the last one here is {self._number}")
+            raise BrokenConnection(f"frame {frame.number} follows {frame.after}, the last one here is {self._number}")
         for entry in frame.entries:
             self._take(entry, writes)
         self._number = frame.number
@@ -136,7 +142,8 @@ class Receiver:
         return self._answer(self._committed, writes)
 
     def replace(self, state: State, writes: list[Write]) -> Answer:
-        """State that is not lacked any more, or of a transfer that another one has followed, is passed over."""
+        """State that is not lacked any more, or of a transfer that another one has followed, is passed over. Raises
+        BrokenConnection for state that leaves something out that is not here."""
         source, home = state.source, self._homes.get(state.source)
         if home is None or source not in self._gaps:
             return self._answer(self._committed, writes)
@@ -154,7 +161,7 @@ class Receiver:
         if state.first:
             # What it has acknowledged to this home it has to have again.
             gap.wanted = max(gap.wanted, replica.log.matched)
-            replica.stage(home, writes)
+            replica.stage(home, writes, state.after)
             self._staging[state.source] = replica.staged
         if self._staging.get(state.source) is not replica.staged:
             return
@@ -192,7 +199,8 @@ class Receiver:
             if self._staging.pop(source) is self._replicas[source].staged and source in self._homes:
                 self._replicas[source].caught_up(writes)
         incomplete = frozenset(source for source in self._gaps if not self._replicas[source].usable)
-        return Answer(self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted))
+        bases = {source: self._replicas[source].log.base for source in lacks}
+        return Answer(self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted), bases)
 
     def _is_fenced(self, source: int, seal: Seal) -> None:
         self._fenced[source] = seal

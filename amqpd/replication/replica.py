@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amqpd.replication import seal as seals
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.replication.entry import START, BrokenConnection, LogEntry, Position
 from amqpd.replication.log import Log, Match
 from amqpd.replication.seal import Seal
 
@@ -49,11 +49,13 @@ class Staged:
     until `Completed`. What was staged before goes, and so it does at a restart."""
 
     source: int
+    after: Position = START
+    """what is staged goes on from what stands there up to this entry, which is committed"""
 
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """To be written: some of what the home has committed."""
+    """To be written: some of what the home has committed above `Staged.after`, or of what is left of what is below."""
 
     source: int
     part: bytes
@@ -69,7 +71,8 @@ class StateEnd:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """To be written: what is staged takes the place of what stood there."""
+    """To be written: what is staged takes the place of what stood there above `Staged.after`; of what stood below, only
+    that stays of which the parts say that it lives."""
 
     source: int
 
@@ -147,11 +150,16 @@ class Replica:
             raise Fenced(self.seal)
         self._seal(home, writes)
 
-    def stage(self, home: Seal, writes: list[Write]) -> None:
-        """The home is about to send what it has committed. Raises Fenced."""
+    def stage(self, home: Seal, writes: list[Write], after: Position = START) -> None:
+        """The home is about to send what it has committed, except what is the same up to `after`. What is committed
+        here may have passed that meanwhile, by what the home said before. Raises Fenced, BrokenConnection."""
         self.follow(home, writes)
-        self.staged, self.usable = Log(START), False
-        writes.append(Staged(self.source))
+        if after > self.log.base:
+            raise BrokenConnection(
+                f"state of source {self.source} goes on from {after}, and {self.log.base} is committed"
+            )
+        self.staged, self.usable = Log(after), False
+        writes.append(Staged(self.source, after))
 
     def take_part(self, home: Seal, part: bytes, writes: list[Write]) -> None:
         """Raises Fenced."""

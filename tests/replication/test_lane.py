@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from amqpd.replication.entry import START, Frame
+from amqpd.replication.entry import START, BrokenConnection, Frame
 from amqpd.replication.home import HomeLane
 from amqpd.replication.log import Log
 from amqpd.replication.receiver import Answer, Receiver, State
@@ -344,3 +344,58 @@ def test_what_every_member_has_is_not_kept() -> None:
 def test_only_members_get_a_lane() -> None:
     with pytest.raises(ValueError, match="d is no member"):
         home_of(1).open("d")
+
+
+def behind_with_base() -> tuple[HomeLane, Peer]:
+    """The peer knows (1, 11) to be committed, has (1, 12) of a home that lost it, and lacks what is not kept."""
+    old, peer = home_of(1), Peer()
+    peer.receiver.open(old.open("b"), peer.writes)
+    peer.receiver.receive(old.cut(11, {1: b"committed"}), peer.writes)
+    peer.receiver.told(11, peer.writes)
+    peer.receiver.receive(old.cut(12, {1: b"lost"}), peer.writes)
+    lane = HomeLane(MEMBERS, 30)
+    lane.begin(1, 4, (3, 25), [])
+    peer.again("c")
+    peer.writes.clear()
+    return lane, peer
+
+
+def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
+    lane, peer = behind_with_base()
+    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    assert answer.bases == {1: (1, 11)}
+    assert lane.answered("b", answer) == ([], [1])
+    assert lane.peer_base("b", 1) == (1, 11)
+    peer.writes.clear()
+    state = State(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
+    assert peer.receiver.replace(state, peer.writes).lacks == {}
+    assert peer.writes == [Staged(1, (1, 11)), StatePart(1, b"what follows"), StateEnd(1, (3, 25)), Completed(1)]
+
+
+def test_what_the_peer_has_committed_may_pass_the_beginning_of_the_state() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.writes.clear()
+    state = State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 7))
+    assert peer.receiver.replace(state, peer.writes).lacks == {}
+    assert peer.writes[0] == Staged(1, (1, 7))
+
+
+def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.writes.clear()
+    with pytest.raises(BrokenConnection, match=r"goes on from \(1, 12\), and \(1, 11\) is committed"):
+        peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 12)), peer.writes)
+    assert (peer.writes, peer.replicas[1].usable) == ([], True)
+
+
+def test_seal_in_the_middle_of_a_difference_leaves_what_stood() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=False, after=(1, 11)), peer.writes)
+    assert peer.replicas.vote(1, Seal(9, "b", 1), peer.writes)
+    assert (peer.replicas[1].log.base, peer.replicas[1].log.last) == ((1, 11), (1, 12))
+    answer = peer.receiver.replace(State(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes)
+    assert answer.fenced == {1: Seal(9, "b", 1)}
+    assert peer.writes[-2:] == [Dropped(1), Sealed(1, Seal(9, "b", 1))]
