@@ -159,8 +159,8 @@ class HomeLane:
 
     def sends_state(self, peer: str, source: int, base: Position) -> int:
         """What is committed of the source, up to this entry, is about to be sent to the peer, as a difference to what
-        it has up to `peer_base`; the number of this transfer, after which an earlier one of the source need not be gone
-        on with. The peer may be behind again when it has come: if more was committed meanwhile than is kept."""
+        it has up to `peer_base`; the number of this transfer, after which an earlier one of the source need not be
+        gone on with. The peer may be behind again when it has come: if more was committed meanwhile than is kept."""
         at = self.peers[peer]
         at.states[source] = base
         at.transfers += 1

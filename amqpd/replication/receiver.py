@@ -54,8 +54,8 @@ class State:
     first: bool
     last: bool
     after: Position = START
-    """the peer has everything up to this entry as the home committed it (`HomeLane.peer_base`); START: nothing of what
-    it has is used"""
+    """the peer has everything up to this entry as the home committed it (`HomeLane.peer_base`); START: nothing of
+    what it has is used"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,8 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """To be written: some of what the home has committed above `Staged.after`, or of what is left of what is below."""
+    """To be written: some of what the home has committed above `Staged.after`, or what still lives of what is below
+    it."""
 
     source: int
     part: bytes
@@ -71,8 +72,8 @@ class StateEnd:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """To be written: what is staged takes the place of what stood there above `Staged.after`; of what stood below, only
-    that stays of which the parts say that it lives."""
+    """To be written: what is staged takes the place of what stood there above `Staged.after`. What stood below stays
+    if the parts say that it lives."""
 
     source: int
 

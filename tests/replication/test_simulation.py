@@ -17,7 +17,8 @@ SEEDS_TO_FIND_MAX = 1000
 SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))
 
 HAPPENS = (
-    *("confirmed", "frame", "peer lacks entries", "caught up by state", "tail undone", "entries fetched"),
+    *("confirmed", "frame", "peer lacks entries", "caught up by state", "state that is a difference"),
+    *("tail undone", "entries fetched"),
     *("take-over begun", "take-over won", "take-over lost", "seal refused", "home fenced"),
     *("crash", "crash of a home", "crash with writes under way", "connection broken", "partition"),
     *("message lost", "store did not answer", "swap of unknown outcome", "store put back", "converged"),

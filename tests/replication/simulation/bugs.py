@@ -144,8 +144,7 @@ class SealOvertakesTheWriter(NoBug):
     seed = 1
 
     def ballot(self, node: Node, source: int, ballot: Ballot) -> Ballot:
-        kept = node.disk.kept[source].entries
-        return replace(ballot, last=kept[-1].position if kept else START)
+        return replace(ballot, last=node.disk.kept[source].replica(source).log.last)
 
 
 def _match_by_idx(self: Log, entry: LogEntry) -> Match:
@@ -310,7 +309,8 @@ _open = home_module.HomeLane.open
 
 def _undo_by_idx(self: Kept, write: AnyWrite) -> None:
     if isinstance(write, Undone):
-        self.entries = [each for each in self.entries if each.position[1] <= write.position[1]]
+        filling = self if self.staged is None else self.staged
+        filling.tail = [each for each in filling.tail if each.position[1] <= write.position[1]]
     else:
         _apply(self, write)
 

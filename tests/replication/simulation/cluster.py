@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import combinations, count
 
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.clock import Clock
@@ -37,6 +37,8 @@ class Cluster:
         self._values = count(1)
         self.faults = self.supervised = True
         self.kept_bytes_max = 1 << 20
+        self.settles = 0.0
+        """how often somebody settles when somebody publishes"""
         self.idle_ms = 0
         """so long nobody publishes, again and again"""
         self.fast_takeover = False
@@ -60,12 +62,14 @@ class Cluster:
         for node in self.nodes.values():
             if node.up and not node.stopped and source in node.homes:
                 node.publish(source, b"%d" % next(self._values))
+                if self.clock.chance.random() < self.settles:
+                    node.settle(source)
 
     def take_over(self, source: int) -> None:
         """Some member thinks that it should: when there is no home, and sometimes when there is one."""
         node = self.nodes[self.clock.chance.choice(self.sets[source])]
         if node.up and not node.stopped and (self.home_of(source) is None or self.clock.chance.random() < 0.3):
-            node.take_over(source)
+            node.take_overs.begin(source)
 
     def connect(self) -> None:
         """Every pair that can reach each other and is not connected."""
@@ -131,11 +135,6 @@ class Cluster:
             node.stop()
             self.clock.after(5, 400, lambda: node.go_on() if node.life == life else None)
 
-    def known_gone(self, seal: Seal) -> bool:
-        """A supervisor says so, in clusters that have one."""
-        node = self.nodes[seal.forwarder]
-        return self.supervised and (not node.up or node.life > seal.life)
-
     def tell_committed(self) -> None:
         """Whoever is a home says so, which keeps its reign."""
         for node in self.nodes.values():
@@ -173,7 +172,9 @@ class Cluster:
         self.network.changed()
         taker = self.nodes[chance.choice([name for name in self.sets[source] if name != home.name])]
         for _ in range(2):
-            self.clock.after(2, 250, lambda: taker.take_over(source) if taker.up and not taker.stopped else None)
+            self.clock.after(
+                2, 250, lambda: taker.take_overs.begin(source) if taker.up and not taker.stopped else None
+            )
         self.clock.after(50, 400, self._reconnect)
 
     def _reconnect(self) -> None:
@@ -181,15 +182,20 @@ class Cluster:
         self.network.changed()
 
     def crashed(self, node: Node) -> None:
-        self.law.forget(node.name)
         for other in self.nodes.values():
             if other.up:
                 other.disconnected(node.name)
+        if self.supervised:
+            # Its supervisor says so, in clusters that have one.
+            life = node.life
+            for other in self.nodes.values():
+                tell = other.of_this_life(partial(other.ended, node.name, life))
+                self.network.message(node.name, other.name, tell)
 
     def admitted(self, name: str, source: int, asked: SourceRecord) -> None:
         """The store names the forwarder's disk: it has everything that was committed in older epochs."""
         if asked.counts(name, self.nodes[name].disk.generation):
-            self.law.admitted(name, source, self.nodes[name].disk.kept[source].entries, asked.home.epoch)
+            self.law.admitted(name, source, self.nodes[name].disk.kept[source], asked.home.epoch)
 
     def contradicted(self, name: str, sources: Iterable[int]) -> None:
         raise LawBroken(f"{name} has committed something else than its home, of sources {sorted(sources)}")
@@ -218,9 +224,17 @@ class Cluster:
 
     def equal(self, source: int) -> bool:
         """All members have the same, and know it to be committed."""
-        first, *others = (self.nodes[name] for name in self.sets[source])
-        return (
-            first.replicas[source].log.base == first.replicas[source].log.last
-            and all(other.memory[source].entries == first.memory[source].entries for other in others)
-            and all(other.replicas[source].log.base == first.replicas[source].log.base for other in others)
+        members = [self.nodes[name] for name in self.sets[source]]
+        kept = [node.memory[source] for node in members]
+        return all(
+            (each.base, each.rows, each.tail) == (kept[0].base, kept[0].rows, [])
+            and node.replicas[source].log.last == each.base
+            for node, each in zip(members, kept, strict=True)
         )
+
+    def end(self) -> None:
+        """Raises LawBroken."""
+        for source, members in self.sets.items():
+            for name in members:
+                self.law.stands(name, source, self.nodes[name].memory[source])
+        self.law.end()

@@ -16,6 +16,7 @@ from amqpd.replication.log import Link, Log
 from amqpd.replication.replica import (
     Appended,
     Completed,
+    Dropped,
     Replica,
     Sealed,
     Staged,
@@ -41,18 +42,48 @@ class Based:
 AnyWrite = Write | Based
 
 
+ROWS_MAX = 7
+"""of one part of a state"""
+
+
+def live_after(rows: dict[bytes, Position], entry: LogEntry) -> None:
+    """What an entry makes of the live rows: it has values that are published, and, with a minus before them, values
+    that are settled."""
+    for value in entry.payload.split():
+        if value.startswith(b"-"):
+            rows.pop(value[1:], None)
+        else:
+            rows[value] = entry.position
+
+
+class Staging:
+    """What goes beside what stands there."""
+
+    def __init__(self, after: Position) -> None:
+        self.after = after
+        self.rows: dict[bytes, Position] = {}
+        self.alive: set[bytes] = set()
+        """of what stands up to `after`"""
+        self.tail: list[LogEntry] = []
+        self.base: Position = START
+
+
 class Kept:
     """What is on it of one source."""
 
     def __init__(self) -> None:
-        self.entries: list[LogEntry] = []
+        self.rows: dict[bytes, Position] = {}
+        """what lives of all that is committed, with the entry that it came by"""
         self.base: Position = START
+        self.tail: list[LogEntry] = []
+        """what follows the base"""
         self.seal: Seal = seals.NONE
-        self.staged: Kept | None = None
+        self.staged: Staging | None = None
+        self.committed: Callable[[list[LogEntry]], None] = _nobody
+        """hears which entries are known to be committed since now"""
 
     def replica(self, source: int) -> Replica:
-        tail = [Link(each.position, each.before, each.checksum) for each in self.entries if each.position > self.base]
-        return Replica(source, Log(self.base, tail), self.seal)
+        return Replica(source, Log(self.base, [Link(e.position, e.before, e.checksum) for e in self.tail]), self.seal)
 
     def start(self) -> None:
         """A process begins with it."""
@@ -63,21 +94,52 @@ class Kept:
         if isinstance(write, Sealed):
             self.seal = write.seal
         elif isinstance(write, Based):
-            self.base = write.position
+            self._commit(write.position)
         elif isinstance(write, Undone):
-            filling.entries = [each for each in filling.entries if each.position <= write.position]
+            filling.tail = [each for each in filling.tail if each.position <= write.position]
         elif isinstance(write, Appended):
-            filling.entries.append(write.entry)
+            filling.tail.append(write.entry)
         elif isinstance(write, Staged):
-            self.staged = Kept()
-        elif isinstance(write, StatePart):
-            filling.entries += pickle.loads(write.part)
-        elif isinstance(write, StateEnd):
-            filling.base = write.base
-        elif isinstance(write, Completed):
-            self.entries, self.base, self.staged = filling.entries, filling.base, None
-        else:
+            self._commit(max(self.base, write.after))
+            self.staged = Staging(write.after)
+        elif isinstance(write, Dropped):
             self.staged = None
+        elif self.staged is not None:
+            self._apply_state(write, self.staged)
+
+    def _apply_state(self, write: StatePart | StateEnd | Completed, staged: Staging) -> None:
+        if isinstance(write, StatePart):
+            rows, alive = pickle.loads(write.part)
+            staged.rows.update(rows)
+            staged.alive.update(alive)
+        elif isinstance(write, StateEnd):
+            staged.base = write.base
+        else:
+            stays = {v: at for v, at in self.rows.items() if at <= staged.after and v in staged.alive}
+            self.rows, self.base, self.tail, self.staged = stays | staged.rows, staged.base, staged.tail, None
+
+    def _commit(self, base: Position) -> None:
+        known = [each for each in self.tail if each.position <= base]
+        for entry in known:
+            live_after(self.rows, entry)
+        self.committed(known)
+        self.tail = [each for each in self.tail if each.position > base]
+        self.base = base
+
+    def entries_after(self, position: Position) -> list[LogEntry]:
+        """As far as they are kept as such."""
+        return [each for each in self.tail if each.position > position]
+
+    def state_parts(self, after: Position) -> list[bytes]:
+        """What is committed here, for a disk that has everything up to `after`."""
+        rows = [(value, at) for value, at in self.rows.items() if at > after]
+        alive = [value for value, at in self.rows.items() if at <= after]
+        parts = [(rows[at : at + ROWS_MAX], ()) for at in range(0, len(rows), ROWS_MAX)]
+        return [pickle.dumps(part) for part in [*parts, ((), alive)]]
+
+
+def _nobody(entries: list[LogEntry]) -> None:
+    pass
 
 
 def source_of(write: AnyWrite) -> int:

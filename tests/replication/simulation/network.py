@@ -8,8 +8,14 @@ ends after a while. Single messages (votes, and what belongs to them) may be los
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
+from amqpd.replication.entry import Frame
+from amqpd.replication.receiver import Missed
 from tests.replication.simulation.clock import Clock
+
+T = TypeVar("T")
 
 
 class Connection:
@@ -31,6 +37,8 @@ class SimulatedNetwork:
         """directions in which nothing passes"""
         self._holding: list[Connection] = []
         self.loss = 0.0
+        self.flips = 0.0
+        """how many of the messages with entries are damaged"""
 
     def passes(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) not in self.cut
@@ -67,6 +75,14 @@ class SimulatedNetwork:
             for what in held:
                 if connection.open:
                     what()
+
+    def damaged(self, what: T) -> T:
+        """A bit flips on the way, now and then, and no checksum of TCP shows it."""
+        if self._clock.chance.random() >= self.flips or not isinstance(what, Frame | Missed) or not what.entries:
+            return what
+        self._clock.counts["entry damaged on the way"] += 1
+        first, *others = what.entries
+        return replace(what, entries=(replace(first, payload=first.payload + b"0"), *others))
 
     def message(self, sender: str, receiver: str, what: Callable[[], None]) -> None:
         def come() -> None:
