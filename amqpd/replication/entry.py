@@ -68,3 +68,6 @@ class Frame:
     entries: tuple[LogEntry, ...]
     committed: int
     """frames up to this number are, with everything that their entries follow"""
+    passed: int = 0
+    """frames up to this number are, too, except for what they have of sources that are left out"""
+    left_out: tuple[int, ...] = ()

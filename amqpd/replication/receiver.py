@@ -11,12 +11,26 @@ Not here: how the home makes up for what is missing (`home.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from amqpd.replication.entry import START, BrokenConnection, Frame, LogEntry, Position
 from amqpd.replication.log import Log, Match
 from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
 from amqpd.replication.seal import Seal
+
+
+class Opened(NamedTuple):
+    """A source of a lane that is opened."""
+
+    source: int
+    epoch: int
+    """of the home"""
+    last: Position
+    """its last entry"""
+    checksum: int | None
+    """of that; None: it is not kept any more"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +39,7 @@ class Opening:
 
     number: int
     """the last frame that was cut; the next one follows it"""
-    sources: tuple[tuple[int, int, Position, int | None], ...]
-    """source, the home's epoch, and its last entry with its checksum; None: that is not kept any more"""
+    sources: tuple[Opened, ...]
     committed: int
 
 
@@ -92,7 +105,9 @@ class Receiver:
         self._replicas = replicas
         self._homes: dict[int, Seal] = {}
         """of the sources of the lane"""
-        self._number = self._committed = 0
+        self._number = self._committed = self._passed = 0
+        self._left_out: frozenset[int] = frozenset()
+        """sources of which what is above `_committed` does not count, although frames up to `_passed` do"""
         self._gaps: dict[int, _Gap] = {}
         self._fenced: dict[int, Seal] = {}
         self._contradicted: set[int] = set()
@@ -128,15 +143,19 @@ class Receiver:
         return self._answer(opening.committed, writes)
 
     def receive(self, frame: Frame, writes: list[Write]) -> Answer:
-        """Raises BrokenConnection for a frame that does not follow."""
+        """Raises BrokenConnection for a frame that does not follow, or is damaged."""
+        _check(frame.entries)
         if frame.after != self._number:
             raise BrokenConnection(f"frame {frame.number} follows {frame.after}, the last one here is {self._number}")
         for entry in frame.entries:
             self._take(entry, writes)
         self._number = frame.number
+        self._passed, self._left_out = frame.passed, frozenset(frame.left_out)
         return self._answer(frame.committed, writes)
 
     def repair(self, missed: Missed, writes: list[Write]) -> Answer:
+        """Raises BrokenConnection for an entry that is damaged."""
+        _check(missed.entries)
         for entry in missed.entries:
             self._take(entry, writes)
         return self._answer(self._committed, writes)
@@ -254,7 +273,16 @@ class Receiver:
     def _commit(self, number: int) -> None:
         """Of all sources, what they have up to this frame. Looks at those that have something open."""
         self._committed = max(self._committed, number)
+        passed = max(self._committed, self._passed)
         for source in list(self._open):
             log, home = self._replicas[source].filling, self._homes[source]
-            if self._replicas[source].seal != home or log.commit((home.epoch, self._committed)) == log.last:
+            upto = self._committed if source in self._left_out else passed
+            if self._replicas[source].seal != home or log.commit((home.epoch, upto)) == log.last:
                 self._open.discard(source)
+
+
+def _check(entries: Iterable[LogEntry]) -> None:
+    """Before anything of them is taken. Raises BrokenConnection."""
+    for entry in entries:
+        if not entry.sound:
+            raise BrokenConnection(f"entry {entry.position} of source {entry.source} is not what its checksum says")

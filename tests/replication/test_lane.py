@@ -9,7 +9,7 @@ import pytest
 from amqpd.replication.entry import START, BrokenConnection, Frame
 from amqpd.replication.home import HomeLane
 from amqpd.replication.log import Log
-from amqpd.replication.receiver import Answer, Receiver, State
+from amqpd.replication.receiver import Answer, Missed, Receiver, State
 from amqpd.replication.replica import (
     Appended,
     Completed,
@@ -399,3 +399,149 @@ def test_seal_in_the_middle_of_a_difference_leaves_what_stood() -> None:
     answer = peer.receiver.replace(State(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes)
     assert answer.fenced == {1: Seal(9, "b", 1)}
     assert peer.writes[-2:] == [Dropped(1), Sealed(1, Seal(9, "b", 1))]
+
+
+def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20), Peer()
+    lane.begin(1, 1, START, [])
+    lane.open("c")
+    commit_many(lane, range(11, 20))
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    transfer = lane.sends_state("b", 1, (1, 19))
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
+    for frame in commit_many(lane, range(20, 40)):
+        answer = peer.receiver.receive(frame, peer.writes)
+    assert lane.answered("b", answer) == ([], [])
+    assert lane.open_bytes <= 20
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
+    missed, behind = lane.answered("b", answer)
+    assert ([each.position[1] for each in missed[0].entries], behind) == ([*range(20, 40)], [])
+    assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
+
+
+def commit_many(lane: HomeLane, numbers: range) -> list[Frame]:
+    """With the vote of c."""
+    frames = []
+    for number in numbers:
+        frames.append(lane.cut(number, {1: bytes(10)}))
+        lane.is_stored(number)
+        lane.answered("c", replace(ALL_OF_11, number=number))
+    return frames
+
+
+def test_state_that_takes_too_long_is_given_up() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20, behind_bytes_max=50), Peer()
+    lane.begin(1, 1, START, [])
+    lane.open("c")
+    commit_many(lane, range(11, 20))
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    transfer = lane.sends_state("b", 1, (1, 19))
+    commit_many(lane, range(20, 25))
+    assert lane.sends("b", 1, transfer)
+    commit_many(lane, range(25, 26))
+    assert not lane.sends("b", 1, transfer)
+    assert lane.transfers_given_up == 1
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
+    assert lane.answered("b", answer) == ([], [1])
+    again = lane.sends_state("b", 1, (1, 25))
+    assert (lane.sends("b", 1, transfer), lane.sends("b", 1, again)) == (False, True)
+
+
+def test_what_a_peer_lacks_is_sent_once_for_each_position_that_it_reports() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, missed_bytes_max=1), Peer()
+    lane.begin(1, 1, START, [])
+    for number in range(11, 31):
+        lane.cut(number, {1: b"1"})
+    opened = peer.receiver.open(lane.open("b"), peer.writes)
+    missed, _ = lane.answered("b", opened)
+    assert [each.entries[0].position[1] for each in missed] == [*range(11, 19)]
+    assert lane.answered("b", opened) == ([], [])
+    more, _ = lane.answered("b", peer.receiver.repair(missed[0], peer.writes))
+    assert [each.entries[0].position[1] for each in more] == [19]
+
+
+def test_report_of_a_lower_position_is_answered_from_there() -> None:
+    """The peer has something of an older home up to the first one, which the home cannot know."""
+    lane = home_of(1)
+    shared = lane.cut(11, {1: b"shared"})
+    lane.cut(13, {1: b"lacks"})
+    lane.open("b")
+    for position in ((1, 12), (1, 10)):
+        missed, _ = lane.answered("b", replace(ALL_OF_11, lacks={1: position}))
+    assert missed[0].entries[0] == shared.entries[0]
+
+
+def test_entries_of_a_source_apart_at_a_connected_peer_are_bounded() -> None:
+    lane = HomeLane(MEMBERS, 10, kept_bytes_max=50)
+    for source in (1, 2):
+        lane.begin(source, 1, START, [])
+    for name in ("b", "c"):
+        lane.open(name)
+    apart = replace(ALL_OF_11, lacks={1: START})
+    for number in range(11, 31):
+        lane.cut(number, {1: bytes(10), 2: bytes(10)})
+        lane.is_stored(number)
+        lane.answered("b", replace(apart, number=number))
+        lane.answered("c", replace(ALL_OF_11, number=number))
+        assert lane.open_bytes_of(1) <= 60
+    assert (lane.open_bytes_of(2), lane.open_bytes) == (0, 0)
+    lane.open("b")
+    assert lane.answered("b", apart) == ([], [1])
+
+
+def test_source_without_a_majority_does_not_stop_its_lane() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    lane.cut(11, {1: b"before the peer came"})
+    lane.is_stored(11)
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    for number in (12, 13):
+        answer = peer.receiver.receive(lane.cut(number, {2: b"", 1: b""}), peer.writes)
+        lane.is_stored(number)
+        lane.answered("b", answer)
+    assert (lane.committed, lane.committed_of(1), lane.committed_of(2)) == (10, 10, 13)
+    peer.receiver.receive(lane.cut(14, {}), peer.writes)
+    assert peer.replicas[2].log.base == (1, 13)
+    lane.close("b")
+    assert (lane.committed, lane.committed_of(1), lane.committed_of(2)) == (10, 10, 13)
+    lane.open("c")
+    lane.answered("c", replace(ALL_OF_11, number=13))
+    assert (lane.committed, lane.left_out) == (13, {})
+
+
+def test_peer_commits_nothing_of_a_source_that_is_left_out() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    frame = lane.cut(11, {1: b"", 2: b""})
+    peer.receiver.receive(frame, peer.writes)
+    peer.receiver.receive(Frame(12, 11, (), committed=10, passed=11, left_out=(1,)), peer.writes)
+    assert (peer.replicas[1].log.base, peer.replicas[2].log.base) == (START, (1, 11))
+    peer.receiver.receive(Frame(13, 12, (), committed=11), peer.writes)
+    assert peer.replicas[1].log.base == (1, 11)
+
+
+def test_left_out_source_is_kept_until_it_has_a_majority() -> None:
+    lane = HomeLane(MEMBERS, 10, kept_bytes_max=50)
+    for source in (1, 2):
+        lane.begin(source, 1, START, [])
+    for name in ("b", "c"):
+        lane.open(name)
+    for number in range(11, 31):
+        lane.cut(number, {1: bytes(10), 2: bytes(10)})
+        lane.is_stored(number)
+        for name in ("b", "c"):
+            lane.answered(name, replace(ALL_OF_11, number=number, contradicted=frozenset([1])))
+    assert (lane.committed_of(1), lane.committed_of(2)) == (10, 30)
+    assert (lane.open_bytes_of(1), lane.open_bytes_of(2), lane.open_bytes) == (200, 0, 0)
+
+
+def test_damaged_entry_breaks_the_connection_and_nothing_of_its_frame_is_taken() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.writes.clear()
+    frame = lane.cut(11, {1: b"whole", 2: b"damaged"})
+    whole, damaged = frame.entries[0], replace(frame.entries[1], payload=b"damagee")
+    with pytest.raises(BrokenConnection, match=r"entry \(1, 11\) of source 2 is not what its checksum says"):
+        peer.receiver.receive(replace(frame, entries=(whole, damaged)), peer.writes)
+    with pytest.raises(BrokenConnection):
+        peer.receiver.repair(Missed((damaged,)), peer.writes)
+    assert peer.writes == []

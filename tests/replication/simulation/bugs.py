@@ -364,7 +364,7 @@ class NothingKeptIsNothingThere(Patched):
     @staticmethod
     def instead(self: Any, sources: Any) -> Any:
         opening = _opening(self, sources)
-        said = [(s, e, START if checksum is None else last, checksum) for s, e, last, checksum in opening.sources]
+        said = [each._replace(last=START) if each.checksum is None else each for each in opening.sources]
         return replace(opening, sources=tuple(said))
 
 

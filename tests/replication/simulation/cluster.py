@@ -36,7 +36,7 @@ class Cluster:
         }
         self._values = count(1)
         self.faults = self.supervised = True
-        self.kept_bytes_max = 1 << 20
+        self.kept_bytes_max = self.behind_bytes_max = self.missed_bytes_max = 1 << 20
         self.settles = 0.0
         """how often somebody settles when somebody publishes"""
         self.idle_ms = 0
@@ -206,7 +206,7 @@ class Cluster:
         self.faults = False
         self.network.cut.clear()
         self.network.changed()
-        self.network.loss = self.store.silence = 0.0
+        self.network.loss = self.network.flips = self.store.silence = 0.0
         for node in self.nodes.values():
             node.disk.slow = 1.0
             if not node.up:

@@ -59,6 +59,8 @@ class Link:
         self.there = Connection(home, peer)
         self.back = Connection(peer, home)
         self.receivers: dict[Members, Receiver] = {}
+        self.broken = False
+        """the peer has closed it"""
         self.admitting: set[int] = set()
         """sources of which the store is asked to name the peer's disk"""
 
@@ -211,10 +213,11 @@ class Node:
         lane = self.lanes[members]
         for source in list(lane.fenced):
             self.dethroned(source)
+        self.cluster.clock.counts["source left out"] += bool(lane.left_out)
         left = []
         for source, value, number in self.waiting:
             home = self.homes.get(source)
-            if home is not None and home[1] is lane and number <= lane.committed:
+            if home is not None and home[1] is lane and number <= lane.committed_of(source):
                 self.cluster.law.confirm(source, value)
                 self.cluster.clock.counts["confirmed"] += 1
             else:
@@ -223,7 +226,7 @@ class Node:
         for source in lane.sources:
             seal, log = self.homes[source][0], self.replicas[source].log
             if self.replicas[source].seal == seal:
-                log.commit((seal.epoch, lane.committed))
+                log.commit((seal.epoch, lane.committed_of(source)))
 
     def deliver(self, source: int) -> None:
         """To an exclusive consumer."""
@@ -231,7 +234,7 @@ class Node:
         if home is not None:
             seal, lane = home
             members = next(each for each, other in self.lanes.items() if other is lane)
-            first = lane.committed >= self.begins[source]
+            first = lane.committed_of(source) >= self.begins[source]
             if first and self.reigns[members].holds(self.cluster.clock.now_ms) and self.replicas[source].seal == seal:
                 self.cluster.clock.counts["delivered"] += 1
                 if not self.cluster.fast_takeover:
@@ -321,6 +324,8 @@ class Node:
         if peer in self.links:
             self._close(self.links.pop(peer))
             for members, lane in self.lanes.items():
+                self.cluster.clock.counts["state given up"] += lane.transfers_given_up
+                lane.transfers_given_up = 0
                 lane.close(peer)
                 self.reigns[members].closed(peer)
 
@@ -333,7 +338,8 @@ class Node:
 
     def _send_state(self, members: Members, peer: str, source: int) -> None:
         lane, (seal, _) = self.lanes[members], self.homes[source]
-        base, after = self.replicas[source].log.commit((seal.epoch, lane.committed)), lane.peer_base(peer, source)
+        base = self.replicas[source].log.commit((seal.epoch, lane.committed_of(source)))
+        after = lane.peer_base(peer, source)
         self.write([], lambda: None)
         self.cluster.clock.counts["state that is a difference"] += after > START
         transfer = lane.sends_state(peer, source, base)
@@ -342,7 +348,7 @@ class Node:
 
     def _send_parts(self, link: Link, members: Members, peer: str, state: State, parts: list[bytes]) -> None:
         """One now, the others later: what else there is for the peer goes between them."""
-        if self.links.get(peer) is link:
+        if self.links.get(peer) is link and self.lanes[members].sends(peer, state.source, state.transfer):
             part, *left = parts
             self._send(members, peer, replace(state, part=part, last=not left))
             if left:
@@ -358,6 +364,7 @@ class Node:
         if answer.contradicted:
             self.cluster.contradicted(peer, answer.contradicted)
         missed, behind = self.lanes[members].answered(peer, answer)
+        self.cluster.clock.counts["sent again"] += len(missed)
         for each in missed:
             self._send(members, peer, each)
         for source in behind:
@@ -368,7 +375,7 @@ class Node:
     # --- the peer's end
 
     def received(self, link: Link, members: Members, home: Node, what: Message, sent_ms: float) -> None:
-        if not self.up:
+        if not self.up or link.broken:
             return
         receiver = link.receivers.get(members)
         if receiver is None:
@@ -384,6 +391,7 @@ class Node:
         except BrokenConnection:
             self.cluster.clock.counts["damage noticed on the way"] += 1
             self.write(writes, lambda: None)
+            link.broken = True
             link.close()
             self.lost(link)
         else:
@@ -410,7 +418,13 @@ class Node:
         self.records[source] = record
         lane = self.lanes.get(members)
         if lane is None:
-            lane = self.lanes[members] = HomeLane(members, self.index, self.cluster.kept_bytes_max)
+            lane = self.lanes[members] = HomeLane(
+                members,
+                self.index,
+                self.cluster.kept_bytes_max,
+                self.cluster.behind_bytes_max,
+                self.cluster.missed_bytes_max,
+            )
             self.reigns[members] = Reign(LEASE_MS, len(members))
             for peer, link in self.links.items():
                 if peer in members and link.generation:

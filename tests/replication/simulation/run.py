@@ -45,6 +45,9 @@ def _drawn(seed: int, bugs: NoBug) -> Cluster:
     cluster.network.loss = chance.choice([0, 0.02, 0.2])
     cluster.store.silence = chance.choice([0, 0.05, 0.3])
     cluster.kept_bytes_max = chance.choice([20, 200, 1 << 20])
+    cluster.behind_bytes_max = chance.choice([100, 1 << 20, 1 << 20])
+    cluster.missed_bytes_max = chance.choice([10, 30, 1 << 20])
+    cluster.network.flips = chance.choice([0, 0, 0, 0.002])
     cluster.settles = chance.choice([0, 0.1, 0.5, 0.9])
     cluster.idle_ms = chance.choice([0, 0, 400])
     cluster.fast_takeover = chance.random() < 0.3
