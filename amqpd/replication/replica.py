@@ -111,8 +111,13 @@ class Replica:
         self.seal = seal
         self.staged: Log | None = None
         """what a home is putting in place of it"""
-        self.usable = True
-        """entries can be added to what is being filled: its state has come"""
+        self._whole: Log | None = None
+        """what is staged, when all parts of the state have come"""
+
+    @property
+    def usable(self) -> bool:
+        """Entries can be added to what is being filled: its state has come."""
+        return self.staged is self._whole
 
     @property
     def filling(self) -> Log:
@@ -159,7 +164,7 @@ class Replica:
             raise BrokenConnection(
                 f"state of source {self.source} goes on from {after}, and {self.log.base} is committed"
             )
-        self.staged, self.usable = Log(after), False
+        self.staged, self._whole = Log(after), None
         writes.append(Staged(self.source, after))
 
     def take_part(self, home: Seal, part: bytes, writes: list[Write]) -> None:
@@ -170,19 +175,19 @@ class Replica:
     def end_state(self, home: Seal, base: Position, writes: list[Write]) -> None:
         """All of it has come: what the home has committed up to this entry. Raises Fenced."""
         self.follow(home, writes)
-        self.staged, self.usable = Log(base), True
+        self.staged = self._whole = Log(base)
         writes.append(StateEnd(self.source, base))
 
     def caught_up(self, writes: list[Write]) -> None:
         """What is staged has all that stood here and counts, and all that the home has told of."""
         if self.staged is not None and self.usable:
-            self.log, self.staged = self.staged, None
+            self.log, self.staged, self._whole = self.staged, None, None
             writes.append(Completed(self.source))
 
     def drop_staged(self, writes: list[Write]) -> None:
         """The home does not go on with it."""
         if self.staged is not None:
-            self.staged, self.usable = None, True
+            self.staged = self._whole = None
             writes.append(Dropped(self.source))
 
     def vote(self, asked: Seal, writes: list[Write]) -> bool:

@@ -18,10 +18,11 @@ SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))
 
 HAPPENS = (
     *("confirmed", "frame", "peer lacks entries", "caught up by state", "state that is a difference"),
-    *("tail undone", "entries fetched"),
+    *("tail undone", "entries fetched", "state fetched", "state given up", "source left out", "sent again"),
     *("take-over begun", "take-over won", "take-over lost", "seal refused", "home fenced"),
     *("crash", "crash of a home", "crash with writes under way", "connection broken", "partition"),
     *("message lost", "store did not answer", "swap of unknown outcome", "store put back", "converged"),
+    *("damage noticed on the way",),
     *("disk wiped", "disk admitted", "process stopped", "delivered", "seal put off", "home cut off"),
 )
 

@@ -10,9 +10,21 @@ from typing import TYPE_CHECKING
 
 from amqpd.replication import seal as seals
 from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.receiver import State
 from amqpd.replication.replica import Contradiction, Fenced, Write
 from amqpd.replication.seal import Seal
-from amqpd.replication.take_over import Ask, Ballot, Fetch, Phase, Request, SourceRecord, Step, Swap, TakeOver
+from amqpd.replication.take_over import (
+    Ask,
+    Ballot,
+    Fetch,
+    FetchState,
+    Phase,
+    Request,
+    SourceRecord,
+    Step,
+    Swap,
+    TakeOver,
+)
 
 if TYPE_CHECKING:
     from tests.replication.simulation.node import Node
@@ -63,6 +75,8 @@ class TakeOvers:
                     self._request(attempt, cluster.nodes[member], step.seal)
         elif isinstance(step, Fetch):
             self._fetch(attempt, cluster.nodes[step.member], step.after)
+        elif isinstance(step, FetchState):
+            self._fetch_state(attempt, cluster.nodes[step.member], step.after)
         if attempt.phase is Phase.LOST:
             cluster.clock.counts["take-over lost"] += 1
             del self.attempts[source]
@@ -78,7 +92,9 @@ class TakeOvers:
         writes: list[Write] = []
         step = attempt.swapped(record, writes)
         replica, seal = self._node.replicas[attempt.source], attempt.seal
-        ballot = Ballot(step is not None, replica.seal, replica.log.last, self._node.disk.generation)
+        ballot = Ballot(
+            step is not None, replica.seal, replica.log.last, self._node.disk.generation, replica.log.base
+        )
         self._node.write(
             writes, self._node.of_this_life(lambda: self._go_on(attempt, attempt.sealed(self._name, seal, ballot)))
         )
@@ -87,9 +103,8 @@ class TakeOvers:
     def _ask(self, attempt: TakeOver, member: Node) -> None:
         def come() -> None:
             if member.up:
-                replica = member.replicas[attempt.source]
                 granted = member.take_overs.waits_until(attempt.source, self._name) <= self._cluster.clock.now_ms
-                ballot = Ballot(granted, replica.seal, replica.log.last, member.disk.generation)
+                ballot = _ballot(member, attempt.source, granted)
                 back(lambda: self._go_on(attempt, attempt.would(member.name, ballot)))
 
         back = self._way_back(member)
@@ -106,8 +121,7 @@ class TakeOvers:
                 return
             writes: list[Write] = []
             granted = member.cluster.bugs.votes(member, attempt.source, seal, writes)
-            replica = member.replicas[attempt.source]
-            ballot = Ballot(granted, replica.seal, replica.log.last, member.disk.generation)
+            ballot = _ballot(member, attempt.source, granted)
             if not granted:
                 self._cluster.clock.counts["seal refused"] += 1
             ballot = self._cluster.bugs.ballot(member, attempt.source, ballot)
@@ -141,6 +155,35 @@ class TakeOvers:
         back = self._way_back(member)
         self._cluster.network.message(self._name, member.name, lambda: member.run(come))
 
+    def _fetch_state(self, attempt: TakeOver, member: Node, after: Position) -> None:
+        def come() -> None:
+            if member.up:
+                member.write([], lambda: None)
+                kept = member.memory[attempt.source]
+                parts = kept.state_parts(after)
+                states = [
+                    State(attempt.source, 1, kept.base, part, at == 0, at == len(parts) - 1, after)
+                    for at, part in enumerate(parts)
+                ]
+                back(lambda: self._fetched_state(attempt, member.name, states))
+
+        back = self._way_back(member)
+        self._cluster.network.message(self._name, member.name, lambda: member.run(come))
+
+    def _fetched_state(self, attempt: TakeOver, member: str, states: list[State]) -> None:
+        if self.attempts.get(attempt.source) is not attempt:
+            return
+        self._cluster.clock.counts["state fetched"] += 1
+        writes: list[Write] = []
+        step = None
+        try:
+            for state in states:
+                step = attempt.fetched_state(member, state, writes) or step
+        except Fenced as fenced:
+            attempt.failed(str(fenced))
+        self._node.write(writes, lambda: None)
+        self._go_on(attempt, step)
+
     def _fetched(self, attempt: TakeOver, member: str, entries: list[LogEntry]) -> None:
         if self.attempts.get(attempt.source) is not attempt:
             return
@@ -148,12 +191,10 @@ class TakeOvers:
         writes: list[Write] = []
         try:
             step = attempt.fetched(member, entries, writes)
-        except Fenced:
-            attempt.failed()
-            step = None
-        except Contradiction:
-            self._cluster.contradicted(self._name, [attempt.source])
-            attempt.failed()
+        except (Fenced, Contradiction) as error:
+            if isinstance(error, Contradiction):
+                self._cluster.contradicted(self._name, [attempt.source])
+            attempt.failed(str(error))
             step = None
         self._node.write(writes, lambda: None)
         self._go_on(attempt, step)
@@ -162,3 +203,9 @@ class TakeOvers:
         """What a member answers, when and if it comes."""
         mine = self._node.of_this_life
         return lambda what: self._cluster.network.message(member.name, self._name, mine(what))
+
+
+def _ballot(member: Node, source: int, granted: bool) -> Ballot:
+    """What it says when all that it handed to its disk is there."""
+    replica = member.replicas[source]
+    return Ballot(granted, replica.seal, replica.log.last, member.disk.generation, replica.log.base)
