@@ -48,8 +48,8 @@ class Reign:
         return 1 + sum(sent >= since for sent in self._answered.values()) >= majority(self._members)
 
 
-class Patience:
-    """Of a replica's forwarder: for how long homes that it has answered may still deliver."""
+class SealDelay:
+    """Of a replica's forwarder: how long it puts a seal off, since homes that it has answered may still deliver."""
 
     def __init__(self, lease_s: float, started_s: float) -> None:
         """`started_s`: before it this forwarder may have answered anybody."""

@@ -19,7 +19,7 @@ from amqpd.replication import take_over as take_over_module
 from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Log, Match
 from amqpd.replication.receiver import Receiver
-from amqpd.replication.reign import Patience
+from amqpd.replication.reign import SealDelay
 from amqpd.replication.replica import Replica, Undone, Write
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot, SourceRecord
@@ -67,7 +67,7 @@ class NoBug:
 
     def answer_made(self, node: Node, link: Hashable) -> None:
         """A replica waits from when it made an answer, with all that it had sealed by then in it."""
-        node.patience.answers(link, node.cluster.clock.now_ms)
+        node.seal_delay.answers(link, node.cluster.clock.now_ms)
 
     def answer_goes(self, node: Node, link: Hashable) -> None:
         """It goes out when the disk is done."""
@@ -332,14 +332,14 @@ class ReignFromTheAnswer(NoBug):
         return node.cluster.clock.now_ms
 
 
-class PatienceFromTheReply(NoBug):
+class DelayFromTheReply(NoBug):
     """A replica waits from when an answer goes out; what it seals before is not in it."""
 
     def answer_made(self, node: Node, link: Hashable) -> None:
         pass
 
     def answer_goes(self, node: Node, link: Hashable) -> None:
-        node.patience.answers(link, node.cluster.clock.now_ms)
+        node.seal_delay.answers(link, node.cluster.clock.now_ms)
 
 
 class AdmittedByAnOlderAnswer(Patched):
@@ -375,8 +375,8 @@ class SealsWithoutWaiting(Patched):
     """A replica seals at once, although it has just answered the old home."""
 
     seed = 3
-    where, name = Patience, "ends_s"
-    instead = staticmethod(lambda patience, source, seal, connections: 0.0)
+    where, name = SealDelay, "ends_s"
+    instead = staticmethod(lambda delay, source, seal, connections: 0.0)
 
 
 PLANTED: tuple[type[NoBug], ...] = (
@@ -400,5 +400,5 @@ PLANTED: tuple[type[NoBug], ...] = (
     NothingKeptIsNothingThere,
 )
 
-UNSEEN: tuple[type[NoBug], ...] = (WipedReplicaAcknowledges, ReignFromTheAnswer, PatienceFromTheReply)
+UNSEEN: tuple[type[NoBug], ...] = (WipedReplicaAcknowledges, ReignFromTheAnswer, DelayFromTheReply)
 """Not found by 300 seeds: what they need comes too seldom. They are not tested until the faults are drawn better."""

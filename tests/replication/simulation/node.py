@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from amqpd.replication.entry import START, BrokenConnection, Frame
 from amqpd.replication.home import HomeLane
 from amqpd.replication.receiver import Answer, Missed, Opening, Receiver, State
-from amqpd.replication.reign import Patience, Reign
+from amqpd.replication.reign import Reign, SealDelay
 from amqpd.replication.replica import Completed, Replicas, Undone, Write
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
@@ -107,7 +107,7 @@ class Node:
         self.reigns: dict[Members, Reign] = {}
         self.incoming: set[Link] = set()
         """connections of homes, as far as it is not known here that they are gone"""
-        self.patience = Patience(LEASE_MS, self.cluster.clock.now_ms)
+        self.seal_delay = SealDelay(LEASE_MS, self.cluster.clock.now_ms)
         self.gone: dict[str, int] = {}
         """forwarder -> the last of its lives that is known to have ended"""
 
@@ -408,7 +408,7 @@ class Node:
         if link in self.incoming:
             self.incoming.discard(link)
             sources = [item for receiver in link.receivers.values() for item in receiver.sources.items()]
-            self.patience.closed(link, sources, self.cluster.clock.now_ms)
+            self.seal_delay.closed(link, sources, self.cluster.clock.now_ms)
 
     def reign(self, record: SourceRecord) -> None:
         """It is the home from now on."""

@@ -144,7 +144,7 @@ class TakeOvers:
             for link in self._node.incoming
             if any(each.follows(source, seal) for each in link.receivers.values())
         ]
-        return self._node.patience.ends_s(source, seal, links)
+        return self._node.seal_delay.ends_s(source, seal, links)
 
     def _fetch(self, attempt: TakeOver, member: Node, after: Position) -> None:
         def come() -> None:
