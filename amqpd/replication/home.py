@@ -202,6 +202,10 @@ class HomeLane:
         # An answer to a frame of this epoch: an older one was made before the peer had compared anything.
         return {source for source in at.uncounted - at.apart if source in tails and at.number >= tails[source].first}
 
+    def uncounted_at(self, source: int) -> set[str]:
+        """Connected peers whose disk is not admitted for the source: they keep no reign over it, either."""
+        return {name for name, peer in self.peers.items() if source in peer.uncounted}
+
     def admit(self, peer: str, source: int) -> None:
         """The source's record names the peer's disk."""
         self.peers[peer].uncounted.discard(source)

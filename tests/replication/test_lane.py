@@ -311,7 +311,9 @@ def test_disk_that_the_record_does_not_name_counts_when_it_is_admitted() -> None
     lane.answered("b", ALL_OF_11)
     assert lane.committed == 10
     assert lane.admissible("b") == {1}
+    assert (lane.uncounted_at(1), lane.uncounted_at(2)) == ({"b"}, set())
     lane.admit("b", 1)
+    assert lane.uncounted_at(1) == set()
     assert lane.committed == 11
 
 

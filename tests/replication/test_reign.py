@@ -30,6 +30,14 @@ def test_broken_connection_ends_what_its_peer_had_said() -> None:
     assert not reign.holds(10.5)
 
 
+def test_peer_whose_disk_is_not_admitted_keeps_no_reign() -> None:
+    reign = Reign(1.0, 3)
+    reign.answered("b", 10)
+    assert not reign.holds(10.5, {"b"})
+    reign.answered("c", 10)
+    assert reign.holds(10.5, {"b"})
+
+
 def test_home_alone_in_its_set_always_reigns() -> None:
     assert Reign(1.0, 1).holds(99)
 

@@ -6,7 +6,7 @@ method of the real modules while it is planted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import getattr_static
@@ -26,6 +26,7 @@ from amqpd.replication.take_over import Ballot, SourceRecord
 from tests.replication.simulation.disk import AnyWrite, Kept
 
 if TYPE_CHECKING:
+    from amqpd.replication.home import HomeLane
     from tests.replication.simulation.disk import SimulatedDisk
     from tests.replication.simulation.node import Node
 
@@ -64,6 +65,10 @@ class NoBug:
     def counted_from(self, node: Node, sent_ms: float) -> float:
         """An answer counts from when the question was sent."""
         return sent_ms
+
+    def keeps_no_reign(self, lane: HomeLane, source: int) -> Container[str]:
+        """Peers whose answers do not count for it."""
+        return lane.uncounted_at(source)
 
     def answer_made(self, node: Node, link: Hashable) -> None:
         """A replica waits from when it made an answer, with all that it had sealed by then in it."""
@@ -332,6 +337,16 @@ class ReignFromTheAnswer(NoBug):
         return node.cluster.clock.now_ms
 
 
+class EmptyDiskKeepsTheReign(NoBug):
+    """A peer whose disk was emptied, and so has forgotten whom it sealed, keeps the reign of an old home."""
+
+    seed = 69
+    wipe_ms = 150
+
+    def keeps_no_reign(self, lane: HomeLane, source: int) -> Container[str]:
+        return ()
+
+
 class DelayFromTheReply(NoBug):
     """A replica waits from when an answer goes out; what it seals before is not in it."""
 
@@ -396,6 +411,7 @@ PLANTED: tuple[type[NoBug], ...] = (
     EmptyReplicaVotes,
     UndoByIdxAlone,
     SealsWithoutWaiting,
+    EmptyDiskKeepsTheReign,
     AdmittedByAnOlderAnswer,
     NothingKeptIsNothingThere,
 )

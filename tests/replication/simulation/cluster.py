@@ -15,7 +15,7 @@ from tests.replication.simulation.network import SimulatedNetwork
 from tests.replication.simulation.node import Node
 from tests.replication.simulation.store import SimulatedStore
 
-TICK_MS = 2.0
+TICK_MS = 3.0
 STEP_LOST = 0.1
 """how likely it is that a connection over which nothing passes is ended in one step"""
 

@@ -54,13 +54,17 @@ class TakeOvers:
         self._cluster.clock.after(ATTEMPT_MS, ATTEMPT_MS, self._node.of_this_life(lambda: self._give_up(attempt)))
         self._go_on(attempt, attempt.begin())
 
+    def _goes_on(self, attempt: TakeOver) -> bool:
+        """An answer may come to a question of an earlier life."""
+        return self._node.take_overs is self and self.attempts.get(attempt.source) is attempt
+
     def _give_up(self, attempt: TakeOver) -> None:
-        if self.attempts.get(attempt.source) is attempt:
+        if self._goes_on(attempt):
             attempt.failed()
             self._go_on(attempt, None)
 
     def _go_on(self, attempt: TakeOver, step: Step | None) -> None:
-        if self.attempts.get(attempt.source) is not attempt:
+        if not self._goes_on(attempt):
             return
         cluster, source = self._cluster, attempt.source
         if isinstance(step, Ask):
@@ -87,7 +91,7 @@ class TakeOvers:
                 self._node.reign(attempt.record)
 
     def _swapped(self, attempt: TakeOver, record: SourceRecord | None) -> None:
-        if self.attempts.get(attempt.source) is not attempt:
+        if not self._goes_on(attempt):
             return
         writes: list[Write] = []
         step = attempt.swapped(record, writes)
@@ -171,7 +175,7 @@ class TakeOvers:
         self._cluster.network.message(self._name, member.name, lambda: member.run(come))
 
     def _fetched_state(self, attempt: TakeOver, member: str, states: list[State]) -> None:
-        if self.attempts.get(attempt.source) is not attempt:
+        if not self._goes_on(attempt):
             return
         self._cluster.clock.counts["state fetched"] += 1
         writes: list[Write] = []
@@ -185,7 +189,7 @@ class TakeOvers:
         self._go_on(attempt, step)
 
     def _fetched(self, attempt: TakeOver, member: str, entries: list[LogEntry]) -> None:
-        if self.attempts.get(attempt.source) is not attempt:
+        if not self._goes_on(attempt):
             return
         self._cluster.clock.counts["entries fetched"] += 1
         writes: list[Write] = []
