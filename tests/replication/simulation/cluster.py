@@ -120,10 +120,22 @@ class Cluster:
         node.disk.wipe()
         self.clock.after(1, 120, lambda: None if node.up else node.boot())
 
+    def damage(self) -> None:
+        """Something on a disk is not what was written, under the same condition. It shows when a process starts."""
+        node = self.clock.chance.choice(list(self.nodes.values()))
+        if all(self._whole(source, node.name) for source in node.disk.kept):
+            node.disk.damage()
+
+    def stall(self) -> None:
+        """A disk does nothing for a while."""
+        disk = self.clock.chance.choice(list(self.nodes.values())).disk
+        self.clock.counts["disk stalled"] += 1
+        disk.stalls_until_ms = self.clock.now_ms + self.clock.chance.choice([20, 150, 400])
+
     def _whole(self, source: int, without: str) -> bool:
         record = self.store.records[source]
         disks = [(name, self.nodes[name].disk) for name in record.members if name != without]
-        whole = [name for name, disk in disks if record.counts(name, disk.generation)]
+        whole = [name for name, disk in disks if record.counts(name, disk.generation) and not disk.damaged]
         return len(whole) > len(record.members) // 2
 
     def stop(self) -> None:
@@ -208,7 +220,7 @@ class Cluster:
         self.network.changed()
         self.network.loss = self.network.flips = self.store.silence = 0.0
         for node in self.nodes.values():
-            node.disk.slow = 1.0
+            node.disk.slow, node.disk.stalls_until_ms = 1.0, 0.0
             if not node.up:
                 node.boot()
             elif node.stopped:

@@ -6,7 +6,6 @@ crash leaves the disk, and nothing else.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,10 +84,9 @@ class Node:
         self.life += 1
         self.up = True
         self.index = self.disk.index
-        for kept in self.disk.kept.values():
-            kept.start()
+        self.disk.start()
         self.replicas = Replicas(kept.replica(source) for source, kept in self.disk.kept.items())
-        self.memory = copy.deepcopy(self.disk.kept)
+        self.memory = {source: kept.copy() for source, kept in self.disk.kept.items()}
         """as the disk will be"""
         for source, kept in self.memory.items():
             kept.committed = partial(self.cluster.law.committed, self.name, source)

@@ -15,7 +15,7 @@ from functools import partial
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.cluster import Cluster
 
-SAFETY_MS = 4_000
+SAFETY_MS = 2_500
 LIVENESS_MS = 6_000
 STEP_MS = 25
 
@@ -65,6 +65,8 @@ def _safety(cluster: Cluster) -> None:
         (cluster.break_link, chance.choice([0, 50, 300])),
         (cluster.stop, chance.choice([0, 0, 150, 500])),
         (cluster.wipe, cluster.bugs.wipe_ms or chance.choice([0, 0, 700])),
+        (cluster.damage, chance.choice([0, 0, 300])),
+        (cluster.stall, chance.choice([0, 0, 200, 700])),
         (cluster.partition, chance.choice([0, 200, 600])),
         (cluster.isolate_home, chance.choice([0, 250, 700])),
         (cluster.store.put_back, cluster.bugs.put_back_ms or chance.choice([0, 0, 0, 1500])),
