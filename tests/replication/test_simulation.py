@@ -22,7 +22,7 @@ HAPPENS = (
     *("take-over begun", "take-over won", "take-over lost", "seal refused", "home fenced"),
     *("crash", "crash of a home", "crash with writes under way", "connection broken", "partition"),
     *("message lost", "store did not answer", "swap of unknown outcome", "store put back", "converged"),
-    *("damage noticed on the way", "damage found at restart", "disk stalled"),
+    *("damage noticed on the way", "damage found at restart", "disk stalled", "member late", "seal forgotten"),
     *("disk wiped", "disk admitted", "process stopped", "delivered", "seal put off", "home cut off"),
 )
 

@@ -111,14 +111,15 @@ class Cluster:
     def wipe(self) -> None:
         """The disk of a forwarder is replaced by an empty one, if a majority of each set is whole without it: else
         there would be nothing to recover from."""
-        node = self.clock.chance.choice(list(self.nodes.values()))
-        if not all(self._whole(source, node.name) for source in node.disk.kept):
-            return
-        self.clock.counts["disk wiped"] += 1
-        if node.up:
-            node.crash()
-        node.disk.wipe()
-        self.clock.after(1, 120, lambda: None if node.up else node.boot())
+        self._wipe(self.clock.chance.choice(list(self.nodes.values())))
+
+    def _wipe(self, node: Node) -> None:
+        if all(self._whole(source, node.name) for source in node.disk.kept):
+            self.clock.counts["disk wiped"] += 1
+            if node.up:
+                node.crash()
+            node.disk.wipe()
+            self.clock.after(1, 120, lambda: None if node.up else node.boot())
 
     def damage(self) -> None:
         """Something on a disk is not what was written, under the same condition. It shows when a process starts."""
@@ -140,12 +141,14 @@ class Cluster:
 
     def stop(self) -> None:
         """SIGSTOP, for up to some leases."""
-        node = self.clock.chance.choice(list(self.nodes.values()))
+        self._stop_for(self.clock.chance.choice(list(self.nodes.values())), 5, 400)
+
+    def _stop_for(self, node: Node, low_ms: float, high_ms: float) -> None:
         if node.up and not node.stopped:
             self.clock.counts["process stopped"] += 1
             life = node.life
             node.stop()
-            self.clock.after(5, 400, lambda: node.go_on() if node.life == life else None)
+            self.clock.after(low_ms, high_ms, lambda: node.go_on() if node.life == life else None)
 
     def tell_committed(self) -> None:
         """Whoever is a home says so, which keeps its reign."""
@@ -170,24 +173,87 @@ class Cluster:
         self.network.changed()
 
     def isolate_home(self) -> None:
-        """A home is cut off, from all or in one direction, and another member takes over before it can know."""
-        chance = self.clock.chance
-        source = chance.choice(list(self.sets))
-        homes = [node for node in self.nodes.values() if node.up and source in node.homes]
-        if not homes:
+        """A home is cut off, from all or from one, in one direction or both, and another member takes over before it
+        can know."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None:
             return
-        home = chance.choice(homes)
+        chance = self.clock.chance
         self.clock.counts["home cut off"] += 1
-        others = [name for name in self.nodes if name != home.name]
+        others = chance.choice([[name for name in self.nodes if name != home.name], [taker.name]])
         out, back = {(home.name, each) for each in others}, {(each, home.name) for each in others}
         self.network.cut = chance.choice([out | back, out | back, out, back])
         self.network.changed()
-        taker = self.nodes[chance.choice([name for name in self.sets[source] if name != home.name])]
-        for _ in range(2):
+        self._take_over_soon(taker, source)
+        self.clock.after(50, 400, self._reconnect)
+
+    def seal_of_the_late(self) -> None:
+        """A member is stopped for longer than a lease, and goes on between a home and one that wants to be it, with a
+        slow disk. The home hears little of that."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None:
+            return
+        chance = self.clock.chance
+        late = [self.nodes[name] for name in self.sets[source] if name not in (home.name, taker.name)]
+        self.clock.counts["member late"] += 1
+        for node in late:
+            self._stop_for(node, 115, 200)
+        stall_ms = chance.choice([0, 30, 60])
+
+        def seen() -> None:
+            if not self.faults:
+                return
+            self.network.cut = {(name, home.name) for name in self.sets[source] if name != home.name}
+            self.network.changed()
+            self.clock.after(50, 200, self._reconnect)
+
+        for node in late:
+            node.disk.stalls_until_ms = self.clock.now_ms + 160 + stall_ms
+        self._take_over_soon(taker, source)
+        self.clock.after(115, 270, seen)
+
+    def forget_seal(self) -> None:
+        """A member that has sealed a new home's epoch has its disk emptied, and hears of the old home only."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None or len(self.sets[source]) != 3:
+            return
+        (voter,) = (self.nodes[name] for name in self.sets[source] if name not in (home.name, taker.name))
+        self.clock.counts["seal forgotten"] += 1
+        self._cut_off(home.name)
+        self._take_over_soon(taker, source)
+
+        def forgets() -> None:
+            if not self.faults:
+                return
+            if source in home.homes and source in taker.homes and home.up:
+                self._wipe(voter)
+                self._cut_off(taker.name)
+                self.clock.after(200, 500, self._reconnect)
+            else:
+                self._reconnect()
+
+        self.clock.after(130, 350, forgets)
+
+    def _home_and_other(self) -> tuple[Node | None, Node | None, int]:
+        """Of some source that has a home, and another member."""
+        chance = self.clock.chance
+        source = chance.choice(list(self.sets))
+        homes = [node for node in self.nodes.values() if node.up and not node.stopped and source in node.homes]
+        if not homes:
+            return None, None, source
+        home = chance.choice(homes)
+        return home, self.nodes[chance.choice([name for name in self.sets[source] if name != home.name])], source
+
+    def _take_over_soon(self, taker: Node, source: int) -> None:
+        for _ in range(3):
             self.clock.after(
                 2, 250, lambda: taker.take_overs.begin(source) if taker.up and not taker.stopped else None
             )
-        self.clock.after(50, 400, self._reconnect)
+
+    def _cut_off(self, name: str) -> None:
+        others = [each for each in self.nodes if each != name]
+        self.network.cut = {(name, each) for each in others} | {(each, name) for each in others}
+        self.network.changed()
 
     def _reconnect(self) -> None:
         self.network.cut = set()

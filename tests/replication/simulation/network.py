@@ -17,6 +17,9 @@ from tests.replication.simulation.clock import Clock
 
 T = TypeVar("T")
 
+GAP_MS = 0.1
+"""between two messages of a connection that waited"""
+
 
 class Connection:
     """From one forwarder to another, one direction."""
@@ -54,7 +57,7 @@ class SimulatedNetwork:
                     what()
 
         clock = self._clock
-        arrives_ms = max(clock.now_ms + clock.chance.uniform(0.1, 4), connection.free_ms)
+        arrives_ms = max(clock.now_ms + clock.chance.uniform(0.1, 4), connection.free_ms + GAP_MS)
         connection.free_ms = arrives_ms
         wait_ms = arrives_ms - clock.now_ms
         clock.after(wait_ms, wait_ms, come)
@@ -68,13 +71,16 @@ class SimulatedNetwork:
         """`cut` is another: what passes now comes."""
         holding, self._holding = self._holding, []
         for connection in holding:
-            if connection.open and not self.passes(*connection.ends):
+            self._release(connection)
+
+    def _release(self, connection: Connection) -> None:
+        """One after the other: the receiver does other things between them."""
+        if connection.open and connection.held:
+            if not self.passes(*connection.ends):
                 self._holding.append(connection)
-                continue
-            held, connection.held = connection.held, []
-            for what in held:
-                if connection.open:
-                    what()
+                return
+            connection.held.pop(0)()
+            self._clock.after(0, 2 * GAP_MS, lambda: self._release(connection))
 
     def damaged(self, what: T) -> T:
         """A bit flips on the way, now and then, and no checksum of TCP shows it."""

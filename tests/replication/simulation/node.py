@@ -77,7 +77,7 @@ class Node:
         self.up = False
         self.stopped = False
         """nothing of it runs (SIGSTOP): what comes waits"""
-        self._waits: list[Callable[[], None]] = []
+        self._waits: deque[Callable[[], None]] = deque()
 
     def boot(self) -> None:
         """From what is on the disk."""
@@ -114,15 +114,18 @@ class Node:
         self.stopped = True
 
     def go_on(self) -> None:
-        """SIGCONT: all that has come, in order."""
+        """SIGCONT: all that has come, in order, and other things between."""
         self.stopped = False
-        waits, self._waits = self._waits, []
-        for what in waits:
-            what()
+        self._next_waiting()
+
+    def _next_waiting(self) -> None:
+        if self._waits and not self.stopped:
+            self._waits.popleft()()
+            self.cluster.clock.after(0, 0.2, self._next_waiting)
 
     def run(self, what: Callable[[], None]) -> None:
         """Now, or when it goes on."""
-        if self.stopped:
+        if self.stopped or self._waits:
             self._waits.append(what)
         else:
             what()
