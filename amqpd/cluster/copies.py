@@ -24,7 +24,9 @@ from amqpd.replication.messages import (
     Cut,
     Ended,
     Entries,
+    Fetched,
     FetchEntries,
+    FetchParts,
     Filled,
     Lacked,
     Message,
@@ -34,8 +36,8 @@ from amqpd.replication.messages import (
     Told,
     Would,
 )
-from amqpd.replication.receiver import Receiver
-from amqpd.replication.reign import Patience
+from amqpd.replication.receiver import Receiver, State
+from amqpd.replication.reign import SealDelay
 from amqpd.replication.replica import Replicas, Write
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
@@ -79,7 +81,7 @@ class Copies:
         self._journal = journal
         self._replicas = replicas
         self._is_gone = is_gone
-        self._patience = Patience(lease_s, shell.now_s)
+        self._seal_delay = SealDelay(lease_s, shell.now_s)
         self._connections: dict[HomeLink, None] = {}
         self._index = 0
         """of the last transaction that something was handed to"""
@@ -99,20 +101,20 @@ class Copies:
         incoming.open = False
         self._connections.pop(incoming, None)
         sources = [each for receiver in incoming.receivers.values() for each in receiver.sources.items()]
-        self._patience.closed(incoming, sources, self._shell.now_s)
+        self._seal_delay.closed(incoming, sources, self._shell.now_s)
         self._put_off = [each for each in self._put_off if each[1] is not incoming]
 
     def received(self, incoming: HomeLink, message: Message) -> None:
         """A message of the forwarder that dialed."""
         if isinstance(message, Ask):
-            replica = self._replicas[message.source]
             granted = self._waits_until(message.source, incoming.forwarder) <= self._shell.now_s
-            ballot = Ballot(granted, replica.seal, replica.log.last, self._generation)
-            incoming.send(Would(message.request, ballot))
+            incoming.send(Would(message.request, self._ballot(message.source, granted)))
         elif isinstance(message, RequestSeal):
             self._request(incoming, message)
         elif isinstance(message, FetchEntries):
             self._fetch(incoming, message)
+        elif isinstance(message, FetchParts):
+            self._fetch_parts(incoming, message)
         elif isinstance(message, OpenLane | Cut | Lacked | Filled | Told | Ended):
             self._of_lane(incoming, message)
         else:
@@ -129,7 +131,7 @@ class Copies:
             receiver.ended(message.source, message.epoch)
             return
         writes: list[Write] = []
-        self._patience.answers(incoming, self._shell.now_s)
+        self._seal_delay.answers(incoming, self._shell.now_s)
         try:
             if isinstance(message, OpenLane):
                 answer = receiver.open(message.opening, writes)
@@ -197,8 +199,7 @@ class Copies:
         writes: list[Write] = []
         granted = self._replicas.vote(asked.source, asked.seal, writes)
         self._write(writes)
-        replica = self._replicas[asked.source]
-        ballot = Ballot(granted, replica.seal, replica.log.last, self._generation)
+        ballot = self._ballot(asked.source, granted)
         self._waiting.append((self._index, incoming, NO_LANE, Sealed(asked.request, asked.seal, ballot)))
         self._tell()
 
@@ -212,7 +213,7 @@ class Copies:
             for each in self._connections
             if any(receiver.follows(source, seal) for receiver in each.receivers.values())
         ]
-        return self._patience.ends_s(source, seal, over)
+        return self._seal_delay.ends_s(source, seal, over)
 
     def beat(self) -> None:
         """Seals that were put off may be made by now, or are put off again."""
@@ -222,6 +223,20 @@ class Copies:
                 self._put_off.append((until_s, incoming, asked))
             else:
                 self._request(incoming, asked)
+
+    def _ballot(self, source: int, granted: bool) -> Ballot:
+        replica = self._replicas[source]
+        return Ballot(granted, replica.seal, replica.log.last, self._generation, replica.log.base)
+
+    def _fetch_parts(self, incoming: HomeLink, asked: FetchParts) -> None:
+        base = self._replicas[asked.source].log.base
+
+        def sends(state: State) -> bool:
+            if incoming.open:
+                incoming.send(Fetched(asked.request, state))
+            return incoming.open
+
+        self._shell.read_state(State(asked.source, 1, base, b"", True, False, asked.after), sends)
 
     def _fetch(self, incoming: HomeLink, asked: FetchEntries) -> None:
         def answered(entries: list[LogEntry]) -> None:

@@ -19,7 +19,7 @@ from amqpd.cluster.succession import Succession
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.replication.entry import Position
-from amqpd.replication.messages import Answered, Entries, Message, Sealed, Would
+from amqpd.replication.messages import Answered, Entries, Fetched, Message, Sealed, Would
 from amqpd.replication.replica import Replicas
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
@@ -144,7 +144,7 @@ class Forwarder:
         self._heard_s[peer] = self._shell.now_s
         if isinstance(message, Answered):
             self.homes.answered(peer, message)
-        elif isinstance(message, Would | Sealed | Entries):
+        elif isinstance(message, Would | Sealed | Entries | Fetched):
             self.takeovers.received(peer, message)
 
     # The journal and the time

@@ -110,7 +110,9 @@ class Homes:
     def reigns(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
         own = self.sources.get(source)
-        return own is not None and own.lane.reign.holds(self._shell.now_s)
+        if own is None:
+            return False
+        return own.lane.reign.holds(self._shell.now_s, own.lane.home.uncounted_at(source))
 
     # Connections
 
@@ -197,17 +199,25 @@ class Homes:
         for each in missed:
             self._shell.send(peer, Lacked(lane.number, self._asks(lane, peer), each))
         for source in behind:
-            self._send_state(lane, peer, source, message.answer.lacks[source])
+            self._send_state(lane, peer, source)
         self._admit(lane, peer)
         self._look(lane)
 
-    def _send_state(self, lane: OwnLane, peer: str, source: int, after: tuple[int, int]) -> None:
+    def _send_state(self, lane: OwnLane, peer: str, source: int) -> None:
         own, log = self.sources[source], self._replicas[source].log
-        base = log.commit((own.seal.epoch, lane.home.committed))
+        base = log.commit((own.seal.epoch, lane.home.committed_of(source)))
         transfer = lane.home.sends_state(peer, source, base)
-        state = State(source, transfer, base, b"", True, False)
-        self._shell.log("peer_is_sent_state", peer=peer, source=source)
-        self._shell.send_state(peer, state, lambda part: Filled(lane.number, self._asks(lane, peer), part))
+        after = lane.home.peer_base(peer, source)
+        questions = lane.questions[peer]
+        self._shell.log("peer_is_sent_state", peer=peer, source=source, after=after, base=base)
+
+        def sends(state: State) -> bool:
+            if lane.questions.get(peer) is not questions or not lane.home.sends(peer, source, transfer):
+                return False  # another connection, or of no use any more
+            self._shell.send(peer, Filled(lane.number, self._asks(lane, peer), state))
+            return True
+
+        self._shell.read_state(State(source, transfer, base, b"", True, False, after), sends)
 
     def _admit(self, lane: OwnLane, peer: str) -> None:
         """Sources that the peer has all of by now, on a disk that the record does not name."""
@@ -251,13 +261,13 @@ class Homes:
             return
         for source in list(lane.open):
             own, log = self.sources[source], self._replicas[source].log
-            before, base = log.base, log.commit((own.seal.epoch, committed))
+            before, base = log.base, log.commit((own.seal.epoch, home.committed_of(source)))
             if base == log.last:
                 lane.open.discard(source)
             if base != before:
                 self._journal.is_committed(source, base)
                 self._journal.source_committed(source, base[1])
-            if not own.serving and own.first and committed >= own.first:
+            if not own.serving and own.first and home.committed_of(source) >= own.first:
                 own.serving = True
                 self._shell.served(source)
         if committed > lane.lane.reported:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -52,6 +53,8 @@ BEATS = 20
 WANT_S = 10.0
 """how long a declaration waits for a source to be served here"""
 FETCH_BYTES_MAX = 1 << 20
+PART_S = 0.005
+"""between two parts of a state: of some hundred kB"""
 GENERATION = "generation"
 """what the generation of the disk is called among the journal's names"""
 
@@ -170,8 +173,23 @@ class ClusterRunner(Shell):
 
         self._nursery.start_soon(reading)
 
-    def send_state(self, peer: str, state: State, wrap: Callable[[State], Message]) -> None:
-        log.warning("state is not sent yet", peer=peer, source=state.source)
+    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
+        async def reading() -> None:
+            parts = self._disk.state_parts(state.source, state.after, state.base)
+            part, first = await self._next(parts), True
+            while part is not None:
+                following = await self._next(parts)
+                if not sends(replace(state, part=part, first=first, last=following is None)):
+                    break
+                part, first = following, False
+                # Not faster than the connection takes them, and what else there is to be sent goes in between.
+                await trio.sleep(PART_S)
+            self._settle()
+
+        self._nursery.start_soon(reading)
+
+    async def _next(self, parts: Iterator[bytes]) -> bytes | None:
+        return await trio.to_thread.run_sync(next, parts, None, limiter=self._reads)
 
     def served(self, source: int) -> None:
         async def recovering() -> None:

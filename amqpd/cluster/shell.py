@@ -53,9 +53,10 @@ class Shell(ABC):
         """When all that was handed to the disk by now is on it."""
 
     @abstractmethod
-    def send_state(self, peer: str, state: State, wrap: Callable[[State], Message]) -> None:
-        """Send the parts of what the own disk has of the source between `state.after` and `state.base`, one after the
-        other as the connection takes them. `state` is the first, without its part."""
+    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
+        """What the own disk has of the source between `state.after` and `state.base`, part by part: `sends` is given
+        one after the other, as fast as they are taken, until it says that no more are wanted. `state` is the first,
+        without its part."""
 
     @abstractmethod
     def served(self, source: int) -> None:

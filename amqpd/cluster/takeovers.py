@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication.messages import Ask, Entries, FetchEntries, RequestSeal, Sealed, Would
+from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestSeal, Sealed, Would
 from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
 from amqpd.replication.take_over import Ask as AskAll
-from amqpd.replication.take_over import Ballot, Fetch, Phase, Request, SourceRecord, Step, Swap, TakeOver
+from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
 ATTEMPT_S = 2.0
 ATTEMPTS_MAX = 64
@@ -87,7 +87,7 @@ class TakeOvers:
             if self._is_on(attempt):
                 then()
 
-    def received(self, peer: str, message: Would | Sealed | Entries) -> None:
+    def received(self, peer: str, message: Would | Sealed | Entries | Fetched) -> None:
         """A member answers."""
         attempt = self._requests.get(message.request)
         if attempt is None or not self._is_on(attempt):
@@ -101,14 +101,18 @@ class TakeOvers:
             step = self._fetched(take_over, peer, message, writes)
         self._when_stored(attempt, writes, lambda: self._go_on(attempt, step))
 
-    def _fetched(self, take_over: TakeOver, peer: str, message: Entries, writes: list[Write]) -> Step | None:
+    def _fetched(
+        self, take_over: TakeOver, peer: str, message: Entries | Fetched, writes: list[Write]
+    ) -> Step | None:
         try:
+            if isinstance(message, Fetched):
+                return take_over.fetched_state(peer, message.state, writes)
             return take_over.fetched(peer, message.entries, writes)
-        except Fenced:
-            pass
+        except Fenced as error:
+            take_over.failed(str(error))
         except Contradiction as error:
             self._shell.log("replica_contradicts", peer=peer, sources=[take_over.source], reason=str(error))
-        take_over.failed()
+            take_over.failed(str(error))
         return None
 
     def _is_on(self, attempt: Attempt) -> bool:
@@ -141,8 +145,11 @@ class TakeOvers:
                 self._shell.send(member, RequestSeal(self._ask(attempt), source, step.seal))
         elif isinstance(step, Fetch):
             self._shell.send(step.member, FetchEntries(self._ask(attempt), source, step.after))
+        elif isinstance(step, FetchState):
+            self._shell.send(step.member, FetchParts(self._ask(attempt), source, step.after))
         if take_over.phase is Phase.LOST:
             self._end(attempt)
+            self._shell.log("take_over_lost", source=source, reason=take_over.reason)
             self._ended(source, False)
         elif take_over.phase is Phase.WON:
             self._shell.read_own(source, lambda own: self._win(attempt, own))
@@ -159,7 +166,7 @@ class TakeOvers:
 
     def _own_ballot(self, attempt: Attempt, granted: bool) -> Ballot:
         replica = self._replicas[attempt.take_over.source]
-        return Ballot(granted, replica.seal, replica.log.last, self._generation)
+        return Ballot(granted, replica.seal, replica.log.last, self._generation, replica.log.base)
 
     def _win(self, attempt: Attempt, own: OwnLog) -> None:
         if self._is_on(attempt) and attempt.take_over.phase is Phase.WON:

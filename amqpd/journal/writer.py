@@ -55,8 +55,8 @@ class JournalWriter:
         `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
         `want_commit`, one of which will be called soon. `cut`: given, before each transaction while sources have
         their home here, its index and the payloads of what it has of them, by source; makes entries of them, sends
-        them, and gives what is to be written. Called on the loop; a source that this node has left since is not among them
-        (`JournalBuffer.leave`). The disk is a `SourcesDisk` then."""
+        them, and gives what is to be written. Called on the loop; a source that this node has left since is not among
+        them (`JournalBuffer.leave`). The disk is a `SourcesDisk` then."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable

@@ -41,7 +41,9 @@ from amqpd.replication.messages import (
     Cut,
     Ended,
     Entries,
+    Fetched,
     FetchEntries,
+    FetchParts,
     Filled,
     Hello,
     Lacked,
@@ -191,6 +193,18 @@ _FORMATS = (
         Entries,
         lambda of: _behind(_request.pack(of.request), write_entries(of.entries)),
         _reads(Entries, _request, read_entries),
+    ),
+    _Format(
+        15,
+        FetchParts,
+        lambda of: [_ask.pack(of.request, of.source) + write_position(of.after)],
+        _reads(FetchParts, _ask, read_position),
+    ),
+    _Format(
+        16,
+        Fetched,
+        lambda of: _behind(_request.pack(of.request), write_state(of.state)),
+        _reads(Fetched, _request, read_state),
     ),
 )
 _BY_TYPE = {form.type: form for form in _FORMATS}

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any
 
 from amqpd.replication.entry import Frame, LogEntry, Position
-from amqpd.replication.receiver import Answer, Opening, State
+from amqpd.replication.receiver import Answer, Opened, Opening, State
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
 
@@ -123,44 +123,49 @@ def write_opening(opening: Opening) -> bytes:
 def read_opening(reading: Reading) -> Opening:
     number, committed, count = reading.fixed(_opening)
     sources = tuple(
-        (source, epoch, (last_epoch, last_idx), checksum if known else None)
+        Opened(source, epoch, (last_epoch, last_idx), checksum if known else None)
         for source, epoch, last_epoch, last_idx, known, checksum in reading.many(count, _opened)
     )
     return Opening(number, sources, committed)
 
 
-_frame = Struct("<qqq")
+_frame = Struct("<qqqqI")
 
 
 def write_frame(frame: Frame) -> Pieces:
     first, *payloads = write_entries(frame.entries)
-    return [_frame.pack(frame.number, frame.after, frame.committed) + first, *payloads]
+    head = _frame.pack(frame.number, frame.after, frame.committed, frame.passed, len(frame.left_out))
+    return [head + b"".join(map(_number.pack, frame.left_out)) + first, *payloads]
 
 
 def read_frame(reading: Reading) -> Frame:
-    number, after, committed = reading.fixed(_frame)
-    return Frame(number, after, read_entries(reading), committed)
+    number, after, committed, passed, count = reading.fixed(_frame)
+    left_out = tuple(source for (source,) in reading.many(count, _number))
+    return Frame(number, after, read_entries(reading), committed, passed, left_out)
 
 
-_state = Struct("<qqqq??")
+_state = Struct("<qqqqqq??")
 
 
 def write_state(state: State) -> Pieces:
-    return [_state.pack(state.source, state.transfer, *state.base, state.first, state.last), state.part]
+    head = (state.source, state.transfer, *state.base, *state.after, state.first, state.last)
+    return [_state.pack(*head), state.part]
 
 
 def read_state(reading: Reading) -> State:
-    source, transfer, epoch, idx, first, last = reading.fixed(_state)
-    return State(source, transfer, (epoch, idx), reading.rest(), first, last)
+    source, transfer, epoch, idx, epoch_after, idx_after, first, last = reading.fixed(_state)
+    return State(source, transfer, (epoch, idx), reading.rest(), first, last, (epoch_after, idx_after))
 
 
-_answer = Struct("<qIIII")
+_answer = Struct("<qIIIII")
 
 
 def write_answer(answer: Answer) -> bytes:
     lacks, fenced, incomplete, contradicted = answer.lacks, answer.fenced, answer.incomplete, answer.contradicted
-    parts = [_answer.pack(answer.number, len(lacks), len(fenced), len(incomplete), len(contradicted))]
+    counts = (len(lacks), len(answer.bases), len(fenced), len(incomplete), len(contradicted))
+    parts = [_answer.pack(answer.number, *counts)]
     parts += (_at_source.pack(source, *position) for source, position in lacks.items())
+    parts += (_at_source.pack(source, *position) for source, position in answer.bases.items())
     for source, seal in fenced.items():
         parts += _number.pack(source), write_seal(seal)
     parts += map(_number.pack, incomplete)
@@ -170,24 +175,26 @@ def write_answer(answer: Answer) -> bytes:
 
 def read_answer(reading: Reading) -> Answer:
     number, *counts = reading.fixed(_answer)
-    lacks = {source: (epoch, idx) for source, epoch, idx in reading.many(counts[0], _at_source)}
+    lacks, bases = (
+        {source: (epoch, idx) for source, epoch, idx in reading.many(count, _at_source)} for count in counts[:2]
+    )
     fenced = {}
-    for _ in range(counts[1]):  # ends with the bytes, whatever the number is
+    for _ in range(counts[2]):  # ends with the bytes, whatever the number is
         [source] = reading.fixed(_number)
         fenced[source] = read_seal(reading)
     incomplete, contradicted = (
-        frozenset(source for (source,) in reading.many(count, _number)) for count in counts[2:]
+        frozenset(source for (source,) in reading.many(count, _number)) for count in counts[3:]
     )
-    return Answer(number, lacks, fenced, incomplete, contradicted)
+    return Answer(number, lacks, fenced, incomplete, contradicted, bases)
 
 
-_ballot = Struct("<?qqq")
+_ballot = Struct("<?qqqqq")
 
 
 def write_ballot(ballot: Ballot) -> bytes:
-    return _ballot.pack(ballot.granted, *ballot.last, ballot.generation) + write_seal(ballot.seal)
+    return _ballot.pack(ballot.granted, *ballot.last, ballot.generation, *ballot.base) + write_seal(ballot.seal)
 
 
 def read_ballot(reading: Reading) -> Ballot:
-    granted, epoch, idx, generation = reading.fixed(_ballot)
-    return Ballot(granted, read_seal(reading), (epoch, idx), generation)
+    granted, epoch, idx, generation, base_epoch, base_idx = reading.fixed(_ballot)
+    return Ballot(granted, read_seal(reading), (epoch, idx), generation, (base_epoch, base_idx))

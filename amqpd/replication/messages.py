@@ -15,6 +15,7 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.cluster.links`), what
 | Ask | Would | a take-over (`take_over.py`) |
 | RequestSeal | Sealed | a take-over |
 | FetchEntries | Entries | a take-over |
+| FetchParts | Fetched, one for each part | a take-over |
 """
 
 from __future__ import annotations
@@ -159,8 +160,26 @@ class Entries:
     entries: tuple[LogEntry, ...]
 
 
-FromDialer = Hello | OpenLane | Cut | Lacked | Filled | Told | Ended | Ask | RequestSeal | FetchEntries
-FromAcceptor = Hello | Answered | Would | Sealed | Entries
+@dataclass(frozen=True, slots=True)
+class FetchParts:
+    """What have you committed of the source, as the difference to what is up to this position? For who lacks more
+    than is kept as entries."""
+
+    request: int
+    source: int
+    after: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One part of the answer to `FetchParts`, in order."""
+
+    request: int
+    state: State
+
+
+FromDialer = Hello | OpenLane | Cut | Lacked | Filled | Told | Ended | Ask | RequestSeal | FetchEntries | FetchParts
+FromAcceptor = Hello | Answered | Would | Sealed | Entries | Fetched
 Message = FromDialer | FromAcceptor
 
 FROM_DIALER: frozenset[type] = frozenset(get_args(FromDialer))

@@ -117,7 +117,7 @@ class Machine(Shell):
 
         self.world.later(self, read)
 
-    def send_state(self, peer: str, state: State, wrap: Callable[[State], Message]) -> None:
+    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
         self.events.append("state")
 
     def served(self, source: int) -> None:

@@ -11,7 +11,9 @@ from amqpd.replication.messages import (
     Cut,
     Ended,
     Entries,
+    Fetched,
     FetchEntries,
+    FetchParts,
     Filled,
     Hello,
     Lacked,
@@ -22,7 +24,7 @@ from amqpd.replication.messages import (
     Told,
     Would,
 )
-from amqpd.replication.receiver import Answer, Missed, Opening, State
+from amqpd.replication.receiver import Answer, Missed, Opened, Opening, State
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
 
@@ -46,10 +48,10 @@ entries = st.lists(log_entries(), max_size=5).map(tuple)
 openings = st.builds(
     Opening,
     numbers,
-    st.lists(st.tuples(sources, numbers, positions, st.none() | checksums), max_size=5).map(tuple),
+    st.lists(st.builds(Opened, sources, numbers, positions, st.none() | checksums), max_size=5).map(tuple),
     numbers,
 )
-states = st.builds(State, sources, numbers, positions, payloads, st.booleans(), st.booleans())
+states = st.builds(State, sources, numbers, positions, payloads, st.booleans(), st.booleans(), positions)
 answers = st.builds(
     Answer,
     numbers,
@@ -57,14 +59,16 @@ answers = st.builds(
     st.dictionaries(sources, seals, max_size=4),
     st.frozensets(sources, max_size=4),
     st.frozensets(sources, max_size=4),
+    st.dictionaries(sources, positions, max_size=4),
 )
-ballots = st.builds(Ballot, st.booleans(), seals, positions, numbers)
+frames = st.builds(Frame, numbers, numbers, entries, numbers, numbers, st.lists(sources, max_size=4).map(tuple))
+ballots = st.builds(Ballot, st.booleans(), seals, positions, numbers, positions)
 hellos = st.builds(Hello, st.integers(0, 2**16 - 1), names, names, numbers, numbers)
 
 BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Hello: hellos,
     OpenLane: st.builds(OpenLane, lanes, numbers, openings),
-    Cut: st.builds(Cut, lanes, numbers, st.builds(Frame, numbers, numbers, entries, numbers)),
+    Cut: st.builds(Cut, lanes, numbers, frames),
     Lacked: st.builds(Lacked, lanes, numbers, st.builds(Missed, entries)),
     Filled: st.builds(Filled, lanes, numbers, states),
     Told: st.builds(Told, lanes, numbers, numbers),
@@ -76,6 +80,8 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Sealed: st.builds(Sealed, numbers, seals, ballots),
     FetchEntries: st.builds(FetchEntries, numbers, sources, positions),
     Entries: st.builds(Entries, numbers, entries),
+    FetchParts: st.builds(FetchParts, numbers, sources, positions),
+    Fetched: st.builds(Fetched, numbers, states),
 }
 messages: st.SearchStrategy[Message] = st.one_of(list(BY_KIND.values()))
 
@@ -83,7 +89,7 @@ START: Position = (0, 0)
 EXAMPLES: list[Message] = [
     Hello(1, "shop", "a", 7, 2**62 + 1),
     Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
-    OpenLane(3, 1, Opening(8, ((5, 2, (1, 4), 12345), (6, 2, START, None)), 6)),
+    OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345), Opened(6, 2, START, None)), 6)),
     Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Seal(3, "b", 2)}, frozenset({5}), frozenset({7}))),
     Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
 ]

@@ -24,13 +24,14 @@ from amqpd.replication.messages import (
     Answered,
     Cut,
     Entries,
+    Fetched,
     Filled,
     Hello,
     Message,
     OpenLane,
     Told,
 )
-from amqpd.replication.receiver import Answer, Opening, State
+from amqpd.replication.receiver import Answer, Opened, Opening, State
 from tests.replication.message_strategies import BY_KIND, EXAMPLES, messages
 
 
@@ -67,14 +68,14 @@ def test_a_message_that_is_cut_is_malformed(message: Message, data: st.DataObjec
     whole = bytes_of(message)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     # Of a state the last field takes what there is: its end is the message's.
-    if isinstance(message, Filled) and len(cut) >= len(whole) - len(message.state.part):
+    if isinstance(message, Filled | Fetched) and len(cut) >= len(whole) - len(message.state.part):
         assert decode(cut) != message
     else:
         with pytest.raises(MalformedMessage):
             decode(cut)
 
 
-@given(messages.filter(lambda message: not isinstance(message, Hello | Filled)), st.binary(min_size=1))
+@given(messages.filter(lambda message: not isinstance(message, Hello | Filled | Fetched)), st.binary(min_size=1))
 def test_what_follows_a_message_is_malformed(message: Message, behind: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode(bytes_of(message) + behind)
@@ -189,8 +190,8 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
     assert {message: bytes_of(message) for message in said} == {
         message: bytes.fromhex(text) for message, text in said.items()
     }
-    opening = OpenLane(1, 2, Opening(5, ((9, 3, (2, 4), None),), 4))
+    opening = OpenLane(1, 2, Opening(5, (Opened(9, 3, (2, 4), None),), 4))
     head = struct.pack("<BIqqqI", 2, 1, 2, 5, 4, 1)
     assert bytes_of(opening) == head + struct.pack("<qqqq?I", 9, 3, 2, 4, False, 0)
     answered = Answered(1, 2, Answer(5, {}, {}, frozenset({9}), frozenset()))
-    assert bytes_of(answered) == struct.pack("<BIqqIIIIq", 8, 1, 2, 5, 0, 0, 1, 0, 9)
+    assert bytes_of(answered) == struct.pack("<BIqqIIIIIq", 8, 1, 2, 5, 0, 0, 0, 1, 0, 9)
