@@ -67,7 +67,7 @@ ARROWS = {
     "compiled": "",
     "process": "errors faults vocabulary config security session publishing node security.authentication "
     "topology.metadata topology.metadata.etcd compiled",
-    "broker": "errors vocabulary topology journal cluster config security session node methods "
+    "broker": "errors vocabulary topology journal replication cluster config security session node methods "
     "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
     "commands": "errors faults vocabulary topology setting_types config journal.sqlite security.authentication "

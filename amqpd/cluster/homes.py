@@ -243,7 +243,7 @@ class Homes:
             self._shell.swap(asked, answered)
 
     def beat(self) -> None:
-        """Now and then: what is committed is told where no frame has told it, and whoever is alive says so."""
+        """Now and then: what is committed is told where no frame has told it, and a peer that lives says so."""
         for lane in self.lanes.values():
             for peer in lane.home.peers:
                 lane.told[peer] = lane.home.committed

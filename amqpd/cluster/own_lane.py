@@ -2,8 +2,8 @@
 
 What comes in: transactions of the journal, answers of peers. What goes out: messages to the peers; one growing
 number.
-Rules: 1. A lane is all sources of this home with one replica set (docs/decisions/replication.md). 2. Whoever waits
-for a transaction in which the lane has nothing makes it cut an empty frame.
+Rules: 1. A lane is all sources of this home with one replica set (docs/decisions/replication.md). 2. Where somebody
+waits for a transaction in which the lane has nothing, an empty frame is cut.
 Not here: which sources it has, and how they came (`homes.py`).
 """
 

@@ -23,6 +23,8 @@ ATTEMPTS_MAX = 64
 
 
 class Attempt:
+    """One that is under way, and when it is given up."""
+
     def __init__(self, take_over: TakeOver, ends_s: float) -> None:
         self.take_over = take_over
         self.ends_s = ends_s

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from amqpd.journal.entry import Entry
-from amqpd.journal.homes import Home, divide
+from amqpd.journal.homes import Home, divide, lanes_of
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.journal.records import Range, Row
@@ -148,16 +148,13 @@ class JournalBuffer:
         """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
         for, by the index of the journal; several sources may have the same."""
         self.homes[source] = Home(epoch, numbers, lane)
-        self._note_lanes()
-
-    def _note_lanes(self) -> None:
-        self._lanes = list({id(home.lane): home.lane for home in self.homes.values()}.values())
+        self._lanes = lanes_of(self.homes)
 
     def leave(self, source: int) -> None:
         """This node is not the home of the source any more: what gathers of its queues, which are gone, is not
         written. A transaction that was cut before may have some, see `JournalWriter`."""
         del self.homes[source]
-        self._note_lanes()
+        self._lanes = lanes_of(self.homes)
         gone = {queue_id for queue_id, number in self._sources.items() if number == source}
         for queue_id in gone:
             del self._sources[queue_id]

@@ -244,7 +244,7 @@ class Node(HomeNode):
 
     def source_ends(self, source: int, lane: Lane) -> None:
         """It is the home no more. What was published and waits for the source's lane may be committed by the next
-        home, or may not: whoever waits has to ask again, over another connection."""
+        home, or may not: those clients have to ask again, over another connection."""
         self.registry.source_ends(source)
         self.topology.forget_routes()
         for connection in list(self.connections.values()):
