@@ -1,8 +1,9 @@
 """What a home keeps of a source for its peers, and what is under way to one that lacks something.
 
 What comes in: entries as they are cut, and from where on a peer lacks them. What goes out: what is to be sent.
-Rules: 1. What a peer lacks is sent once for each new position that it reports: nothing is lost on an ordered
-connection that stands. 2. What follows a state that is under way is kept for that peer, whatever others have.
+Rules: 1. What a peer lacks is sent once: nothing is lost on an ordered connection that stands. Again only if the peer
+reports a lower position than before: up to the other one it had something of another home. 2. What follows a state
+that is under way is kept for that peer, whatever others have.
 Not here: when what is kept is too much (`home.py`), and how a peer takes it in (`receiver.py`).
 """
 
@@ -14,9 +15,6 @@ from collections.abc import Iterable
 
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.receiver import Missed
-
-MISSED_MESSAGES_MAX = 8
-"""On their way to one peer, of one source: so much is sent in the time of an answer, which is one of its disk."""
 
 
 class Tail:
@@ -99,27 +97,28 @@ class Resend:
     def __init__(self, reported: Position) -> None:
         self.reported = self.sent = reported
         """the peer's last word; the last entry that was sent"""
-        self._ends: deque[Position] = deque()
-        """of the messages under way, the last entry of each"""
+        self.nbytes = 0
+        """under way"""
+        self._under_way: deque[tuple[Position, int]] = deque()
+        """the last entry of each message, and its bytes"""
 
-    def reports(self, position: Position) -> bool:
-        """Whether that is new. A lower one than before: the peer had something else up to there, and what was sent
-        since is of no use to it."""
-        if position == self.reported:
-            return False
+    def reports(self, position: Position) -> None:
+        """A lower one than before: the peer had something else up to there, and what was sent since is of no use to
+        it."""
         if position < self.reported:
-            self.sent = position
-            self._ends.clear()
-        while self._ends and self._ends[0] <= position:
-            self._ends.popleft()
+            self.sent, self.nbytes = position, 0
+            self._under_way.clear()
+        while self._under_way and self._under_way[0][0] <= position:
+            self.nbytes -= self._under_way.popleft()[1]
         self.reported, self.sent = position, max(position, self.sent)
-        return True
 
-    @property
-    def has_capacity(self) -> bool:
-        return len(self._ends) < MISSED_MESSAGES_MAX
-
-    def sends(self, missed: Missed) -> Missed:
+    def sends(self, missed: Missed) -> None:
+        nbytes = size_of(missed)
         self.sent = missed.entries[-1].position
-        self._ends.append(self.sent)
-        return missed
+        self._under_way.append((self.sent, nbytes))
+        self.nbytes += nbytes
+
+
+def size_of(missed: Missed) -> int:
+    """In bytes; entries without a payload count, too."""
+    return sum(1 + len(entry.payload) for entry in missed.entries)

@@ -6,9 +6,8 @@ Rules: 1. Entries are cut once, and go to each peer as they are. 2. A frame is c
 has it on disk, this forwarder among them. With it is committed whatever its entries follow: an epoch of a home
 begins with an entry of its own, and nothing before that one counts until it does. 3. A source that a peer has not
 matched does not count there, and everything else does. One that so has no majority is left out: the others go on.
-4. What a peer lacks is sent once for each new position that it reports. Nothing is lost on an ordered connection
-that stands; a report that is lower than the one before says that the peer had something else there, of another home.
-5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up by state.
+4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
+by state.
 Not here: what is under way to whom (`catch_up.py`), connections (the lane is opened again after each break), how an
 epoch is won (`take_over.py`).
 """
@@ -19,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from amqpd.replication.catch_up import Resend, Tail, Transfer
+from amqpd.replication.catch_up import Resend, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
 from amqpd.replication.entry import START, Frame, LogEntry, Position, new_entry
 from amqpd.replication.receiver import Answer, Missed, Opened, Opening
@@ -29,10 +28,13 @@ KEPT_BYTES_MAX = 64 << 20
 sent what it missed, one that was away for longer is caught up by state, whose size is that of the backlog. As much
 again is kept of sources that a connected peer has not matched."""
 BEHIND_BYTES_MAX = 256 << 20
-"""Of entries that follow the state which is on its way to a peer: two seconds at full load. A transfer that takes
-longer has to begin again, or publishers have to slow down."""
+"""Of entries that follow the states which are on their way to a peer, and would not be kept without that: two seconds
+at full load. A transfer that takes longer has to begin again, or publishers have to slow down."""
 MISSED_BYTES_MAX = 1 << 20
 """Of one message with what a peer lacks: some milliseconds of its disk, so that frames in between need not wait."""
+UNDER_WAY_MAX = 8
+"""Messages of that size, of all that is sent again to one peer and that it has not answered: so much is sent in the
+time of an answer, which is one of its disk; and much less than a connection may have to send."""
 
 
 class Peer:
@@ -162,8 +164,11 @@ class HomeLane:
         for entry in entries:
             if entry.source in peer.transfers:
                 peer.transfers[entry.source].behind.append(entry)
-        while sum(each.behind.nbytes for each in peer.transfers.values()) > self._behind_bytes_max:
-            del peer.transfers[max(peer.transfers, key=lambda source: peer.transfers[source].behind.nbytes)]
+        # What the source's tail has is kept in any case.
+        extra = {source: each.behind.nbytes - self._tails[source].nbytes for source, each in peer.transfers.items()}
+        while extra and sum(extra.values()) > self._behind_bytes_max:
+            source = max(extra, key=extra.__getitem__)
+            del peer.transfers[source], extra[source]
             self.transfers_given_up += 1
 
     def open(self, peer: str, uncounted: Iterable[int] = ()) -> Opening:
@@ -233,10 +238,18 @@ class HomeLane:
         missed: list[Missed] = []
         behind: list[int] = []
         for source, position in answer.lacks.items():
+            if source in at.resends:
+                at.resends[source].reports(position)
+        capacity = UNDER_WAY_MAX * self._missed_bytes_max - sum(each.nbytes for each in at.resends.values())
+        for source, position in answer.lacks.items():
             if source not in self._tails or self._awaits_state(at, source, answer):
                 continue
-            if source in answer.incomplete or not self._resend(at, source, position, missed):
+            found = None if source in answer.incomplete else self._resend(at, source, position, capacity)
+            if found is None:
                 behind.append(source)
+            else:
+                missed += found
+                capacity -= sum(map(size_of, found))
         return missed, behind
 
     def _awaits_state(self, at: Peer, source: int, answer: Answer) -> bool:
@@ -247,28 +260,28 @@ class HomeLane:
         transfer.has_come |= source not in answer.incomplete and answer.lacks[source] >= transfer.base
         return not transfer.has_come
 
-    def _resend(self, at: Peer, source: int, position: Position, missed: list[Missed]) -> bool:
-        """Adds what follows this entry, as far as it is not under way. False: it is not kept."""
-        resend = at.resends.get(source)
+    def _resend(self, at: Peer, source: int, position: Position, capacity: int) -> list[Missed] | None:
+        """What follows this entry and is not under way, as far as that has the capacity. None: it is not kept."""
+        resend, kept, transfer = at.resends.get(source), self._tails[source], at.transfers.get(source)
         if resend is None:
             resend = at.resends[source] = Resend(position)
-        elif not resend.reports(position):
-            return True
-        kept, transfer = self._tails[source], at.transfers.get(source)
         if transfer is not None:
             transfer.behind.forget_upto(position)
             if resend.sent < kept.base:
                 kept = transfer.behind
-        while resend.has_capacity:
+        missed: list[Missed] = []
+        while capacity > 0:
             entries = kept.after(resend.sent, self._missed_bytes_max)
             if entries is None:
                 del at.resends[source]
                 at.transfers.pop(source, None)
-                return False
+                return None
             if not entries:
                 break
-            missed.append(resend.sends(Missed(tuple(entries))))
-        return True
+            missed.append(Missed(tuple(entries)))
+            resend.sends(missed[-1])
+            capacity -= size_of(missed[-1])
+        return missed
 
     def is_stored(self, number: int) -> None:
         """Frames up to this one are on the own disk."""

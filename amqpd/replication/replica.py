@@ -50,7 +50,8 @@ class Staged:
 
     source: int
     after: Position = START
-    """what is staged goes on from what stands there up to this entry, which is committed"""
+    """what is staged goes on from what stands there up to this entry, which is committed, whether or not the disk has
+    been told so yet"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,6 +213,7 @@ class TakeOver:
         found = list(entries)
         if not self._is_asked(member) or self._by_state:
             return None
+        self._replica.follow(self.seal, writes)  # what is staged may be another home's
         if found and found[-1].position <= self._asked:
             return None  # a late answer to an earlier question
         for entry in found:
@@ -230,6 +231,7 @@ class TakeOver:
         """A part of the member's state; all of them, in order. For the rest see `fetched`. Raises Fenced."""
         if not self._is_asked(member) or not self._by_state:
             return None
+        self._replica.follow(self.seal, writes)
         if state.after > self._replica.log.base or state.base > self._ballots[member].last:
             return self._next_member(f"the state of {member} goes from {state.after} to {state.base}", writes)
         if state.first:

@@ -438,28 +438,39 @@ def test_state_that_takes_too_long_is_given_up() -> None:
     commit_many(lane, range(11, 20))
     lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
     transfer = lane.sends_state("b", 1, (1, 19))
-    commit_many(lane, range(20, 25))
+    commit_many(lane, range(20, 26))
     assert lane.sends("b", 1, transfer)
-    commit_many(lane, range(25, 26))
+    commit_many(lane, range(26, 28))
     assert not lane.sends("b", 1, transfer)
     assert lane.transfers_given_up == 1
     answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
     assert lane.answered("b", answer) == ([], [1])
-    again = lane.sends_state("b", 1, (1, 25))
+    again = lane.sends_state("b", 1, (1, 27))
     assert (lane.sends("b", 1, transfer), lane.sends("b", 1, again)) == (False, True)
 
 
-def test_what_a_peer_lacks_is_sent_once_for_each_position_that_it_reports() -> None:
+def test_what_is_not_committed_ends_no_transfer_of_state() -> None:
+    """It is kept in any case."""
+    lane = HomeLane(MEMBERS, 30, behind_bytes_max=50)
+    lane.begin(1, 4, (3, 25), [])
+    lane.open("b")
+    transfer = lane.sends_state("b", 1, (3, 25))
+    for number in range(31, 51):
+        lane.cut(number, {1: bytes(10)})
+    assert lane.sends("b", 1, transfer)
+
+
+def test_what_a_peer_lacks_is_sent_once_as_far_as_it_answers() -> None:
     lane, peer = HomeLane(MEMBERS, 10, missed_bytes_max=1), Peer()
     lane.begin(1, 1, START, [])
     for number in range(11, 31):
         lane.cut(number, {1: b"1"})
     opened = peer.receiver.open(lane.open("b"), peer.writes)
     missed, _ = lane.answered("b", opened)
-    assert [each.entries[0].position[1] for each in missed] == [*range(11, 19)]
+    assert [each.entries[0].position[1] for each in missed] == [11, 12, 13, 14]
     assert lane.answered("b", opened) == ([], [])
     more, _ = lane.answered("b", peer.receiver.repair(missed[0], peer.writes))
-    assert [each.entries[0].position[1] for each in more] == [19]
+    assert [each.entries[0].position[1] for each in more] == [15]
 
 
 def test_report_of_a_lower_position_is_answered_from_there() -> None:

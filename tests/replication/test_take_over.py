@@ -13,6 +13,7 @@ from amqpd.replication.receiver import State
 from amqpd.replication.replica import (
     Appended,
     Completed,
+    Fenced,
     Replica,
     Replicas,
     Sealed,
@@ -275,3 +276,13 @@ def test_state_that_does_not_fit_is_not_taken() -> None:
     assert attempt.fetched_state("b", state, writes) is None
     assert (attempt.phase, writes) == (Phase.LOST, [])
     assert attempt.reason == "the state of b goes from (4, 1) to (4, 2)"
+
+
+def test_late_answer_leaves_what_a_later_home_has_staged() -> None:
+    writes: list[Write] = []
+    own = replica(FIRST)
+    attempt, _ = fetching(own, writes)
+    own.stage(Seal(9, "c", 1), writes)
+    with pytest.raises(Fenced):
+        attempt.fetched("b", [], writes)
+    assert own.staged is not None
