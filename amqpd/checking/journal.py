@@ -21,14 +21,13 @@ from amqpd.checking.report import REPAIR, REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.checking.rows import Seen, check_bodies, check_rows
 from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged, Recovered
-from amqpd.journal.sqlite import checksums, queries, trust
+from amqpd.journal.sqlite import checksums, queries, small_tables, trust
 from amqpd.journal.sqlite.database import JOURNAL, check_untouched
 from amqpd.journal.sqlite.recovery import find
 from amqpd.journal.sqlite.schema import REVISIONS, SAME_TABLES
 from amqpd.storage.files import mark_path, wal_path
 from amqpd.storage.header import wrong_format
 
-SMALL_TABLES = ("settled", "queue", "discard", "returned", "deadline", "source", "former", "tail", "seal", "names")
 NEW_COLUMNS = ("source.reserved", "queue.idx", "former.crc", "tail.crc", "seal.crc")
 """that only the newest formats have"""
 ACCEPT = "start once with --accept-loss to go on with what is there (amqpd serve --accept-loss)"
@@ -146,7 +145,7 @@ class _Check:
             trust.check_shape(self.path, connection, trust.log_end(self.path))
         except JournalDamaged as error:
             self.report.damage(JOURNAL, "header", _short(str(error), self.path), REPAIR_OR_RESTORE)
-        for table in SMALL_TABLES if self.quick else ("",):
+        for table in small_tables.TABLES if self.quick else ("",):
             self._structure(connection, table)
         self._names(connection)
         self._source(connection)

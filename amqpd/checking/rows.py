@@ -10,6 +10,7 @@ Not here: the small tables (`journal.py`).
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,10 +20,12 @@ from amqpd.checking.records import INDEX, TABLE, Head
 from amqpd.checking.report import REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite.checksums import NOT_AS_WRITTEN
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.queries import DEADLINES
 from amqpd.journal.sqlite.reading import RowReader
+from amqpd.journal.sqlite.replicas import staged_from
 from amqpd.journal.sqlite.schema import SEQ_MAX
 from amqpd.journal.sqlite.trust import Source
 
@@ -56,6 +59,7 @@ def check_rows(connection: sqlite3.Connection, report: Report, progress: Progres
     bad: set[object] = set()
     total = 0
     before: Head | None = None
+    staged = staged_rows(connection)
     for batch_id, *rest in each(connection, INDEX, report.cut(JOURNAL, "the index of the messages")):
         head = Head(*rest)
         seen.count += 1
@@ -66,14 +70,18 @@ def check_rows(connection: sqlite3.Connection, report: Report, progress: Progres
             seen.told.add(head[:3])
             bad.add(batch_id)
             continue
+        if head.deadline_bytes:
+            timed[batch_id] = head
+        if staged and batch_id >= staged.get(head.source, batch_id + 1):
+            continue  # that is not there yet for anybody: it may stand beside what it is to replace
         _check_entry(head, before, report, source)
         before = head
+        if head.source in staged:
+            continue  # what is staged makes its bodies impossible to ask for; its home has them
         seen.nbytes += max(head.nbytes, 0)
         seen.highest = max(seen.highest, head.idx)
         low, high = seen.ranges.get(head.queue_id, (head.first_seq, head.last_seq))
         seen.ranges[head.queue_id] = min(low, head.first_seq), max(high, head.last_seq)
-        if head.deadline_bytes:
-            timed[batch_id] = head
     _compare(connection, report, progress, seen.count, total)
     _deadlines(connection, report, seen, timed, bad)
     return seen
@@ -100,6 +108,14 @@ def check_bodies(connection: sqlite3.Connection, path: Path, report: Report, pro
             if not rows:
                 break
             at = max(at, rows[-1].last_seq) + 1
+
+
+def staged_rows(connection: sqlite3.Connection) -> dict[int, int]:
+    """source -> the number of the first row that is staged of it. Empty if a record of that does not fit: the rows
+    are then looked at as all others."""
+    with suppress(JournalDamaged, sqlite3.Error, *NOT_AS_WRITTEN):
+        return staged_from(connection)
+    return {}
 
 
 def _known(head: Head, source: Source | None) -> bool:

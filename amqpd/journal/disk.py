@@ -6,7 +6,7 @@ Not here: SQL (`sqlite/disk.py`), threads (`writer.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
 from amqpd.journal.records import Recovered, Row, SourceEntry
@@ -95,6 +95,12 @@ class SourcesDisk(Disk, Protocol):
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
         """Entries above this position that are not known to be committed, in order, until they have this many bytes;
         at least one, if there is any."""
+        ...
+
+    def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
+        """What the source has at `base`, a position that is committed, beyond `after`, up to which the other log is
+        the same, to be taken in by `StatePart`, in order. Each part is read when it is asked for, and what another
+        disk lacks by then because it left this one, the entries above `base` tell. ValueError: it has not that."""
         ...
 
     def recovered_of(self, sources: Collection[int]) -> Recovered:

@@ -11,8 +11,9 @@ same (both happen after a failed fsync); `full` refuses rows, and only rows, unl
 
 from __future__ import annotations
 
+import pickle
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -25,7 +26,16 @@ from amqpd.journal.transaction import Transaction
 from amqpd.replication import seal as seals
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Link
-from amqpd.replication.replica import Appended, Sealed, Undone, Write
+from amqpd.replication.replica import (
+    Appended,
+    Dropped,
+    Sealed,
+    Staged,
+    StateEnd,
+    StatePart,
+    Undone,
+    Write,
+)
 from amqpd.replication.seal import Seal
 from tests.journal.payloads import entry_of
 
@@ -75,6 +85,20 @@ class Step:
 
 
 @dataclass
+class Staging:
+    """What is to take the place of what a source has."""
+
+    queues: dict[int, PlatterQueue] = field(default_factory=dict)
+    reserved: int = 0
+    base: Position | None = None
+    entries: list[LogEntry] = field(default_factory=list)
+
+    @property
+    def last(self) -> Position | None:
+        return self.entries[-1].position if self.entries else self.base
+
+
+@dataclass
 class Platter:
     """What survives a crash."""
 
@@ -83,6 +107,7 @@ class Platter:
     tails: dict[int, list[Step]] = field(default_factory=dict)
     """source -> its entries that are not committed, in order"""
     seals: dict[int, Seal] = field(default_factory=dict)
+    staged: dict[int, Staging] = field(default_factory=dict)
     held: list[tuple[int, Position, list[Range]]] = field(default_factory=list)
     """(source, position, ranges): their rows leave when that is committed"""
     damaged: set[tuple[int, int]] = field(default_factory=set)
@@ -127,7 +152,7 @@ class MemoryDisk:
 
     def recover(self) -> Recovered:
         self._recovered = True
-        self.platter.held = []
+        self.platter.held, self.platter.staged = [], {}
         local = self.platter.heads[LOCAL]
         self.platter.heads[LOCAL] = local.at((local.epoch + 1, local.idx))
         for queue in self.platter.queues.values():
@@ -236,6 +261,18 @@ class MemoryDisk:
                 found.append(ReplicaState(source, seal, head.committed, tail, head.reserved))
         return found
 
+    def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
+        """All of it, whatever `after` is."""
+        head = self.platter.head(source)
+        if not max(after, head.committed) <= base <= head.position:
+            raise ValueError(f"no state of source {source} from {after} to {base}")
+        later = [step.before for step in self.platter.tails.get(source, []) if step.position > base]
+        queues = deepcopy(later[0] if later else self.platter.of(source))
+        for queue_id, queue in list(queues.items()):
+            for row in [row for row in queue.rows.values() if queue.settled_at(row) is not None]:
+                queues[queue_id].delete(row)
+        yield pickle.dumps((queues, head.reserved))
+
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
         found: list[LogEntry] = []
         for step in self.platter.tails.get(source, []):
@@ -290,7 +327,12 @@ class MemoryDisk:
         self._let_go()
 
     def _carry_out(self, write: Write) -> None:
-        if isinstance(write, Appended):
+        if isinstance(write, Appended) and write.entry.source in self.platter.staged:
+            entry, staged = write.entry, self.platter.staged[write.entry.source]
+            if entry.before != staged.last:
+                raise ValueError(f"entry {entry.position} of source {entry.source} follows {entry.before}")
+            staged.entries.append(entry)
+        elif isinstance(write, Appended):
             entry, head = write.entry, self.platter.head(write.entry.source)
             if entry.source <= LOCAL or entry.before != head.position or entry.position <= head.position:
                 raise ValueError(f"entry {entry.position} of source {entry.source} follows {entry.before}")
@@ -300,13 +342,45 @@ class MemoryDisk:
             before = deepcopy(self.platter.of(entry.source))
             self.platter.tails.setdefault(entry.source, []).append(Step(entry, before))
             self._apply_entry(read)
+        elif isinstance(write, Undone) and write.source in self.platter.staged:
+            staged = self.platter.staged[write.source]
+            if staged.base is None or write.position < staged.base:
+                raise ValueError(f"source {write.source} is staged from {staged.base}: no undo to {write.position}")
+            staged.entries = [each for each in staged.entries if each.position <= write.position]
         elif isinstance(write, Undone):
             self._undo(write.source, write.position)
         elif isinstance(write, Sealed):
             self.platter.seals[write.source] = write.seal
             self.platter.heads.setdefault(write.source, self.platter.head(write.source))
+        elif isinstance(write, Staged):
+            self.platter.staged[write.source] = Staging()
+            self.platter.heads.setdefault(write.source, self.platter.head(write.source))
+        elif isinstance(write, Dropped):
+            self.platter.staged.pop(write.source, None)
+        elif write.source not in self.platter.staged:
+            raise ValueError(f"nothing is being staged of source {write.source}")
+        elif isinstance(write, StatePart):
+            staged = self.platter.staged[write.source]
+            queues, reserved = pickle.loads(write.part)
+            staged.queues |= queues
+            staged.reserved = max(staged.reserved, reserved)
+        elif isinstance(write, StateEnd):
+            self.platter.staged[write.source].base = write.base
         else:
-            raise NotImplementedError(write)
+            self._complete(write.source)
+
+    def _complete(self, source: int) -> None:
+        staged = self.platter.staged.pop(source)
+        if staged.base is None:
+            raise ValueError(f"the state of source {source} has not come")
+        platter, reserved = self.platter, max(staged.reserved, self.platter.head(source).reserved)
+        platter.queues = {key: queue for key, queue in platter.queues.items() if queue.source != source}
+        platter.queues |= staged.queues
+        platter.heads[source] = Head(source, *staged.base, reserved, replicated=True, committed=staged.base)
+        platter.tails[source] = []
+        platter.held = [each for each in platter.held if each[0] != source]
+        for entry in staged.entries:
+            self._carry_out(Appended(entry))
 
     def _commit_source(self, source: int, position: Position) -> None:
         head = self.platter.head(source)

@@ -3,9 +3,11 @@ the same tables. The model of what a source has is that of `test_sources_propert
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
@@ -15,14 +17,24 @@ from amqpd.journal.errors import DiskFull
 from amqpd.journal.records import Range, RecoveredQueue, SourceEntry
 from amqpd.journal.sqlite import disk as disk_module
 from amqpd.journal.sqlite import intake
+from amqpd.journal.sqlite import state as state_module
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import decode, encode
 from amqpd.journal.transaction import Transaction
 from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Link
-from amqpd.replication.replica import Appended, Sealed, Undone, Write
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Sealed,
+    Staged,
+    StateEnd,
+    StatePart,
+    Undone,
+    Write,
+)
 from amqpd.replication.seal import Seal
-from tests.journal.disks import SqliteDrive, appended, deadlines, idle, row, store, tell, undo, write
+from tests.journal.disks import DrivenDisk, SqliteDrive, appended, deadlines, idle, row, store, tell, undo, write
 from tests.journal.payloads import entry_of
 from tests.journal.test_sources_properties import SourceModel, small
 
@@ -41,7 +53,7 @@ def tables(disk: SqliteDisk) -> dict[str, list[tuple[object, ...]]]:
     return found
 
 
-def seen(disk: SqliteDisk) -> dict[int, tuple[object, ...]]:
+def seen(disk: DrivenDisk) -> dict[int, tuple[object, ...]]:
     """Queues, as far as they do not depend on what has left this disk already."""
     queues: dict[int, RecoveredQueue] = disk.recovered_of({SOURCE}).queues
     return {
@@ -54,7 +66,8 @@ def seen(disk: SqliteDisk) -> dict[int, tuple[object, ...]]:
 class Side:
     """A directory, and the disk on it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, empty: Path, directory: Path) -> None:
+        shutil.copytree(empty, directory)
         self.drive = SqliteDrive(directory)
         self.disk = self.drive.open()
         self.disk.recover()
@@ -79,8 +92,8 @@ class Side:
 class Pair:
     """A home, a replica, and the log that the home has."""
 
-    def __init__(self, directory: Path) -> None:
-        self.home, self.replica = Side(directory / "home"), Side(directory / "replica")
+    def __init__(self, empty: Path, directory: Path) -> None:
+        self.home, self.replica = Side(empty, directory / "home"), Side(empty, directory / "replica")
         self.model = SourceModel(SOURCE)
         self.log: list[LogEntry] = []
 
@@ -100,11 +113,9 @@ class Pair:
         writes = [Appended(each) for each in self.missing()[:count]]
         write(self.replica.disk, *writes, committed=None if committed is None else {SOURCE: committed})
 
-    def diverge(self, data: st.DataObject) -> None:
-        """The replica gets what a home of the same epoch wrote and nobody else has, and then what counts."""
-        if self.missing():
-            return
-        before, model = seen(self.replica.disk), self.model
+    def _diverge(self, data: st.DataObject) -> None:
+        """The replica gets what a home of the same epoch wrote and nobody else has."""
+        model = self.model
         other = SourceModel(SOURCE, list(model.entries), START, model.epoch, model.idx, model.next_seq.copy())
         other.reserved = model.reserved
         writes: list[Write] = [Sealed(SOURCE, Seal(model.epoch, "old", 1))]
@@ -116,6 +127,50 @@ class Pair:
             last = (entry.epoch, entry.idx)
         event(f"divergent tail of {len(writes) - 1}")
         write(self.replica.disk, *writes)
+
+    def catch_up(self, data: st.DataObject) -> None:
+        """By state, from some entry that both have, while the home goes on; what the replica has above that is
+        another's. It may take more than one try."""
+        base, disk = self.home.committed, self.replica.disk
+        if base < self.replica.committed or base == START:
+            return
+        both = [each.position for each in self.log if each.position <= min(base, self.replica.last)]
+        after = data.draw(st.sampled_from([START, *both]), label="after")
+        if not self.missing() and data.draw(st.booleans(), label="diverges"):
+            self._diverge(data)
+            self.model.epoch, self.model.idx = self.model.epoch + 1, 0
+        before = seen(disk), disk.replicas()
+        write(disk, Staged(SOURCE))
+        for part in self.home.disk.state_parts(SOURCE, after, base):
+            write(disk, StatePart(SOURCE, part))
+            what = data.draw(st.sampled_from(["", "publish", "committed", "idle", "restart"]), label="meanwhile")
+            if what == "publish":
+                self.publish(data)
+            elif what == "committed":
+                self.home.tell(self.home.last)
+            elif what == "idle":
+                idle(self.home.disk)
+            elif what == "restart":
+                self.replica.restart()
+                event("restart in the middle of a state")
+                assert (seen(self.replica.disk), self.replica.disk.replicas()) == before
+                self.catch_up(data)
+                return
+        write(disk, StateEnd(SOURCE, base))
+        above = [each for each in self.log if each.position > base]
+        count = data.draw(st.integers(0, len(above)), label="entries staged")
+        assert (seen(disk), disk.replicas()) == before
+        write(disk, *map(Appended, above[:count]))
+        write(disk, Completed(SOURCE))
+        event(f"caught up after {'nothing' if after == START else 'something'}")
+        self.replica.committed = base
+
+    def diverge(self, data: st.DataObject) -> None:
+        """The replica gets what nobody else has, and then what counts."""
+        if self.missing():
+            return
+        before, model = seen(self.replica.disk), self.model
+        self._diverge(data)
         if data.draw(st.booleans(), label="restart"):
             self.replica.restart()
         write(self.replica.disk, Sealed(SOURCE, Seal(model.epoch + 1, "new", 1)), Undone(SOURCE, self.log_end))
@@ -148,14 +203,25 @@ class Pair:
         assert tables(self.home.disk) == tables(self.replica.disk)
 
 
-STEPS = ["publish", "publish", "publish", "ship", "ship", "committed", "diverge", "restart", "idle"]
+STEPS = [
+    *("publish", "publish", "publish", "ship", "ship", "committed", "committed", "diverge"),
+    *("catch up", "catch up", "restart", "idle"),
+]
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal that is new: to make one takes long."""
+    directory = tmp_path_factory.mktemp("empty") / "data"
+    SqliteDrive(directory).open().close()
+    return directory
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_a_replica_is_what_its_home_is(data):
-    with small(), tempfile.TemporaryDirectory() as directory:
-        pair = Pair(Path(directory))
+def test_a_replica_is_what_its_home_is(empty, data):
+    with small(), patch.object(state_module, "PART_BYTES", 100), tempfile.TemporaryDirectory() as directory:
+        pair = Pair(empty, Path(directory))
         try:
             for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=4, max_size=16)):
                 side = data.draw(st.sampled_from([pair.home, pair.replica]), label="side")
@@ -169,6 +235,8 @@ def test_a_replica_is_what_its_home_is(data):
                         side.tell(data.draw(st.sampled_from(mine)))
                 elif step == "diverge":
                     pair.diverge(data)
+                elif step == "catch up":
+                    pair.catch_up(data)
                 elif step == "restart":
                     side.restart()
                 else:

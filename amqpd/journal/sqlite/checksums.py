@@ -22,8 +22,8 @@ _seven = Struct("<qqqqqqq")
 _eight = Struct("<qqqqqqqq")
 _head = Struct("<qqqqqqqqq")
 
-SETTLED, MARK, _DISCARD, RETURNED, _SOURCE, _NAME, HEAD, _FORMER, _TAIL, _SEAL = (
-    crc32(b"amqpd journal %d" % at) for at in range(10)
+SETTLED, MARK, _DISCARD, RETURNED, _SOURCE, _NAME, HEAD, _FORMER, _TAIL, _SEAL, _STAGED = (
+    crc32(b"amqpd journal %d" % at) for at in range(11)
 )
 
 NOT_AS_WRITTEN = (struct_error, TypeError, UnicodeDecodeError, OverflowError)
@@ -115,6 +115,23 @@ def of_tail(
 ) -> int:
     packed = _eight.pack(source, epoch, idx, before_epoch, before_idx, checksum, first_row, rows)
     return crc32(control, crc32(packed, _TAIL))
+
+
+def of_staged(
+    source: int,
+    number: int,
+    kind: int,
+    epoch: int,
+    idx: int,
+    before_epoch: int,
+    before_idx: int,
+    checksum: int,
+    first_row: int,
+    rows: int,
+    control: bytes,
+) -> int:
+    packed = _eight.pack(source, number, kind, epoch, idx, before_epoch, before_idx, checksum)
+    return crc32(control, crc32(_two.pack(first_row, rows), crc32(packed, _STAGED)))
 
 
 def of_seal(source: int, epoch: int, forwarder: str, life: int) -> int:

@@ -30,7 +30,7 @@ from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.recovery import Found, examine
-from amqpd.journal.sqlite.replica_reading import ReplicaReader
+from amqpd.journal.sqlite.replica_reading import AsksReplicas, ReplicaReader
 from amqpd.journal.sqlite.reserve import RESERVE_BYTES, Reserve
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head, Sources
@@ -45,7 +45,7 @@ RECOVERY_STEPS_MAX = 16
 _log = structlog.get_logger("amqpd.journal")
 
 
-class SqliteDisk:
+class SqliteDisk(AsksReplicas):
     """Implements `SourcesDisk`. The directory is created when it is missing.
 
     Raises NotAJournal, NewerFormat, JournalInUse, JournalDamaged, DiskFull, DiskFailure."""
@@ -71,8 +71,7 @@ class SqliteDisk:
         self._found: Found | None = None
         self._writer, self._reader = opened.writer, opened.reader
         self._rows = RowReader(self._reader, self.path)
-        self._replicas = reader = ReplicaReader(self.path)
-        self.replicas, self.log_entries, self.recovered_of = reader.replicas, reader.log_entries, reader.recovered_of
+        self._replicas = ReplicaReader(self.path)
         self._reserve = Reserve(directory, reserve_bytes)
         self._mark: Mark | None = None  # on a full disk, too
         self._discards = Discards([], self._sources.is_committed)
@@ -121,6 +120,8 @@ class SqliteDisk:
         # A node has to start on a full disk, to let its consumers empty it. What is dead stays so, and is found again
         # by the next recovery.
         with suppress(DiskFull):
+            if self._sources.stale:
+                self._commit_of_sources(None)
             self._delete_dead(found)
             for _ in range(RECOVERY_STEPS_MAX):
                 if not self._discards.pending or self.kept:
@@ -189,6 +190,7 @@ class SqliteDisk:
 
     def _take_over(self, found: Found) -> None:
         self._sources = Sources(found.heads, found.held, found.behind)
+        self._sources.stale = found.staged
         self._discards = Discards(found.discards, self._sources.is_committed)
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
 

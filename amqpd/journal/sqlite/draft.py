@@ -12,7 +12,7 @@ from __future__ import annotations
 from amqpd.journal.sqlite.discards import Discard, Discards
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import SOURCE
-from amqpd.journal.sqlite.sources import Head, Held, Sources
+from amqpd.journal.sqlite.sources import Head, Held, Sources, Staged
 from amqpd.replication.entry import START, Position
 
 
@@ -38,12 +38,21 @@ class Draft:
         """queues that may have deadlines from now on"""
         self.counted: set[int] = set()
         """the same for counts of returned messages"""
+        self._staged: dict[int, Staged | None] = {}
 
     def head(self, source: int) -> Head:
         return self.heads.get(source) or self._sources.head(source)
 
     def mark(self, queue_id: int) -> Mark | None:
         return self.marks[queue_id] if queue_id in self.marks else self._marks.of(queue_id)
+
+    def staged(self, source: int) -> Staged | None:
+        """What is staged of it."""
+        return self._staged[source] if source in self._staged else self._sources.staged.get(source)
+
+    def stage(self, source: int, staged: Staged | None) -> None:
+        """This is."""
+        self._staged[source] = staged
 
     def known(self, source: int) -> None:
         """There is a record of it from now on."""
@@ -58,14 +67,16 @@ class Draft:
         if position > head.committed:
             self.heads[source] = Head(source, *head.position, head.reserved, head.replicated, position)
 
-    def undo(self, source: int, position: Position) -> None:
-        """Nothing of it above this position stands. Raises ValueError for what is committed."""
+    def undo(self, source: int, position: Position, *, replaced: bool = False) -> None:
+        """Nothing of it above this position stands. Raises ValueError for what is committed, unless that is
+        `replaced` by the same from elsewhere."""
         head = self.head(source)
-        if not head.committed <= position <= head.position or source == SOURCE:
+        if not (replaced or head.committed <= position) or position > head.position or source == SOURCE:
             raise ValueError(
                 f"source {source} is at {head.position}, committed {head.committed}: no undo to {position}"
             )
-        self.heads[source] = Head(source, *position, head.reserved, head.replicated, head.committed)
+        committed = min(head.committed, position)
+        self.heads[source] = Head(source, *position, head.reserved, head.replicated, committed)
         self.undone.append((source, position))
         self.held = [each for each in self.held if each.source != source or each.position <= position]
         self.begun = [each for each in self.begun if each.source != source or each.position <= position]
@@ -102,10 +113,15 @@ class Draft:
         """It is on the disk."""
         self._sources.put(self.heads.values())
         self._sources.held = self.held
+        self._sources.stale = {}
         self._marks.put(
             {queue_id: mark for queue_id, mark in self.marks.items() if mark is not None},
             [queue_id for queue_id, mark in self.marks.items() if mark is None],
         )
+        for source, staged in self._staged.items():
+            self._sources.staged.pop(source, None)
+            if staged is not None:
+                self._sources.staged[source] = staged
         for source, position in self.undone:
             self._discards.undone(source, position)
         self._discards.committed()

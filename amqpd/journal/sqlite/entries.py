@@ -11,25 +11,33 @@ Not here: the local source (`work.py`), the commit itself and what follows a fai
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from amqpd.journal.sqlite import checksums, entry_statements, queries, statements
+from amqpd.journal.sqlite import appending, checksums, entry_statements, staging, statements
+from amqpd.journal.sqlite.appending import put_marks
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
-from amqpd.journal.sqlite.intake import INLINE_RANGES_MAX, listed, offsets, split
-from amqpd.journal.sqlite.payload import BadPayload, Payload, decode, numbers, pairs, triples
+from amqpd.journal.sqlite.intake import INLINE_RANGES_MAX, split
 from amqpd.journal.sqlite.queue_marks import NONE, Mark, QueueMarks
 from amqpd.journal.sqlite.recovery import Found
-from amqpd.journal.sqlite.schema import FORMER_MARK, FORMER_RETURNED, SEQ_MAX
-from amqpd.journal.sqlite.sources import Head, Held, Sources
+from amqpd.journal.sqlite.sources import Head, Sources
 from amqpd.journal.sqlite.undoing import undo
 from amqpd.journal.sqlite.work import Work, plain_work
 from amqpd.journal.transaction import Transaction
 from amqpd.replication.entry import LogEntry
-from amqpd.replication.replica import Appended, Sealed, Undone, Write
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Dropped,
+    Sealed,
+    Staged,
+    StateEnd,
+    StatePart,
+    Undone,
+    Write,
+)
 
 
 class Known(NamedTuple):
@@ -51,7 +59,10 @@ def write_sources(
         raise ValueError("entries of sources become writes before they are committed")
     connection.execute("BEGIN IMMEDIATE")
     (last_row,) = connection.execute(entry_statements.LAST_ROW).fetchone()
-    draft = Draft(known.sources, known.discards, known.marks, last_row + 1)
+    staged_rows = [staged.first_row for staged in known.sources.staged.values()]
+    draft = Draft(known.sources, known.discards, known.marks, max(last_row + 1, *staged_rows, 1))
+    for source, first_row in known.sources.stale.items():
+        staging.drop_rows(connection, source, first_row)
     _carry_out(connection, transaction.writes, draft)
     for source, position in transaction.committed.items():
         draft.commit(source, position)
@@ -76,22 +87,46 @@ def work_of_dead(
     for _, upto, (queue_id, first, last) in found.orphans:
         piece.settled_discards.append((queue_id, first, first, last, *upto))
     connection.execute("BEGIN IMMEDIATE")
-    _put_marks(connection, work.marks)
+    put_marks(connection, work.marks)
     return work, piece
 
 
 def _carry_out(connection: sqlite3.Connection, writes: Iterable[Write], draft: Draft) -> None:
     for write in writes:
-        if isinstance(write, Appended):
-            _append(connection, write.entry, draft)
-        elif isinstance(write, Undone):
-            undo(connection, draft, write.source, write.position)
-        elif isinstance(write, Sealed):
-            source, seal = write.source, write.seal
-            connection.execute(entry_statements.PUT_SEAL, (source, *seal, checksums.of_seal(source, *seal)))
-            draft.known(source)
-        else:
-            raise NotImplementedError(f"a write of {type(write).__name__}")
+        match write:
+            case Appended(entry):
+                _append(connection, entry, draft)
+            case Undone(source, position):
+                staged = draft.staged(source)
+                if staged is not None:
+                    staging.undo_staged(connection, source, position, staged, draft)
+                else:
+                    undo(connection, draft, source, position)
+            case Sealed(source, seal):
+                connection.execute(entry_statements.PUT_SEAL, (source, *seal, checksums.of_seal(source, *seal)))
+                draft.known(source)
+            case Staged(source):
+                staging.begin(connection, source, draft)
+            case StatePart(source, part):
+                staging.take_part(connection, source, part, draft)
+            case StateEnd(source, base):
+                staging.end(draft, source, base)
+            case Completed(source):
+                staging.complete(connection, source, draft)
+            case Dropped(source):
+                staging.drop(connection, source, draft)
+
+
+def _append(connection: sqlite3.Connection, entry: LogEntry, draft: Draft) -> None:
+    """Behind what stands, or what is staged."""
+    source, position = entry.source, entry.position
+    if (staged := draft.staged(source)) is not None:
+        staging.append(connection, entry, staged, draft)
+        return
+    payload, last = appending.payload_of(entry), draft.head(source).position
+    if source <= 0 or entry.before != last or position <= last:
+        raise ValueError(f"entry {position} of source {source} follows {entry.before}, and {last} is there")
+    appending.put(connection, appending.record_of(entry, payload, draft), payload, draft)
 
 
 def _put_heads(connection: sqlite3.Connection, draft: Draft, identity: str) -> None:
@@ -116,88 +151,5 @@ def _release(connection: sqlite3.Connection, draft: Draft, work: Work, piece: Pi
             before = marks.get(item.queue_id) or draft.mark(item.queue_id) or (*NONE[:2], held.source, 0, 0)
             # The transaction that it is of stays: an undo takes that back, and not what was deleted since.
             marks[item.queue_id] = (max(before[0], item.last_seq + 1), *before[1:])
-    _put_marks(connection, marks)
+    put_marks(connection, marks)
     draft.marks |= marks
-
-
-def _put_marks(connection: sqlite3.Connection, marks: dict[int, Mark]) -> None:
-    said = [(queue_id, *mark) for queue_id, mark in marks.items()]
-    if said:
-        connection.executemany(entry_statements.PUT_MARK, [(*each, checksums.of_mark(*each)) for each in said])
-
-
-def _append(connection: sqlite3.Connection, entry: LogEntry, draft: Draft) -> None:
-    source, position = entry.source, entry.position
-    payload = decode(entry.payload)
-    if (payload.source, payload.epoch, payload.idx) != (source, *position):
-        raise BadPayload(f"entry {position} of source {source} has a payload of another one")
-    head = draft.head(source)
-    if source <= 0 or entry.before != head.position or position <= head.position:
-        raise ValueError(f"entry {position} of source {source} follows {entry.before}, and {head.position} is there")
-    _put(connection, entry, payload, draft)
-    draft.heads[source] = head.at(position, max(payload.reserved, head.reserved))
-    if payload.retired:
-        draft.held.append(Held(source, position, payload.retired))
-    if payload.counts or payload.delivered or payload.dropped:
-        _put_rare(connection, (source, *position), payload, draft)
-
-
-def _put(connection: sqlite3.Connection, entry: LogEntry, payload: Payload, draft: Draft) -> None:
-    """Its rows, what it settled, and the record of it."""
-    source, epoch, idx = entry.source, *entry.position
-    first_row, rows = draft.next_row, payload.rows
-    given = entry_statements.PARAMETERS | {"source": source, "epoch": epoch, "idx": idx}
-    last = len(payload.chunks) - 1
-    for at, chunk in enumerate(payload.chunks):
-        given |= {"first_row": draft.next_row, "inserted": chunk.rows, "rows": offsets(chunk.rows)}
-        given |= {"numbers": chunk.numbers, "deadlines": chunk.deadlines, "data": chunk.data}
-        if chunk.deadlines:
-            draft.timed.update(queue_id for queue_id, *_ in json.loads(chunk.deadlines))
-        if at == last:
-            said = (source, epoch, idx, *entry.before, entry.checksum, first_row, rows, payload.control)
-            given |= {"before_epoch": entry.before[0], "before_idx": entry.before[1], "checksum": entry.checksum}
-            given |= {"entry_first_row": first_row, "entry_rows": rows, "control": payload.control}
-            given |= {"settled": payload.settled, "tail_crc": checksums.of_tail(*said)}
-        connection.execute(entry_statements.APPEND, given)
-        draft.next_row += chunk.rows
-
-
-def _put_rare(connection: sqlite3.Connection, of: tuple[int, int, int], payload: Payload, draft: Draft) -> None:
-    """What it writes over. Of each record the version before is kept."""
-    counts = {(queue_id, seq): count for queue_id, seq, count in triples(payload.counts)}
-    dropped = numbers(payload.dropped)
-    marks: dict[int, Mark] = {}
-    for queue_id, below in pairs(payload.delivered):
-        before = marks.get(queue_id) or draft.mark(queue_id) or NONE
-        marks[queue_id] = (before[0], below, *of)
-    _keep_former(connection, of, list(counts), {*marks, *dropped}, draft)
-    returned = [(*key, count, *of) for key, count in counts.items()]
-    put = [(*each, checksums.of_returned(*each)) for each in returned]
-    connection.executemany(entry_statements.PUT_RETURNED, put)
-    draft.counted.update(queue_id for queue_id, _ in counts)
-    for queue_id in dropped:
-        marks.pop(queue_id, None)
-    _put_marks(connection, marks)
-    connection.executemany(entry_statements.DROP_MARK, [(queue_id,) for queue_id in dropped])
-    draft.marks |= marks
-    draft.marks |= dict.fromkeys(dropped)
-    draft.discard([(queue_id, 0, SEQ_MAX, *of) for queue_id in dropped])
-
-
-def _keep_former(
-    connection: sqlite3.Connection,
-    of: tuple[int, int, int],
-    counts: Sequence[tuple[int, int]],
-    queues: set[int],
-    draft: Draft,
-) -> None:
-    former: list[tuple[int, ...]] = []
-    for queue_id in sorted(queues):
-        mark = draft.mark(queue_id)
-        if mark is not None:
-            former.append((*of, FORMER_MARK, queue_id, *mark[:2], *mark[3:]))
-    if counts:
-        now = connection.execute(queries.RETURNED_NOW, {"keys": listed(counts)}).fetchall()
-        former += [(*of, FORMER_RETURNED, *record) for record in now]
-    put = [(*each, checksums.of_former(*each)) for each in former]
-    connection.executemany(entry_statements.PUT_FORMER, put)

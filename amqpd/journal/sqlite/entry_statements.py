@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Integer, Table, delete, insert, literal_co
 
 from amqpd.journal.sqlite.schema import (
     SOURCE,
+    STAGED_ENTRY,
     batch,
     deadline,
     discard,
@@ -27,6 +28,7 @@ from amqpd.journal.sqlite.schema import (
     seal,
     settled,
     source,
+    staged,
     tail,
 )
 from amqpd.journal.sqlite.statements import (
@@ -81,7 +83,9 @@ def _put(of: Table) -> str:
     return f"INSERT OR REPLACE INTO {of.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
-PUT_RETURNED, PUT_MARK, PUT_FORMER, PUT_SEAL = map(_put, (returned, queue, former, seal))
+PUT_RETURNED, PUT_MARK, PUT_FORMER, PUT_SEAL, PUT_STAGED = map(_put, (returned, queue, former, seal, staged))
+PUT_ROW, PUT_DEADLINE = map(_put, (batch, deadline))
+PUT_SETTLED = _put(settled).replace("REPLACE", "IGNORE")
 DROP_MARK = "DELETE FROM queue WHERE queue_id = ?"
 
 # --- a tail
@@ -107,11 +111,22 @@ def _forget(of: Table) -> str:
 _rows_above = (
     select(batch.c.batch_id)
     .with_hint(batch, "INDEXED BY batch_index", "sqlite")
-    .where(_of_source(batch), tuple_(batch.c.epoch, batch.c.idx) > _given)
+    .where(
+        _of_source(batch),
+        tuple_(batch.c.epoch, batch.c.idx) > _given,
+        batch.c.batch_id < literal_column(":below_row", Integer),
+    )
 )
 UNDO_ROWS = text(delete(batch).where(batch.c.batch_id.in_(_rows_above)))
-UNDO_DEADLINES, UNDO_SETTLED, UNDO_RETURNED, UNDO_DISCARDS, UNDO_MARKS, UNDO_FORMER, UNDO_TAIL = map(
-    _undone, (deadline, settled, returned, discard, queue, former, tail)
+UNDO_DEADLINES = text(
+    delete(deadline).where(
+        _of_source(deadline),
+        tuple_(deadline.c.epoch, deadline.c.idx) > _given,
+        deadline.c.batch_id < literal_column(":below_row", Integer),
+    )
+)
+UNDO_SETTLED, UNDO_RETURNED, UNDO_DISCARDS, UNDO_MARKS, UNDO_FORMER, UNDO_TAIL = map(
+    _undone, (settled, returned, discard, queue, former, tail)
 )
 FORGET_FORMER, FORGET_TAIL = _forget(former), _forget(tail)
 UNCOUNT = text(
@@ -124,3 +139,19 @@ UNCOUNT = text(
         settled_check=source.c.settled_check + literal_column(":settled", Integer),
     )
 )
+
+# --- what is staged
+
+DROP_STAGED = text(delete(staged).where(_of_source(staged)))
+UNDO_STAGED = text(
+    delete(staged).where(
+        _of_source(staged),
+        staged.c.kind == literal_column(str(STAGED_ENTRY)),
+        tuple_(staged.c.epoch, staged.c.idx) > _given,
+    )
+)
+_from_row = literal_column(":first_row", Integer)
+DROP_ROWS, DROP_DEADLINES = (
+    text(delete(of).where(of.c.batch_id >= _from_row, _of_source(of))) for of in (batch, deadline)
+)
+"""Rows of the source, from one on."""

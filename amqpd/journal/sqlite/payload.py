@@ -97,8 +97,8 @@ def encode(entry: SourceEntry) -> bytes:
     )
 
 
-def decode(payload: bytes) -> Payload:
-    """Raises BadPayload."""
+def decode(payload: bytes, *, only_control: bool = False) -> Payload:
+    """`only_control`: there is no data; the chunks have none then. Raises BadPayload."""
     whole = memoryview(payload)
     try:
         version, count, source, epoch, idx, reserved, *lengths = _head.unpack_from(whole)
@@ -117,7 +117,7 @@ def decode(payload: bytes) -> Payload:
         control, parts = bytes(whole[:at]), []
         for (rows, _, _, nbytes), (numbers, deadlines) in zip(sizes, bound, strict=True):
             parts.append(PayloadChunk(rows, numbers, deadlines, whole[at : at + nbytes]))
-            at += nbytes
+            at += 0 if only_control else nbytes
         settled, retired, delivered, counts, dropped = lists
         if at != len(whole):
             raise BadPayload(f"a payload of {len(whole)} bytes where it says {at}")

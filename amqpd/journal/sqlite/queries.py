@@ -22,6 +22,7 @@ from amqpd.journal.sqlite.schema import (
     seal,
     settled,
     source,
+    staged,
     tail,
 )
 from amqpd.journal.sqlite.statements import text as _text
@@ -148,6 +149,23 @@ DATA_OF = _text(
 )
 """Of an entry: bodies and deadlines, row by row."""
 
+STATE_ROW = _text(
+    select(
+        *(batch.c.queue_id, batch.c.first_seq, batch.c.last_seq, batch.c.nbytes, batch.c.persistent),
+        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes, batch.c.epoch, batch.c.idx, batch.c.crc),
+        func.coalesce(deadline.c.crc, literal_column("0")),
+        batch.c.data,
+        func.coalesce(deadline.c.data, literal_column("x''")),
+    )
+    .select_from(batch.outerjoin(deadline, deadline.c.batch_id == batch.c.batch_id))
+    .where(batch.c.batch_id == _given("batch_id"), batch.c.source == _given("source"))
+)
+"""As `state.StateRow`, with body and deadlines."""
+_staged = tuple(staged.c)
+STAGED = _text(select(*_staged).where(staged.c.number == literal_column("0")))
+"""The first record of each source."""
+STAGED_OF = _text(select(*_staged).where(staged.c.source == _given("source")).order_by(staged.c.number))
+
 # --- undo
 
 _above = tuple_(_given("epoch"), _given("idx"))
@@ -267,6 +285,7 @@ SLICES = {
     "former": (7, _slice(7, *_kept)),
     "tail": (3, _slice(3, *_link)),
     "seal": (1, _slice(1, *_seal)),
+    "staged": (2, _slice(2, *_staged)),
 }
 """By table: how many columns the key has, and the statement. The checksum is the last column."""
 _entry = (

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
@@ -23,6 +22,7 @@ from typing import Any
 from amqpd.journal.records import JournalDamaged, Range, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.sqlite import checksums, queries, replicas, trust
 from amqpd.journal.sqlite.discards import Discard
+from amqpd.journal.sqlite.gone import Gone
 from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import pack_ranges
 from amqpd.journal.sqlite.queue_marks import Mark
@@ -63,6 +63,8 @@ class Found:
     """by queue_id, as they are on disk"""
     sources: dict[int, int]
     """queue_id -> source, of queues that are not of the local one"""
+    staged: dict[int, int]
+    """source -> the first row of what an earlier run staged of it"""
     behind: int = 0
     """see `Sources.behind`"""
 
@@ -105,18 +107,22 @@ def find(connection: sqlite3.Connection, source: Source, only: Collection[int] |
     }
     deadlines = _Deadlines(connection)
     sides = _Sides(heads)
+    sides.staged = replicas.staged_from(connection)
     sides.sources = {queue_id: mark[2] for queue_id, mark in marks.items() if mark[2] != SOURCE}
-    _rows(ask(queries.ROWS, queries.ROWS_OF), queues, _Gone(discards), deadlines, sides)
-    orphans = _settled(ask(queries.SETTLED, queries.SETTLED_OF), queues, _Gone(discards), sides)
+    _rows(ask(queries.ROWS, queries.ROWS_OF), queues, Gone(discards), deadlines, sides)
+    orphans = _settled(ask(queries.SETTLED, queries.SETTLED_OF), queues, Gone(discards), sides)
     if only is None:
         deadlines.check_all_taken()
         _check_counts(sides, source)
-    counted, lonely = _returned(ask(queries.RETURNED, queries.RETURNED_OF), queues, _Gone(discards), sides)
+    counted, lonely = _returned(ask(queries.RETURNED, queries.RETURNED_OF), queues, Gone(discards), sides)
     orphans = (orphans + lonely)[:ORPHANS_MAX]
     dead, held = _dead(queues, sides)
     recovered = Recovered(source.idx, queues)
     timed = deadlines.queues
-    return Found(recovered, heads, discards, dead, held, orphans, timed, counted, marks, sides.sources, source.behind)
+    return Found(
+        *(recovered, heads, discards, dead, held, orphans, timed, counted, marks, sides.sources, sides.staged),
+        source.behind,
+    )
 
 
 def _asking(connection: sqlite3.Connection, only: Collection[int] | None) -> Callable[[str, str], Any]:
@@ -137,6 +143,8 @@ class _Sides:
         """queue_id -> source, of queues of sources that are not the local one"""
         self.late: dict[tuple[int, int], Position] = {}
         """the last settle of a row that is not committed"""
+        self.staged: dict[int, int] = {}
+        """source -> the first row of what is staged of it (`staging.py`): such rows are not there"""
         self.rows = self.settled = 0
         """how many records there were"""
 
@@ -148,29 +156,6 @@ class _Sides:
 def _reserved(heads: dict[int, Head], source: int) -> int:
     head = heads.get(source)
     return 0 if head is None else head.reserved
-
-
-class _Gone:
-    """Which ranges are discarded, asked in ascending order of (queue_id, first_seq): one sweep over both lists."""
-
-    def __init__(self, discards: list[Discard]) -> None:
-        self._waiting: dict[int, list[Discard]] = defaultdict(list)
-        for discard in sorted(discards, key=lambda discard: -discard.first_seq):
-            self._waiting[discard.queue_id].append(discard)
-        self._queue_id: int | None = None
-        self._open: list[Discard] = []
-
-    def by(self, queue_id: int, first_seq: int, last_seq: int, position: Position) -> list[Discard]:
-        """The discards that the range belongs to."""
-        if queue_id not in self._waiting:
-            return []
-        if queue_id != self._queue_id:
-            self._queue_id, self._open = queue_id, []
-        waiting = self._waiting[queue_id]
-        while waiting and waiting[-1].first_seq <= first_seq:
-            self._open.append(waiting.pop())
-        self._open = [discard for discard in self._open if discard.last_seq >= first_seq]
-        return [discard for discard in self._open if last_seq <= discard.last_seq and position <= discard.position]
 
 
 class _Deadlines:
@@ -209,7 +194,7 @@ def _check_counts(sides: _Sides, source: Source) -> None:
 def _rows(
     found: Iterable[tuple[Any, ...]],
     queues: dict[int, RecoveredQueue],
-    gone: _Gone,
+    gone: Gone,
     deadlines: _Deadlines,
     sides: _Sides,
 ) -> None:
@@ -227,6 +212,8 @@ def _rows(
                 f"the index entry of messages {first_seq}..{last_seq} of queue {queue_id} does not fit its checksum"
             )
         timed = deadlines.of(row_id, deadline_bytes, queue_id, first_seq, last_seq) if deadline_bytes else b""
+        if sides.staged and row_id >= sides.staged.get(number, row_id + 1):
+            continue
         position = (epoch, idx)
         discards = gone.by(queue_id, first_seq, last_seq, position)
         if any(discard.last_seq == SEQ_MAX for discard in discards):
@@ -255,7 +242,7 @@ def _rows(
 def _settled(
     found: Iterable[tuple[Any, ...]],
     queues: dict[int, RecoveredQueue],
-    gone: _Gone,
+    gone: Gone,
     sides: _Sides,
 ) -> list[Dead]:
     """Fill in the settled parts, merged and cut at the rows' edges; returns the records that touch no row."""
@@ -298,7 +285,7 @@ def _settled(
 
 
 def _returned(
-    found: Iterable[tuple[Any, ...]], queues: dict[int, RecoveredQueue], gone: _Gone, sides: _Sides
+    found: Iterable[tuple[Any, ...]], queues: dict[int, RecoveredQueue], gone: Gone, sides: _Sides
 ) -> tuple[set[int], list[Dead]]:
     """Fill in the counts of messages that are not settled and not transient; returns the queues that have any on
     disk, and what touches no row."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -26,6 +26,8 @@ from amqpd.journal.sqlite.recovery import find
 from amqpd.journal.sqlite.replicas import TailRecord, read_seals, tail_record
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.sqlite.state import State
+from amqpd.journal.sqlite.state_reading import parts
 from amqpd.replication import seal as seals
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Link
@@ -58,6 +60,17 @@ class ReplicaReader:
             return find(connection, record or trust.Source(1, 0, 0, 0), sources).of(sources)
 
         return self._asked(read)
+
+    def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
+        """What the source has at `base` beyond `after`: each part is read when it is asked for."""
+
+        def ask(question: Callable[[sqlite3.Connection], State]) -> State:
+            return self._asked(question)
+
+        head = self._asked(self._heads).get(source)
+        if head is None or not after <= base <= head.position:
+            raise ValueError(f"no state of source {source} from {after} to {base}")
+        return parts(ask, source, after, base, head.reserved)
 
     def close(self) -> None:
         """Nobody asks any more."""
@@ -121,3 +134,25 @@ class ReplicaReader:
                 f"{self._path} is damaged: entry {record.position} of source {source} is not as it was made"
             )
         return entry
+
+
+class AsksReplicas:
+    """Of a disk, what asks the reader."""
+
+    _replicas: ReplicaReader
+
+    def replicas(self) -> list[ReplicaState]:
+        """See `SourcesDisk`."""
+        return self._replicas.replicas()
+
+    def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
+        """See `SourcesDisk`."""
+        return self._replicas.log_entries(source, after, bytes_max)
+
+    def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
+        """See `SourcesDisk`."""
+        return self._replicas.state_parts(source, after, base)
+
+    def recovered_of(self, sources: Collection[int]) -> Recovered:
+        """See `SourcesDisk`."""
+        return self._replicas.recovered_of(sources)

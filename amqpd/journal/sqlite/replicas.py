@@ -62,6 +62,17 @@ def check_tails(connection: sqlite3.Connection, heads: Mapping[int, Head]) -> No
     read_seals(connection)
 
 
+def staged_from(connection: sqlite3.Connection) -> dict[int, int]:
+    """source -> the first row in `batch` of what is staged of it: such rows are not there for anybody. Raises
+    JournalDamaged."""
+    found = {}
+    for *said, crc in connection.execute(queries.STAGED):
+        if checksums.of_staged(*said) != crc:
+            raise JournalDamaged(f"the record of what is staged of source {said[0]} does not fit its checksum")
+        found[said[0]] = said[8]
+    return found
+
+
 def read_seals(connection: sqlite3.Connection) -> dict[int, Seal]:
     """Raises JournalDamaged."""
     found = {}

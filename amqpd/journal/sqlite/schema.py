@@ -171,6 +171,22 @@ tail = Table(
     sqlite_with_rowid=False,
 )
 
+# What a home has sent of a source to stand in place of what stands here, while it is incomplete (`staging.py`): rows
+# of the source in `batch` from `first_row` of the first record on, and in `control` all that is not rows.
+staged = Table(
+    "staged",
+    metadata,
+    *(_integer(name, key=True) for name in ("source", "number")),
+    # See STAGED_...
+    _integer("kind"),
+    *(_integer(name) for name in ("epoch", "idx", "before_epoch", "before_idx", "checksum", "first_row", "rows")),
+    Column("control", LargeBinary, nullable=False),
+    _integer("crc"),
+)
+STAGED_BEGUN, STAGED_PART, STAGED_ENTRY = 0, 1, 2
+"""`kind`: the first record, of which the rest of the columns means nothing; a part of the state (`state.py`); an
+entry that came after it, as in `tail`."""
+
 # Whose entries of a source are taken (`amqpd.replication.seal`): this disk's vote.
 seal = Table(
     "seal",

@@ -47,6 +47,7 @@ _SUMS: dict[str, Callable[..., int]] = {
     "former": checksums.of_former,
     "tail": checksums.of_tail,
     "seal": checksums.of_seal,
+    "staged": checksums.of_staged,
 }
 _NO_NUMBERS = (struct.error, TypeError)
 """what a checksum raises for fields of other types"""

@@ -16,6 +16,10 @@ from amqpd.journal.sqlite.discards import Discard
 from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.storage.probe import could_not_read
 
+TABLES = (
+    *("settled", "queue", "discard", "returned", "deadline", "source", "former", "tail", "seal", "staged", "names"),
+)
+
 
 def check_former(connection: sqlite3.Connection) -> None:
     """Raises JournalDamaged."""
@@ -27,7 +31,7 @@ def check_former(connection: sqlite3.Connection) -> None:
 def check_structure(connection: sqlite3.Connection) -> None:
     """Of the small tables: a page that names fewer records than it has shows in no record. (The index of the rows is
     too large for that; `Source.rows` says how many it must have.) Raises JournalDamaged, DiskFailure."""
-    for table in ("settled", "queue", "discard", "returned", "deadline", "source", "former", "tail", "seal", "names"):
+    for table in TABLES:
         (said,) = connection.execute(f"PRAGMA quick_check('{table}')").fetchone()
         if could_not_read(said):
             raise DiskFailure(f"the disk of the journal failed: {said.splitlines()[-1]}")

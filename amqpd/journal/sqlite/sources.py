@@ -76,6 +76,20 @@ class Held(NamedTuple):
         return [Range(*each) for each in triples(self.packed)]
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What is staged of a source, to take the place of what stands (`staging.py`)."""
+
+    first_row: int
+    """in `batch`; from this one on, rows of the source are staged"""
+    count: int = 1
+    """of its records"""
+    last: Position | None = None
+    """its last entry; None: the state has not come yet"""
+    base: Position = START
+    """up to there is what the state has"""
+
+
 class Sources:
     """How far the sources of one journal are."""
 
@@ -87,7 +101,9 @@ class Sources:
         """that record is written with the next transaction"""
         self.local = heads.setdefault(SOURCE, Head(SOURCE))
         self.held = list(held)
-        """in the order of their positions, of each source"""
+        self.staged: dict[int, Staged] = {}
+        self.stale: dict[int, int] = {}
+        """source -> first row of what an earlier process staged: that goes before anything else of it is written"""
 
     def head(self, source: int) -> Head:
         """A source that is met for the first time is replicated, unless it is the local one."""
@@ -99,7 +115,7 @@ class Sources:
     @property
     def waits(self) -> bool:
         """Something that is committed may leave the disk."""
-        return any(self.is_committed(each.source, each.position) for each in self.held)
+        return bool(self.stale) or any(self.is_committed(each.source, each.position) for each in self.held)
 
     @property
     def may_lag(self) -> bool:

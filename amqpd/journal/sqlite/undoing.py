@@ -17,17 +17,21 @@ from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, entry_statements, queries
 from amqpd.journal.sqlite.draft import Draft
 from amqpd.journal.sqlite.queue_marks import Mark
-from amqpd.journal.sqlite.schema import FORMER_MARK
+from amqpd.journal.sqlite.schema import FORMER_MARK, SEQ_MAX
 from amqpd.replication.entry import Position
 
 Former = tuple[int, ...]
 """of `queries.FORMER_OF`: kind, queue_id, one, two, was_epoch, was_idx"""
 
 
-def undo(connection: sqlite3.Connection, draft: Draft, source: int, position: Position) -> None:
-    """Raises ValueError for what is committed, JournalDamaged, sqlite3.Error."""
-    draft.undo(source, position)
+def undo(
+    connection: sqlite3.Connection, draft: Draft, source: int, position: Position, staged_from: int | None = None
+) -> None:
+    """`staged_from`: the first row of what is to take the place of what is undone. Raises ValueError for what is
+    committed, unless that is so, JournalDamaged, sqlite3.Error."""
+    draft.undo(source, position, replaced=staged_from is not None)
     given = {"source": source, "epoch": position[0], "idx": position[1]}
+    given["below_row"] = SEQ_MAX if staged_from is None else staged_from
     formers = _formers(connection, given)
     marks = _marks(connection, given, source, position, formers)
     connection.execute(entry_statements.UNDO_DEADLINES, given)

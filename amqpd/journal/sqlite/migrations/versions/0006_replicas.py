@@ -1,4 +1,5 @@
-"""Sources that are replicated: `tail`, entries that are not known to be committed; `seal`, whose entries are taken.
+"""Sources that are replicated: `tail`, entries that are not known to be committed; `staged`, what is
+to take the place of what stands; `seal`, whose entries are taken.
 
 No table that there was changes. No version before wrote entries of such sources.
 """
@@ -22,6 +23,14 @@ def upgrade() -> None:
         sa.Column("control", sa.LargeBinary, nullable=False),
         _integer("crc"),
         sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "staged",
+        *(_integer(name, key=True) for name in ("source", "number")),
+        *(_integer(name) for name in ("kind", "epoch", "idx", "before_epoch", "before_idx")),
+        *(_integer(name) for name in ("checksum", "first_row", "rows")),
+        sa.Column("control", sa.LargeBinary, nullable=False),
+        _integer("crc"),
     )
     op.create_table(
         "seal",

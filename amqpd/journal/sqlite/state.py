@@ -1,0 +1,122 @@
+"""The bytes of a source's state, as one disk sends it to another that lacks more than entries: a difference.
+
+What comes in: what a home's disk has at `base`, the last entry that is told as committed, beyond `after`, up to which
+both logs are the same. What goes out: parts of bounded size; at the other disk, what is in them.
+Rules: 1. Rows and records go as they are, with their own (epoch, idx) and checksums. 2. Of all that is live at `base`
+the ranges go along: what stands at the other disk and is not in one has died. 3. What is not in the state because it
+died or was written over after `base`, the entries above `base` tell.
+Not here: reading it (`state_reading.py`), taking it in (`staging.py`).
+
+The layout, little-endian: version, number of rows, source, after, base, reserved, bytes of each of the six lists
+below; then live (triples: queue_id, first_seq, last_seq), settled (sextuples: queue_id, first_seq, last_seq, epoch,
+idx, crc), returned (the same: queue_id, seq, count, ...), marks (quadruples: queue_id, delivered, epoch, idx),
+known (ids of queues with a mark), facts of the rows (see `StateRow`); then bodies and deadlines, end to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct, pack
+from struct import error as struct_error
+from typing import NamedTuple
+
+from amqpd.journal.sqlite.payload import BadPayload
+from amqpd.replication.entry import Position
+
+PART_BYTES = 1 << 20
+"""About so much is in one part, or one row that is larger: some milliseconds of a disk."""
+VERSION = 1
+_head = Struct("<BxxxIqqqqqqIIIIII")
+_rows = Struct("<12q")
+
+
+class StateRow(NamedTuple):
+    """What the tables say of a row beside its source and its bodies."""
+
+    queue_id: int
+    first_seq: int
+    last_seq: int
+    nbytes: int
+    persistent: int
+    body_bytes: int
+    published_ms: int
+    deadline_bytes: int
+    epoch: int
+    idx: int
+    crc: int
+    deadline_crc: int
+
+
+@dataclass(slots=True)
+class State:
+    """What one part has, or several together have beside their rows."""
+
+    source: int
+    after: Position
+    base: Position
+    reserved: int
+    live: list[tuple[int, ...]] = field(default_factory=list)
+    """in the order of queues and messages"""
+    settled: list[tuple[int, ...]] = field(default_factory=list)
+    returned: list[tuple[int, ...]] = field(default_factory=list)
+    marks: list[tuple[int, ...]] = field(default_factory=list)
+    known: list[tuple[int, ...]] = field(default_factory=list)
+    rows: list[tuple[StateRow, memoryview | bytes, memoryview | bytes]] = field(default_factory=list)
+    """with bodies, and deadlines"""
+
+    def encode(self, *, with_rows: bool = True) -> bytes:
+        rows = self.rows if with_rows else []
+        lists = [_packed(each) for each in (self.live, self.settled, self.returned, self.marks, self.known)]
+        lists.append(b"".join([_rows.pack(*row) for row, _, _ in rows]))
+        head = _head.pack(
+            *(VERSION, len(rows), self.source, *self.after, *self.base, self.reserved),
+            *(len(each) for each in lists),
+        )
+        return b"".join([head, *lists, *(piece for _, data, timed in rows for piece in (data, timed))])
+
+
+def decode(part: bytes) -> State:
+    """Raises BadPayload."""
+    whole = memoryview(part)
+    try:
+        version, count, source, *said = _head.unpack_from(whole)
+        if version != VERSION:
+            raise BadPayload(f"state of version {version}, and this one knows {VERSION}")
+        after, base, reserved, sizes = (said[0], said[1]), (said[2], said[3]), said[4], said[5:]
+        at = _head.size
+        lists: list[memoryview] = []
+        for size in sizes:
+            lists.append(whole[at : at + size])
+            at += size
+        *packed, facts = lists
+        live, settled, returned, marks, known = map(_tuples, packed, (3, 6, 6, 4, 1))
+        state = State(source, after, base, reserved, live, settled, returned, marks, known)
+        state.rows = list(_bodies(whole, at, [StateRow(*each) for each in _rows.iter_unpack(facts)]))
+        if len(state.rows) != count:
+            raise BadPayload(f"state of {len(state.rows)} rows where it says {count}")
+        return state
+    except struct_error as error:
+        raise BadPayload(f"a part of a state of {len(whole)} bytes is none: {error}") from error
+
+
+def _bodies(
+    whole: memoryview, at: int, rows: list[StateRow]
+) -> Iterator[tuple[StateRow, memoryview | bytes, memoryview | bytes]]:
+    for row in rows:
+        if row.nbytes < 0 or row.deadline_bytes < 0:
+            raise BadPayload("a row of a state has a size below zero")
+        end = at + row.nbytes
+        yield row, whole[at:end], whole[end : end + row.deadline_bytes]
+        at = end + row.deadline_bytes
+    if at != len(whole):
+        raise BadPayload(f"a part of a state of {len(whole)} bytes where it says {at}")
+
+
+def _tuples(packed: memoryview, width: int) -> list[tuple[int, ...]]:
+    return list(Struct(f"<{width}q").iter_unpack(packed))
+
+
+def _packed(items: list[tuple[int, ...]]) -> bytes:
+    flat = [value for item in items for value in item]
+    return pack(f"<{len(flat)}q", *flat)

@@ -1,0 +1,155 @@
+"""Reads the state of a source for another disk, as a difference (`state.py`), while the journal is in use.
+
+What comes in: how to ask the journal; the source, `after` and `base`. What goes out: parts, one after the other.
+Rules: 1. One look at the index says what is live at `base`; bodies are read in steps of about a part each, and
+nothing is held open between two. 2. A row that has left the disk since is passed over: it died after `base`, and an
+entry that follows says so.
+Not here: who sends them (`amqpd.replication.receiver.State`), taking them in (`staging.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+
+from amqpd.journal.sqlite import checksums, queries, state
+from amqpd.journal.sqlite.gone import Gone
+from amqpd.journal.sqlite.replicas import staged_from
+from amqpd.journal.sqlite.schema import FORMER_MARK
+from amqpd.journal.sqlite.small_tables import discard_of, mark_of
+from amqpd.journal.sqlite.state import State, StateRow
+from amqpd.replication.entry import Position
+
+Ask = Callable[[Callable[[sqlite3.Connection], State]], State]
+"""`ReplicaReader._asked`"""
+Ranges = list[tuple[int, int]]
+
+
+def parts(ask: Ask, source: int, after: Position, base: Position, reserved: int) -> Iterator[bytes]:
+    """At least one."""
+    rows = array("q")
+    of = State(source, after, base, reserved)
+    yield from _cut(ask(lambda connection: _records(connection, of, rows)))
+    left = iter(rows)
+    while (part := ask(lambda connection: _bodies(connection, of, left))).rows:
+        yield part.encode()
+
+
+def _records(connection: sqlite3.Connection, of: State, rows: array[int]) -> State:
+    """Everything except rows; the numbers of those that go, in `rows`."""
+    found = State(of.source, of.after, of.base, of.reserved)
+    given = {"sources": f"[{of.source}]"}
+    upto: list[tuple[int, ...]] = connection.execute(queries.SETTLED_OF, given).fetchall()
+    upto = [each for each in upto if each[4:6] <= of.base]
+    settled = _merged(upto)
+    discards = map(discard_of, connection.execute(queries.DISCARDS))
+    gone = Gone([each for each in discards if each.source == of.source and each.position <= of.base])
+    staged = staged_from(connection).get(of.source)
+    live: dict[int, Ranges] = defaultdict(list)
+    for item in connection.execute(queries.ROWS_OF, given):
+        queue_id, last, first = item[:3]
+        position, batch_id = item[6:8], item[12]
+        if position > of.base or (staged is not None and batch_id >= staged):
+            continue
+        if gone.by(queue_id, first, last, position) or _covers(settled.get(queue_id, []), first, last):
+            continue
+        ranges = live[queue_id]
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+        if position > of.after:
+            rows.append(batch_id)
+    found.live = [(queue_id, *each) for queue_id, ranges in live.items() for each in ranges]
+    found.settled = [
+        (queue_id, first, last, *position, crc)
+        for queue_id, first, last, _, *position, crc in upto
+        if tuple(position) > of.after and _touches(live.get(queue_id, []), first, last)
+    ]
+    marks, returned = _at_base(connection, of)
+    found.known = [(queue_id,) for queue_id in marks]
+    for queue_id, (delivered, *position) in marks.items():
+        if of.after < tuple(position) <= of.base:
+            found.marks.append((queue_id, delivered, *position))
+    for (queue_id, seq), (count, *position) in returned.items():
+        if of.after < tuple(position) <= of.base and _touches(live.get(queue_id, []), seq, seq):
+            crc = checksums.of_returned(queue_id, seq, count, of.source, *position)
+            found.returned.append((queue_id, seq, count, *position, crc))
+    return found
+
+
+def _at_base(
+    connection: sqlite3.Connection, of: State
+) -> tuple[dict[int, tuple[int, ...]], dict[tuple[int, int], tuple[int, ...]]]:
+    """Marks, by queue_id: delivered, epoch, idx; and how often messages came back, by queue_id and seq: count, epoch,
+    idx. As they are now, or, if an entry above `base` has written over them, before that."""
+    marks, returned = dict[int, tuple[int, ...]](), dict[tuple[int, int], tuple[int, ...]]()
+    for queue_id, (_, delivered, source, *position) in map(mark_of, connection.execute(queries.QUEUES)):
+        if source == of.source:
+            marks[queue_id] = (delivered, *position)
+    for queue_id, seq, count, _, *position, _ in connection.execute(
+        queries.RETURNED_OF, {"sources": f"[{of.source}]"}
+    ):
+        returned[queue_id, seq] = (count, *position)
+    given = {"source": of.source, "epoch": of.base[0], "idx": of.base[1]}
+    # The first version that was replaced above `base` is the one that counted there.
+    for *_, kind, queue_id, one, two, epoch, idx, _ in reversed(
+        connection.execute(queries.FORMER_OF, given).fetchall()
+    ):
+        if kind == FORMER_MARK:
+            marks[queue_id] = (two, epoch, idx)
+        else:
+            returned[queue_id, one] = (two, epoch, idx)
+    return marks, returned
+
+
+def _cut(of: State) -> Iterator[bytes]:
+    """Its lists, in parts of about `PART_BYTES`."""
+    whole = (of.live, of.settled, of.returned, of.marks, of.known)
+    step = max(1, state.PART_BYTES // 48)
+    for at in range(0, max(1, *map(len, whole)), step):
+        live, settled, returned, marks, known = (each[at : at + step] for each in whole)
+        yield State(of.source, of.after, of.base, of.reserved, live, settled, returned, marks, known).encode()
+
+
+def _bodies(connection: sqlite3.Connection, of: State, rows: Iterator[int]) -> State:
+    """A part with the next ones that are there."""
+    part, nbytes = State(of.source, of.after, of.base, of.reserved), 0
+    for batch_id in rows:
+        given = {"batch_id": batch_id, "source": of.source}
+        found = connection.execute(queries.STATE_ROW, given).fetchone()
+        if found is not None:
+            *facts, data, timed = found
+            row = StateRow(*facts)
+            if of.after < (row.epoch, row.idx) <= of.base:
+                part.rows.append((row, data, timed))
+                nbytes += row.nbytes + row.deadline_bytes
+        if nbytes >= state.PART_BYTES:
+            break
+    return part
+
+
+def _merged(records: list[tuple[int, ...]]) -> dict[int, Ranges]:
+    """Settled records, in the order of queues and messages, as ranges that do not touch each other."""
+    found: dict[int, Ranges] = defaultdict(list)
+    for queue_id, first, last, *_ in records:
+        ranges = found[queue_id]
+        if ranges and first <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
+        else:
+            ranges.append((first, last))
+    return found
+
+
+def _covers(ranges: Ranges, first: int, last: int) -> bool:
+    at = bisect_right(ranges, first, key=itemgetter(0))
+    return at > 0 and ranges[at - 1][1] >= last
+
+
+def _touches(ranges: Ranges, first: int, last: int) -> bool:
+    at = bisect_left(ranges, first, key=itemgetter(1))
+    return at < len(ranges) and ranges[at][0] <= last

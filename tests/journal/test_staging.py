@@ -1,0 +1,289 @@
+"""The state of a source, sent as a difference: what every disk does with it, and what only SQLite's tables show."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from amqpd.backup.progress import Progress
+from amqpd.checking.check import check
+from amqpd.checking.repair import repair
+from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.sqlite import state as state_module
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.payload import BadPayload
+from amqpd.journal.sqlite.state import decode
+from amqpd.journal.transaction import Transaction
+from amqpd.replication.entry import START, Position
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Dropped,
+    Sealed,
+    Staged,
+    StateEnd,
+    StatePart,
+    Undone,
+    Write,
+)
+from amqpd.replication.seal import Seal
+from tests.journal.disks import (
+    Drive,
+    DrivenDisk,
+    MemoryDrive,
+    SqliteDrive,
+    appended,
+    deadlines,
+    idle,
+    row,
+    rows_on_disk,
+    store,
+    tell,
+    undo,
+    write,
+)
+from tests.journal.test_replicas import seen, tables
+
+SOURCE = 1
+
+
+@pytest.fixture
+def other(drive: Drive, tmp_path: Path) -> Drive:
+    """Of another forwarder."""
+    return SqliteDrive(tmp_path / "other") if isinstance(drive, SqliteDrive) else MemoryDrive()
+
+
+def opened(drive: Drive) -> DrivenDisk:
+    disk = drive.open()
+    disk.recover()
+    return disk
+
+
+def a_home(drive: Drive) -> DrivenDisk:
+    """Committed up to (1, 6): a row that died, one that is half settled, one that lives; a queue that was dropped."""
+    disk = opened(drive)
+    timed = deadlines((9, 10, 14))
+    store(disk, SOURCE, 1, 1, row(20, 0, 9), row(20, 10, 19, deadlines=timed), row(21, 0, 9), row(22, 0, 4))
+    store(disk, SOURCE, 1, 2, delivered={20: 5, 22: 1}, counts=[(20, 11, 1), (21, 2, 1)], reserved=100)
+    store(disk, SOURCE, 1, 3, settled=[Range(20, 0, 9), Range(20, 12, 13)], retired=[Range(20, 0, 9)])
+    store(disk, SOURCE, 1, 4, row(20, 20, 29, nbytes=5000), counts=[(20, 11, 2)])
+    store(disk, SOURCE, 1, 5, row(22, 5, 5), dropped=[21])
+    store(disk, SOURCE, 1, 6, delivered={20: 7})
+    tell(disk, SOURCE, 1, 6)
+    return disk
+
+
+def state(disk: DrivenDisk, after: Position, base: Position) -> list[Write]:
+    parts = [StatePart(SOURCE, part) for part in disk.state_parts(SOURCE, after, base)]
+    return [Staged(SOURCE), *parts, StateEnd(SOURCE, base)]
+
+
+def queues_of(disk: DrivenDisk) -> object:
+    return disk.recovered_of({SOURCE}).queues
+
+
+def test_an_empty_disk_gets_all(drive, other):
+    home, replica = a_home(drive), opened(other)
+    write(replica, *state(home, START, (1, 6)), Completed(SOURCE))
+    assert seen(replica) == seen(home)
+    assert replica.replicas() == home.replicas()
+    assert replica.read(20, 10, 29, 1 << 20) == home.read(20, 10, 29, 1 << 20)
+    idle(home)
+    assert rows_on_disk(replica) == rows_on_disk(home)
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_what_stands_is_unchanged_until_all_has_come(drive, other):
+    home, replica = a_home(drive), opened(other)
+    store(replica, SOURCE, 1, 1, row(20, 0, 9), row(20, 10, 19), row(21, 0, 9))
+    before = queues_of(replica), replica.replicas(), replica.log_entries(SOURCE, START, 1)
+    for each in state(home, START, (1, 6)):
+        write(replica, each)
+        assert (queues_of(replica), replica.replicas(), replica.log_entries(SOURCE, START, 1)) == before
+    write(replica, Dropped(SOURCE))
+    assert (queues_of(replica), replica.replicas(), replica.log_entries(SOURCE, START, 1)) == before
+    store(replica, SOURCE, 1, 2, row(20, 20, 29))
+    idle(replica)
+    assert rows_on_disk(replica) == [(20, 0), (20, 10), (20, 20), (21, 0)]
+    for disk in (home, replica):
+        disk.close()
+
+
+@pytest.mark.parametrize("until", [1, 2, -1, None])
+def test_a_process_that_begins_forgets_what_was_staged(drive, other, until):
+    home, replica = a_home(drive), opened(other)
+    store(replica, SOURCE, 1, 1, row(20, 0, 9), row(20, 10, 19))
+    before = queues_of(replica), replica.replicas()
+    store(home, SOURCE, 1, 7, row(20, 30, 30))
+    writes = [*state(home, START, (1, 6)), *map(Appended, home.log_entries(SOURCE, (1, 6), 1))]
+    write(replica, *writes[:until])
+    replica.close()
+    replica = opened(other)
+    assert (queues_of(replica), replica.replicas()) == before
+    assert rows_on_disk(replica) == [(20, 0), (20, 10)]
+    with pytest.raises(ValueError, match="nothing is being staged"):
+        write(replica, Completed(SOURCE))
+    store(replica, SOURCE, 1, 2, row(20, 20, 29))
+    write(replica, *writes, Completed(SOURCE))
+    assert seen(replica) == seen(home)
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_entries_that_come_meanwhile_are_staged_too(drive, other):
+    home, replica = a_home(drive), opened(other)
+    writes = state(home, START, (1, 6))
+    store(
+        home,
+        SOURCE,
+        1,
+        7,
+        row(20, 30, 39),
+        settled=[Range(20, 20, 29)],
+        retired=[Range(20, 20, 29)],
+        delivered={20: 9},
+    )
+    store(home, SOURCE, 1, 8, dropped=[22], counts=[(20, 11, 3)], reserved=900)
+    entries = list(map(Appended, home.log_entries(SOURCE, (1, 6), 1 << 20)))
+    write(replica, *writes, entries[0])
+    wrong = appended(home, SourceEntry(SOURCE, 1, 8, [row(20, 40, 49)]), (1, 7))
+    write(replica, wrong, Undone(SOURCE, (1, 7)), entries[1])
+    assert queues_of(replica) == {}
+    write(replica, Completed(SOURCE))
+    assert seen(replica) == seen(home)
+    assert replica.replicas() == home.replicas()
+    assert replica.log_entries(SOURCE, START, 1 << 20) == home.log_entries(SOURCE, START, 1 << 20)
+    assert undo(replica, SOURCE, 1, 6)[20].rows == undo(home, SOURCE, 1, 6)[20].rows
+    assert seen(replica) == seen(home)
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_what_stood_above_what_both_have_goes_and_what_died_goes(drive, other):
+    """A difference: the replica has what both have up to (1, 2), and then another home's tail."""
+    home, replica = a_home(drive), opened(other)
+    store(
+        replica,
+        SOURCE,
+        1,
+        1,
+        row(20, 0, 9),
+        row(20, 10, 19, deadlines=deadlines((9, 10, 14))),
+        row(21, 0, 9),
+        row(22, 0, 4),
+    )
+    store(replica, SOURCE, 1, 2, delivered={20: 5, 22: 1}, counts=[(20, 11, 1), (21, 2, 1)], reserved=100)
+    tell(replica, SOURCE, 1, 2)
+    store(replica, SOURCE, 1, 9, row(20, 20, 24), counts=[(20, 11, 5)], settled=[Range(20, 10, 19)], dropped=[22])
+    parts = state(home, (1, 2), (1, 6))
+    write(replica, *parts, Sealed(SOURCE, Seal(3, "b", 1)), Completed(SOURCE))
+    assert seen(replica) == seen(home)
+    assert replica.replicas()[0][2:] == home.replicas()[0][2:]
+    idle(home)
+    idle(replica)
+    assert rows_on_disk(replica) == rows_on_disk(home)
+    if isinstance(parts[1], StatePart) and isinstance(drive, SqliteDrive):
+        rows = [each for part in parts[1:-1] if isinstance(part, StatePart) for each in decode(part.part).rows]
+        assert [(each.queue_id, each.first_seq) for each, _, _ in rows] == [(20, 20), (22, 5)]
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_what_does_not_fit_is_refused(drive, other):
+    home, replica = a_home(drive), opened(other)
+    parts = state(home, START, (1, 6))
+    last = SourceEntry(SOURCE, 1, 9)
+    for refused in (
+        parts[1:],
+        [*parts[:-1], Completed(SOURCE)],
+        [*parts, Undone(SOURCE, (1, 5))],
+        [parts[0], appended(home, last)],
+        [*parts, appended(home, last, (1, 8))],
+    ):
+        with pytest.raises(ValueError, match=r"staged|come|follows"):
+            write(replica, *refused)
+        assert replica.replicas() == []
+    with pytest.raises(ValueError, match="no state"):
+        list(home.state_parts(SOURCE, START, (1, 7)))
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_a_part_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    home, replica = a_home(SqliteDrive(tmp_path / "home")), opened(SqliteDrive(tmp_path / "replica"))
+    parts = list(home.state_parts(SOURCE, START, (1, 6)))
+    for part in (b"", parts[-1][:-1], parts[-1] + b"x", b"\2" + parts[-1][1:], parts[0][:100]):
+        with pytest.raises(BadPayload):
+            write(replica, Staged(SOURCE), StatePart(SOURCE, part))
+    with pytest.raises(BadPayload):
+        write(replica, Staged(2), StatePart(2, parts[0]))
+    mixed = [StatePart(SOURCE, part) for part in (*parts, *home.state_parts(SOURCE, (1, 1), (1, 6)))]
+    with pytest.raises(BadPayload, match="more than one state"):
+        write(replica, Staged(SOURCE), *mixed, StateEnd(SOURCE, (1, 6)), Completed(SOURCE))
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_a_check_does_not_take_what_is_staged_for_damage(tmp_path: Path) -> None:
+    home, drive = a_home(SqliteDrive(tmp_path / "home")), SqliteDrive(tmp_path / "replica")
+    replica = drive.open()
+    replica.recover()
+    store(replica, SOURCE, 1, 1, row(20, 0, 9), row(20, 10, 19))
+    write(replica, Sealed(SOURCE, Seal(1, "a", 1)), *state(home, START, (1, 6)))
+    replica.close()
+    found = [each.line for each in check(drive.directory, Progress()).report.findings if each.file == JOURNAL]
+    assert found == []
+    connection = sqlite3.connect(drive.directory / JOURNAL)
+    connection.execute("UPDATE seal SET life = 8")
+    connection.commit()
+    connection.close()
+    repair(drive.directory, Progress())
+    repaired = opened(drive)
+    assert rows_on_disk(repaired) == [(20, 0), (20, 10)]
+    repaired.close()
+    home.close()
+
+
+def test_of_a_state_in_many_parts_what_left_meanwhile_is_passed_over(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(state_module, "PART_BYTES", 20)
+    home, replica = a_home(SqliteDrive(tmp_path / "home")), opened(SqliteDrive(tmp_path / "replica"))
+    parts = home.state_parts(SOURCE, START, (1, 6))
+    writes: list[Write] = [Staged(SOURCE), StatePart(SOURCE, next(parts))]
+    store(home, SOURCE, 1, 7, settled=[Range(20, 20, 29)], retired=[Range(20, 20, 29)])
+    entry = home.log_entries(SOURCE, (1, 6), 1)
+    tell(home, SOURCE, 1, 7)
+    idle(home)
+    writes += [StatePart(SOURCE, part) for part in parts]
+    assert len(writes) > 3
+    for each in (*writes, StateEnd(SOURCE, (1, 6)), *map(Appended, entry), Completed(SOURCE)):
+        write(replica, each)
+    tell(replica, SOURCE, 1, 7)
+    idle(replica)
+    assert seen(replica) == seen(home)
+    assert isinstance(home, type(replica))
+    mine, its = tables(replica), tables(home)  # type: ignore[arg-type]
+    assert {name: rows for name, rows in mine.items() if name != "queue"} == {
+        name: rows for name, rows in its.items() if name != "queue"
+    }
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_other_sources_and_the_local_one_go_on_meanwhile(tmp_path: Path) -> None:
+    home, drive = a_home(SqliteDrive(tmp_path / "home")), SqliteDrive(tmp_path / "replica")
+    replica = opened(drive)
+    for each in state(home, START, (1, 6)):
+        write(replica, each)
+        replica.commit(Transaction(replica.index + 1, [row(10, replica.index, replica.index)]))
+        store(replica, 2, 1, replica.index, row(30, replica.index, replica.index))
+    write(replica, Completed(SOURCE))
+    assert seen(replica) == seen(home)
+    replica.close()
+    replica = drive.open()
+    assert len(replica.recover().queues[10].rows) == len(replica.recovered_of({2}).queues[30].rows) == 4
+    assert seen(replica) == seen(home)
+    for disk in (home, replica):
+        disk.close()
