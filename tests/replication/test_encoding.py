@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd.replication.encoding import HELLO_BYTES_MAX, LENGTH, MESSAGE_BYTES_MAX, decode, encode
-from amqpd.replication.entry import START, Frame, LogEntry, new_entry
+from amqpd.replication.entry import START, Frame, LogEntry, checksum_of, new_entry
 from amqpd.replication.formats import MalformedMessage
 from amqpd.replication.messages import (
     FROM_ACCEPTOR,
@@ -127,7 +127,10 @@ def test_payloads_are_sent_without_a_copy() -> None:
     assert encode(Filled(1, 1, State(1, 1, (1, 2), part, True, True)))[1] is part
 
 
-@pytest.mark.parametrize("entry", [LogEntry(1, (2, 5), (2, 3), b"payload", 17), LogEntry(1, (2, 5), (2, 5), b"", 0)])
+OUT_OF_ORDER = LogEntry(1, (2, 5), (2, 5), b"", checksum_of(1, (2, 5), (2, 5), b""))
+
+
+@pytest.mark.parametrize("entry", [LogEntry(1, (2, 5), (2, 3), b"payload", 17), OUT_OF_ORDER])
 def test_an_entry_that_is_not_as_it_was_made_is_malformed(entry: LogEntry) -> None:
     with pytest.raises(MalformedMessage, match="not as its home made it"):
         decode(bytes_of(Entries(1, (entry,))))

@@ -123,7 +123,7 @@ class Dialer:
             raise Broken(f"no TLS: {reason_of(error)}") from None
 
     async def _attend(self, link: Link) -> None:
-        log.info("linked", peer=self.name, life=link.peer.life, host=self.address)
+        log.info("linked", peer=self.name, life=link.peer.life)
         self._reason = ""
         self._link = link
         why = await link.run(self._events.dialed)

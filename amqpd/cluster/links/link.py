@@ -161,7 +161,9 @@ class Link:
 
     async def _send(self) -> None:
         while True:
-            if not self._out.nbytes:
+            if self._out.nbytes:
+                await trio.lowlevel.checkpoint()
+            else:
                 self._sendable = trio.Event()
                 await self._sendable.wait()
             try:

@@ -3,8 +3,8 @@
 What comes in: a socket that is connected and does not block. What goes out: bytes received and sent; `Broken` with
 the reason when there is no connection any more.
 Rules: 1. One task receives and one sends. 2. A call that was cancelled leaves a stream that can only be closed. 3.
-Every call lets other tasks run, before long. 4. A handshake is computed in a thread, one at a time: it takes
-milliseconds, and a stranger can ask for it.
+Other tasks run before something is received, but not when all is sent at once: that is for the caller to see to. 4. A
+handshake is computed in a thread, one at a time: it takes milliseconds, and a stranger can ask for it.
 Not here: opening a connection (`sockets.py`, `accepting.py`), who the peer is (`handshake.py`).
 
 Python's TLS over a socket rather than trio's: a record of 16 kB is decrypted where it is to be decoded, and many of
@@ -103,7 +103,6 @@ class Stream:
             except OSError as error:
                 raise Broken(reason_of(error)) from None
             else:
-                await trio.lowlevel.checkpoint()
                 return nbytes
 
     def close(self) -> None:

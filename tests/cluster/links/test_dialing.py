@@ -5,6 +5,9 @@ Not verified: sockets (`test_links.py`).
 
 from __future__ import annotations
 
+import itertools
+import socket
+
 import pytest
 import trio
 
@@ -12,6 +15,7 @@ from amqpd.cluster.links import dialing
 from amqpd.cluster.links.dialing import Dialer
 from amqpd.cluster.links.limits import LinkLimits
 from amqpd.cluster.links.stream import Refused
+from amqpd.replication.messages import Hello
 from tests.cluster.links.forwarders import Heard, hello
 
 pytestmark = pytest.mark.trio
@@ -81,6 +85,54 @@ async def test_a_peer_that_moved_is_dialed_at_once(
     made.move(THERE)
     await trio.sleep(0.1)
     assert len(attempts.at_s) == before + 1
+
+
+class Short:
+    """A link that ends at once."""
+
+    def __init__(self, heard: bool) -> None:
+        self.heard = heard
+        self.peer = hello("b")
+
+    async def run(self, begun: object) -> str:
+        return "it ended"
+
+
+@pytest.mark.parametrize(("heard", "pauses"), [(True, [1, 1, 1, 1, 1]), (False, [1, 2, 4, 8, 10])])
+async def test_a_link_over_which_something_came_is_dialed_again_soon(
+    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, autojump_clock: object, heard: bool, pauses: list[int]
+) -> None:
+    made, at_s = dialer(1.0), []
+
+    async def dial(address: object) -> Short:
+        at_s.append(trio.current_time())
+        return Short(heard)
+
+    monkeypatch.setattr(made, "_dial", dial)
+    nursery.start_soon(made.run)
+    await trio.sleep(60)
+    assert [later - earlier for earlier, later in itertools.pairwise(at_s)][:5] == pytest.approx(pauses)
+
+
+async def test_a_peer_that_moves_as_it_answers_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    heard, mine = Heard(), socket.socketpair()
+    made = Dialer("b", HERE, hello("a"), heard, None, LIMITS, lambda: 1.0)
+
+    async def connect(address: object) -> socket.socket:
+        return mine[0]
+
+    async def answer(*_: object) -> Hello:
+        made.move(None)
+        return hello("b")
+
+    monkeypatch.setattr(dialing, "connect", connect)
+    monkeypatch.setattr(dialing, "dial_hello", answer)
+    await made.run()
+    assert heard.all == []
+    assert mine[0].fileno() == -1
+    mine[1].close()
 
 
 async def test_what_is_no_peer_any_more_is_not_dialed(attempts: Attempts, autojump_clock: object) -> None:

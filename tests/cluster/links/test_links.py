@@ -41,14 +41,14 @@ from tests.cluster.links.forwarders import (
 pytestmark = pytest.mark.trio
 
 
-@pytest.fixture(params=["plain", "tls"])
-def tls(request: pytest.FixtureRequest, certificates: Certificates) -> LinkTls | None:
-    return certificates.of("127.0.0.1", "::1", "localhost") if request.param == "tls" else None
-
-
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def host(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(params=["plain", "tls"])
+def tls(request: pytest.FixtureRequest, certificates: Certificates, host: str) -> LinkTls | None:
+    return certificates.of(host, "localhost") if request.param == "tls" else None
 
 
 def cut(number: int, nbytes: int, entries: int = 1) -> Cut:
@@ -107,10 +107,10 @@ async def test_all_addresses_of_a_name_are_tried(host: str, tls: LinkTls | None)
         assert (await a.heard.next("refused")).what == "c"
 
 
-async def test_two_hundred_megabytes_come_through(tls: LinkTls | None) -> None:
+async def test_two_hundred_megabytes_come_through(host: str, tls: LinkTls | None) -> None:
     frames, in_flight, nbytes = 200, 8, 1_000_000
     done = trio.Event()
-    async with two("127.0.0.1", tls) as (a, b):
+    async with two(host, tls) as (a, b):
         link, other_end = await a.heard.next_link("dialed"), await b.heard.next_link("accepted")
 
         def take(link: Link, message: Message) -> None:
