@@ -39,8 +39,7 @@ ROW_BYTES, RANGE_BYTES = 4096, 512
 FULL_BYTES = 32 << 20
 # A transaction of not more takes a disk as long as an empty one does, within some 100 us.
 SMALL_RECORDS, SMALL_BYTES = 64, 256 << 10
-# What a transaction brought counts this many ones later for a third of it.
-FADING = 8
+FADING = 8  # what a transaction brought counts this many ones later for a third of it
 
 
 class JournalLane(Lane):
