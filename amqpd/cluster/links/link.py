@@ -98,8 +98,8 @@ class Link:
             self._sendable.set()
 
     def pause(self) -> None:
-        """Tell of no more messages: what they cause is more than can be done now. The peer is held up in the end, and
-        closes the link when too much waits for it there."""
+        """Tell of no more messages: what they cause is more than can be done now. The peer is held up by and by, and
+        closes the link when too much waits there. Until `resume` the end of the link is noticed only by sending."""
         if self._readable.is_set():
             self._readable = trio.Event()
 
