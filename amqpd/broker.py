@@ -325,8 +325,10 @@ class Broker:
             self._audit.writer.threads,
             trio.to_thread.current_default_thread_limiter(),
         )
+        # What other forwarders send comes by trio, too, and waits for nobody's turn.
         return not (
-            any(limiter.borrowed_tokens for limiter in limiters) or trio.lowlevel.current_statistics().tasks_runnable
+            self._cluster is not None
+            or any(limiter.borrowed_tokens for limiter in limiters) or trio.lowlevel.current_statistics().tasks_runnable
         )
 
     # What the other components tell
