@@ -181,9 +181,9 @@ class JournalBuffer:
         return self.index
 
     def is_committed(self, source: int, position: Position) -> None:
-        """The source is, up to this entry, which is written with this transaction or an earlier one. Told to the disk
-        with the next transaction that there is, or by itself when there is none for some time: it only frees space
-        there, so nobody waits for it."""
+        """The source is, up to this entry, which is written with this transaction or an earlier one, and stands (what
+        is staged tells that with `Completed`). Told to the disk with the next transaction that there is, or by itself
+        when there is none for some time: it only frees space there, so nobody waits for it."""
         self._committed[source] = max(position, self._committed.get(source, position))
 
     def assign(self, queue_id: int, source: int) -> None:
