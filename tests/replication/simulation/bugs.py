@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from amqpd.replication import home as home_module
+from amqpd.replication import receiver as receiver_module
 from amqpd.replication import seal as seals
 from amqpd.replication import take_over as take_over_module
 from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Log, Match
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.reign import SealDelay
-from amqpd.replication.replica import Replica, Undone, Write
+from amqpd.replication.replica import Completed, Replica, Undone, Write
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot, SourceRecord
-from tests.replication.simulation.disk import AnyWrite, Kept
+from tests.replication.simulation.disk import AnyWrite, Kept, SimulatedDisk
 
 if TYPE_CHECKING:
     from amqpd.replication.home import HomeLane
-    from tests.replication.simulation.disk import SimulatedDisk
     from tests.replication.simulation.node import Node
 
 
@@ -41,6 +41,9 @@ class NoBug:
     """how many, where the mistake needs a certain number; 0: as drawn"""
     put_back_ms = 0
     wipe_ms = 0
+    late_ms = 0
+    forget_ms = 0
+    """how often what it needs comes, where that is too seldom as drawn; 0: as drawn"""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -302,7 +305,7 @@ class WipedReplicaAcknowledges(Patched):
     """What an emptied disk acknowledges counts before it is admitted, while its vote does not."""
 
     where, name = home_module.HomeLane, "open"
-    wipe_ms = 150
+    forget_ms = 600
 
     @staticmethod
     def instead(self: Any, peer: str, uncounted: Any = ()) -> Any:
@@ -333,6 +336,8 @@ _apply = Kept.apply
 class ReignFromTheAnswer(NoBug):
     """A home reigns for a lease from when an answer came."""
 
+    late_ms = 300
+
     def counted_from(self, node: Node, sent_ms: float) -> float:
         return node.cluster.clock.now_ms
 
@@ -341,7 +346,7 @@ class EmptyDiskKeepsTheReign(NoBug):
     """A peer whose disk was emptied, and so has forgotten whom it sealed, keeps the reign of an old home."""
 
     seed = 69
-    wipe_ms = 150
+    forget_ms = 600
 
     def keeps_no_reign(self, lane: HomeLane, source: int) -> Container[str]:
         return ()
@@ -349,6 +354,8 @@ class EmptyDiskKeepsTheReign(NoBug):
 
 class DelayFromTheReply(NoBug):
     """A replica waits from when an answer goes out; what it seals before is not in it."""
+
+    late_ms = 300
 
     def answer_made(self, node: Node, link: Hashable) -> None:
         pass
@@ -394,6 +401,102 @@ class SealsWithoutWaiting(Patched):
     instead = staticmethod(lambda delay, source, seal, connections: 0.0)
 
 
+def _nothing_died(self: Kept, write: Any, staged: Any) -> None:
+    if isinstance(write, Completed):
+        staged.alive.update(self.rows)
+    _apply_state(self, write, staged)
+
+
+_apply_state = Kept._apply_state
+
+
+class DeadRowsLive(Patched):
+    """A disk that takes a state in keeps what has died since."""
+
+    where, name, instead = Kept, "_apply_state", _nothing_died
+
+
+class StateAfterWhatIsNotCommitted(Patched):
+    """A state begins where the peer's log ends, committed or not."""
+
+    where, name = Receiver, "_answer"
+
+    @staticmethod
+    def instead(self: Receiver, committed: int, writes: list[Write]) -> Any:
+        answer = _answer(self, committed, writes)
+        return replace(answer, bases={source: self._replicas[source].log.last for source in answer.lacks})
+
+
+class StateTakesPlaceTooEarly(Patched):
+    """What is staged takes its place although it has not all that was acknowledged."""
+
+    where, name = Receiver, "_take_state"
+
+    @staticmethod
+    def instead(self: Receiver, replica: Replica, home: Seal, state: Any, writes: list[Write]) -> None:
+        _take_state(self, replica, home, state, writes)
+        if state.last and replica.staged is not None:
+            self._gaps.pop(state.source, None)
+
+
+_take_state = Receiver._take_state
+
+
+class LeftOutIsConfirmed(Patched):
+    """A source without a majority is taken for committed as far as its lane is."""
+
+    where, name = home_module.HomeLane, "committed_of"
+    instead = staticmethod(lambda lane, source: lane.passed)
+
+
+class PeersHearNothingOfWhatIsLeftOut(Patched):
+    """A frame says how far the lane is, and not which sources are left out."""
+
+    where, name = home_module.HomeLane, "cut"
+
+    @staticmethod
+    def instead(self: Any, number: int, payloads: Any) -> Any:
+        return replace(_cut(self, number, payloads), left_out=())
+
+
+_cut = home_module.HomeLane.cut
+
+
+class DamageIsTaken(Patched):
+    """A peer takes an entry that is not what its checksum says."""
+
+    where, name = receiver_module, "_check"
+    instead = staticmethod(lambda entries: None)
+
+
+class DamagedDiskCounts(NoBug):
+    """A disk that has lost something is the same as before."""
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        def start(disk: SimulatedDisk) -> None:
+            for kept in disk.kept.values():
+                kept.start()
+
+        with patch.object(SimulatedDisk, "start", start):
+            yield
+
+
+class FetchedStateIsEverything(Patched):
+    """A taker goes on from the state of the winner, without what follows it."""
+
+    where, name = take_over_module.TakeOver, "fetched_state"
+
+    @staticmethod
+    def instead(self: Any, member: str, state: Any, writes: list[Write]) -> Any:
+        if self._is_asked(member):
+            self._ballots[member] = replace(self._ballots[member], last=state.base)
+        return _fetched_state(self, member, state, writes)
+
+
+_fetched_state = take_over_module.TakeOver.fetched_state
+
+
 PLANTED: tuple[type[NoBug], ...] = (
     AckBeforeSync,
     NoEpochCheck,
@@ -414,6 +517,14 @@ PLANTED: tuple[type[NoBug], ...] = (
     EmptyDiskKeepsTheReign,
     AdmittedByAnOlderAnswer,
     NothingKeptIsNothingThere,
+    DeadRowsLive,
+    StateAfterWhatIsNotCommitted,
+    StateTakesPlaceTooEarly,
+    LeftOutIsConfirmed,
+    PeersHearNothingOfWhatIsLeftOut,
+    DamageIsTaken,
+    DamagedDiskCounts,
+    FetchedStateIsEverything,
 )
 
 UNSEEN: tuple[type[NoBug], ...] = (WipedReplicaAcknowledges, ReignFromTheAnswer, DelayFromTheReply)
