@@ -210,7 +210,7 @@ class Cluster:
                 self.network.changed()
                 self.clock.after(50, 200, self._reconnect)
 
-        self.clock.after(stalls_ms, stalls_ms + 10, cut)
+        self.clock.after(stalls_ms + 2, stalls_ms + 12, cut)
 
     def forget_seal(self) -> None:
         """A member that has sealed a new home's epoch has its disk emptied, and hears of the old home only."""
