@@ -184,7 +184,7 @@ class Cluster:
         out, back = {(home.name, each) for each in others}, {(each, home.name) for each in others}
         self.network.cut = chance.choice([out | back, out | back, out, back])
         self.network.changed()
-        self._take_over_soon(taker, source)
+        self._take_over_soon(taker, source, 2, 250)
         self.clock.after(50, 400, self._reconnect)
 
     def seal_of_the_late(self) -> None:
@@ -196,21 +196,21 @@ class Cluster:
         chance = self.clock.chance
         late = [self.nodes[name] for name in self.sets[source] if name not in (home.name, taker.name)]
         self.clock.counts["member late"] += 1
+        self.network.cut = {(home.name, taker.name), (taker.name, home.name)}
+        self.network.changed()
+        stalls_ms = chance.choice([160, 190, 220])
         for node in late:
             self._stop_for(node, 115, 200)
-        stall_ms = chance.choice([0, 30, 60])
+            node.disk.stalls_until_ms = self.clock.now_ms + stalls_ms
+        self._take_over_soon(taker, source, 2, 150)
 
-        def seen() -> None:
-            if not self.faults:
-                return
-            self.network.cut = {(name, home.name) for name in self.sets[source] if name != home.name}
-            self.network.changed()
-            self.clock.after(50, 200, self._reconnect)
+        def cut() -> None:
+            if self.faults:
+                self.network.cut |= {(node.name, home.name) for node in late}
+                self.network.changed()
+                self.clock.after(50, 200, self._reconnect)
 
-        for node in late:
-            node.disk.stalls_until_ms = self.clock.now_ms + 160 + stall_ms
-        self._take_over_soon(taker, source)
-        self.clock.after(115, 270, seen)
+        self.clock.after(stalls_ms + 2, stalls_ms + 12, cut)
 
     def forget_seal(self) -> None:
         """A member that has sealed a new home's epoch has its disk emptied, and hears of the old home only."""
@@ -220,7 +220,7 @@ class Cluster:
         (voter,) = (self.nodes[name] for name in self.sets[source] if name not in (home.name, taker.name))
         self.clock.counts["seal forgotten"] += 1
         self._cut_off(home.name)
-        self._take_over_soon(taker, source)
+        self._take_over_soon(taker, source, 115, 150)
 
         def forgets() -> None:
             if not self.faults:
@@ -232,7 +232,7 @@ class Cluster:
             else:
                 self._reconnect()
 
-        self.clock.after(130, 350, forgets)
+        self.clock.after(160, 300, forgets)
 
     def _home_and_other(self) -> tuple[Node | None, Node | None, int]:
         """Of some source that has a home, and another member."""
@@ -244,10 +244,10 @@ class Cluster:
         home = chance.choice(homes)
         return home, self.nodes[chance.choice([name for name in self.sets[source] if name != home.name])], source
 
-    def _take_over_soon(self, taker: Node, source: int) -> None:
-        for _ in range(3):
+    def _take_over_soon(self, taker: Node, source: int, low_ms: float, high_ms: float) -> None:
+        for _ in range(2):
             self.clock.after(
-                2, 250, lambda: taker.take_overs.begin(source) if taker.up and not taker.stopped else None
+                low_ms, high_ms, lambda: taker.take_overs.begin(source) if taker.up and not taker.stopped else None
             )
 
     def _cut_off(self, name: str) -> None:

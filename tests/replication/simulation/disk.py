@@ -193,6 +193,8 @@ class SimulatedDisk:
         """of the forwarder's own last transaction"""
         self._queue: deque[tuple[list[AnyWrite], int, Then]] = deque()
         self._busy = False
+        self._under_way = 0
+        """of the queue, what is in the transaction"""
         self._life = 0
         self.slow = 1.0
         self.stalls_until_ms = 0.0
@@ -205,18 +207,22 @@ class SimulatedDisk:
 
     def _begin(self) -> None:
         self._busy, life = True, self._life
+        # What gathered meanwhile becomes one transaction, or some of it.
+        self._under_way = min(len(self._queue), self._clock.chance.choice([1, 3, 100]))
         stalls_ms = max(0.0, self.stalls_until_ms - self._clock.now_ms)
         self._clock.after(stalls_ms + 0.1 * self.slow, stalls_ms + 2.0 * self.slow, lambda: self._done(life))
 
     def _done(self, life: int) -> None:
         if life != self._life:
             return
-        writes, index, then = self._queue.popleft()
-        self._apply(writes, index)
+        done = [self._queue.popleft() for _ in range(self._under_way)]
+        for writes, index, _ in done:
+            self._apply(writes, index)
         self._busy = False
         if self._queue:
             self._begin()
-        then()
+        for _, _, then in done:
+            then()
 
     def _apply(self, writes: list[AnyWrite], index: int) -> None:
         self.index = max(self.index, index)

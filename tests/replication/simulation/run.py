@@ -69,8 +69,8 @@ def _safety(cluster: Cluster) -> None:
         (cluster.stall, chance.choice([0, 0, 200, 700])),
         (cluster.partition, chance.choice([0, 200, 600])),
         (cluster.isolate_home, chance.choice([0, 250, 700])),
-        (cluster.seal_of_the_late, chance.choice([0, 0, 0, 300])),
-        (cluster.forget_seal, chance.choice([0, 0, 0, 600])),
+        (cluster.seal_of_the_late, cluster.bugs.late_ms or chance.choice([0, 0, 0, 300])),
+        (cluster.forget_seal, cluster.bugs.forget_ms or chance.choice([0, 0, 0, 600])),
         (cluster.store.put_back, cluster.bugs.put_back_ms or chance.choice([0, 0, 0, 1500])),
         (cluster.tell_committed, 30),
     ]
