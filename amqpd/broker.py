@@ -328,7 +328,8 @@ class Broker:
         # What other forwarders send comes by trio, too, and waits for nobody's turn.
         return not (
             self._cluster is not None
-            or any(limiter.borrowed_tokens for limiter in limiters) or trio.lowlevel.current_statistics().tasks_runnable
+            or any(limiter.borrowed_tokens for limiter in limiters)
+            or trio.lowlevel.current_statistics().tasks_runnable
         )
 
     # What the other components tell

@@ -203,6 +203,7 @@ async def test_of_a_source_that_was_left_while_its_payload_was_made_no_entry_is_
         one.buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
 
     monkeypatch.setattr(one.disk, "payload", payload)
+    monkeypatch.setattr(writer_module, "ENTERED_HERE_BYTES_MAX", -1)
     home(one.buffer).publish(run(), True, 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.writer.run)
