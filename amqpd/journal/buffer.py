@@ -22,9 +22,11 @@ from amqpd.journal.entry import Entry
 from amqpd.journal.homes import Home, divide, lanes_of
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
-from amqpd.journal.records import Range, Row
+from amqpd.journal.records import Range
+from amqpd.journal.storing import store, store_settled
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
+from amqpd.journal.withheld import LOCAL, Withheld, going_elsewhere
 from amqpd.replication.entry import Position
 from amqpd.replication.replica import Appended, Write
 
@@ -65,6 +67,7 @@ class JournalBuffer:
         """source -> what this node has as its home; without the local source"""
         self._sources: dict[int, int] = {}
         """queue_id -> source, of queues that are not of the local one"""
+        self._withheld = Withheld()
         self._lanes: list[Lane] = []
         """of the homes, each once"""
         self._gone: list[int] = []
@@ -160,6 +163,7 @@ class JournalBuffer:
             self._delivered.pop(queue_id, None)
             self._counts.pop(queue_id, None)
         self.unwritten.forget(gone)
+        self._withheld.forget(gone)
         if self._last_settled is not None:
             self._settled.append(self._last_settled)
         self._last_settled = self._last_segment = None
@@ -273,6 +277,7 @@ class JournalBuffer:
     def drop(self, queue_id: int) -> None:
         """The queue is deleted, with all its messages."""
         self._dropped.append(queue_id)
+        self._withheld.forget((queue_id,))
         if self._paged:
             self._paged_dropped.add(queue_id)
         self._delivered.pop(queue_id, None)
@@ -303,12 +308,20 @@ class JournalBuffer:
         if self._paged:
             self._take_paged(transaction)
         dropped = set(self._dropped)
+        going: set[int] = set()
+        if self.homes and self.unwritten.gone_on:
+            of = self._sources
+            comes = [each for each, segment in self._segments if segment.left and each not in dropped]
+            entered = {of.get(each, LOCAL) for each in comes}
+            going = going_elsewhere(self.unwritten.gone_on, entered, of) - dropped
         for queue_id, segment in self._segments:
             segment.sealed = True
-            if segment.left == 0 or queue_id in dropped:
+            if queue_id in going and segment.left == 0:
+                store_settled(transaction, queue_id, segment, self._retired)
+            elif segment.left == 0 or queue_id in dropped:
                 self._forget_counts(queue_id, segment)
             else:
-                _store(transaction, queue_id, segment)
+                store(transaction, queue_id, segment)
         if self._last_settled is not None:
             self._settled.append(self._last_settled)
         transaction.settled += self._settled
@@ -318,7 +331,11 @@ class JournalBuffer:
         if self._counts:
             transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
-        retired, self._deletable = self._retired, self._retired
+        retired = self._retired
+        if going:
+            retired = self._withheld.withhold(transaction, retired, going, entered, self.homes, self.lane)
+        self._withheld.release(transaction, retired)
+        self._deletable = retired
         transaction.writes, transaction.committed = self._writes, self._committed
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
@@ -349,14 +366,14 @@ class JournalBuffer:
                 continue
             space -= nbytes
             segment.index = transaction.index
-            space -= ROW_BYTES + RANGE_BYTES * _store(transaction, queue_id, segment)
+            space -= ROW_BYTES + RANGE_BYTES * store(transaction, queue_id, segment)
         if not paged:
             self._paged_dropped.clear()
 
     @property
     def deletable(self) -> bool:
         """Rows wait to leave the disk; they go with the next transaction, whenever it comes."""
-        return bool(self._deletable or self._committed)
+        return bool(self._deletable or self._committed or self._withheld.is_due)
 
     def stored(self, index: int) -> None:
         """The transactions up to `index` are on stable storage here."""
@@ -378,23 +395,3 @@ class JournalBuffer:
         if counts:
             for seq in range(segment.first, segment.last + 1):
                 counts.pop(seq, None)
-
-
-def _store(transaction: Transaction, queue_id: int, segment: Entry) -> int:
-    """How many ranges of it are settled."""
-    segment.stored = True
-    transaction.rows.append(_row(queue_id, segment))
-    if segment.whole:
-        return 0
-    settled = [Range(queue_id, *part) for part in segment.settled_ranges()]
-    transaction.settled += settled
-    return len(settled)
-
-
-def _row(queue_id: int, segment: Entry) -> Row:
-    """Without joining the runs: the disk does that when it writes."""
-    assert segment.runs is not None
-    return Row(
-        *(queue_id, segment.first, segment.last, b"", segment.persistent),
-        *(0, segment.published_ms, segment.packed_deadlines(), segment.runs),
-    )
