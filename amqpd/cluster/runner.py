@@ -31,6 +31,7 @@ from amqpd.cluster.records import SOURCES, MemberRecord
 from amqpd.cluster.roster import Changed
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
+from amqpd.journal.buffer import FULL_BYTES
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -107,6 +108,8 @@ class ClusterRunner(Shell):
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, HomeLink] = {}
+        self._paused: set[Link] = set()
+        """of these, those that nothing is read from for now"""
         self._wants: list[tuple[float, Callable[[bool], None]]] = []
         self._members: dict[str, int] = {}
         self._links: Links
@@ -230,6 +233,10 @@ class ClusterRunner(Shell):
         """See `Forwarder.stored`."""
         if self.forwarder is not None:
             self.forwarder.stored(index)
+        if self._paused and self._node.journal.gathered_bytes <= FULL_BYTES:
+            for link in self._paused:
+                link.resume()
+            self._paused.clear()
 
     def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
         """See `Homes.cut`."""
@@ -263,6 +270,7 @@ class ClusterRunner(Shell):
 
     def left(self, link: Link) -> None:
         """See `LinkEvents`."""
+        self._paused.discard(link)
         self._forwarder.left(self._incoming.pop(link))
 
     def received(self, link: Link, message: Message) -> None:
@@ -272,6 +280,10 @@ class ClusterRunner(Shell):
                 self._do(partial(self._forwarder.answered, link.peer.forwarder, message))
         elif link in self._incoming:
             self._do(partial(self._forwarder.asked, self._incoming[link], message))
+            if self._node.journal.gathered_bytes > FULL_BYTES and link not in self._paused:
+                # Its home sends more than this disk takes.
+                self._paused.add(link)
+                link.pause()
 
     def _close(self, link: Link, why: str) -> None:
         log.warning("a link is closed", peer=link.peer.forwarder, reason=why)
