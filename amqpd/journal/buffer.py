@@ -173,7 +173,7 @@ class JournalBuffer:
         self._retired = [each for each in self._retired if each.queue_id not in gone]
         self._dropped = [each for each in self._dropped if each not in gone]
         self._segments = [each for each in self._segments if each[0] not in gone]
-        self._paged = deque(each for each in self._paged if each[0] not in gone)
+        self._paged = deque([each for each in self._paged if each[0] not in gone])
         self._paged_bytes = sum([nbytes for _, _, nbytes in self._paged])
 
     def write(self, writes: Sequence[Write]) -> int:

@@ -32,7 +32,6 @@ from amqpd.replication.entry import START, LogEntry, Position
 def begin(connection: sqlite3.Connection, source: int, draft: Draft) -> None:
     """What was staged before goes. Raises sqlite3.Error."""
     drop(connection, source, draft)
-    draft.known(source)
     _put(connection, TailRecord(source, START, START, 0, draft.next_row, 0, b""), 0, STAGED_BEGUN)
     draft.stage(source, Staged(draft.next_row))
 
