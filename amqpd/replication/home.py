@@ -165,7 +165,9 @@ class HomeLane:
             if entry.source in peer.transfers:
                 peer.transfers[entry.source].behind.append(entry)
         # What the source's tail has is kept in any case.
-        extra = {source: each.behind.nbytes - self._tails[source].nbytes for source, each in peer.transfers.items()}
+        extra = {
+            source: max(0, each.behind.nbytes - self._tails[source].nbytes) for source, each in peer.transfers.items()
+        }
         while extra and sum(extra.values()) > self._behind_bytes_max:
             source = max(extra, key=extra.__getitem__)
             del peer.transfers[source], extra[source]
