@@ -94,6 +94,8 @@ class HomeLane:
         """number and bytes of frames that some member may lack"""
         self._forgotten = 0
         """the last frame that is not among them any more"""
+        self._held: set[int] = set()
+        """sources whose tails may have entries of such frames, since some peer was apart"""
 
     @property
     def open_bytes(self) -> int:
@@ -330,6 +332,12 @@ class HomeLane:
             self._forgotten = upto
             for source, tail in self._tails.items():
                 tail.forget(min(too_much if source in apart else upto, self.committed_of(source)))
+            self._held |= apart | self.left_out.keys()
+        if everywhere and self._held:
+            for source in self._held - apart - self.left_out.keys():
+                self._held.discard(source)
+                if source in self._tails:
+                    self._tails[source].forget(min(everywhere, self._forgotten))
         if apart:
             self._forget_apart(apart)
 
