@@ -53,6 +53,7 @@ BEATS = 20
 """in a lease time"""
 WANT_S = 10.0
 """how long a declaration waits for a source to be served here"""
+HAND_OVER_S = 1.0
 FETCH_BYTES_MAX = 1 << 20
 PART_S = 0.005
 """between two parts of a state: of some hundred kB"""
@@ -112,6 +113,8 @@ class ClusterRunner(Shell):
         """of these, those that nothing is read from for now"""
         self._wants: list[tuple[float, Callable[[bool], None]]] = []
         self._members: dict[str, int] = {}
+        self._news = trio.Event()
+        """something has happened"""
         self._links: Links
         self._nursery: trio.Nursery
         self._reads = trio.CapacityLimiter(1)
@@ -226,6 +229,8 @@ class ClusterRunner(Shell):
     def _do(self, what: Callable[[], None]) -> None:
         what()
         self._settle()
+        self._news.set()
+        self._news = trio.Event()
 
     # The journal
 
@@ -359,6 +364,22 @@ class ClusterRunner(Shell):
             self._changed(Changed())
             nursery.start_soon(self._beats)
             task_status.started()
+
+    async def hand_over(self) -> None:
+        """Before the end: what is under way is committed, and the peers know that this node is no home any more, so
+        that another one need not wait for its reign to end. What does not answer within `HAND_OVER_S` is not waited
+        for."""
+        if self.forwarder is None:
+            return
+        homes = self.forwarder.homes
+        with trio.move_on_after(HAND_OVER_S):
+            while any(lane.home.committed < lane.home.number for lane in homes.lanes.values()):
+                await self._news.wait()
+        self.forwarder.leave()
+        self._settle()
+        with trio.move_on_after(HAND_OVER_S):
+            while any(link.out_bytes for link in self._dialed.values()):
+                await self._news.wait()
 
     async def _beats(self) -> None:
         while True:
