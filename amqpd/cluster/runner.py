@@ -173,11 +173,7 @@ class ClusterRunner(Shell):
         def read() -> OwnLog:
             return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
 
-        async def reading() -> None:
-            await self._writer.flush()
-            self._do(partial(answered, await trio.to_thread.run_sync(read, limiter=self._reads)))
-
-        self._nursery.start_soon(reading)
+        self._read(read, answered)
 
     def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
         async def reading() -> None:
@@ -199,7 +195,6 @@ class ClusterRunner(Shell):
 
     def served(self, source: int) -> None:
         async def recovering() -> None:
-            await self._writer.flush()
             recovered = await trio.to_thread.run_sync(self._disk.recovered_of, [source], limiter=self._reads)
             self._do(partial(self._serve, source, recovered))
 
