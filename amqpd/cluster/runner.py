@@ -57,8 +57,8 @@ HAND_OVER_S = 1.0
 FETCH_BYTES_MAX = 1 << 20
 PART_S = 0.005
 """between two parts of a state: of some hundred kB"""
-GENERATION = "generation"
-"""what the generation of the disk is called among the journal's names"""
+GENERATION, LIFE = "generation", "life"
+"""what the generation of the disk, and the last life on it, are called among the journal's names"""
 
 log = structlog.get_logger(component="cluster")
 
@@ -125,7 +125,7 @@ class ClusterRunner(Shell):
 
     def _me(self) -> MemberRecord:
         settings = self._settings
-        life = self._disk.head(SOURCE).epoch
+        life = max(self._disk.head(SOURCE).epoch, int(self._disk.names.get(LIFE) or 0) + 1)
         generation = int(self._disk.names.get(GENERATION) or drawn_generation())
         host, port = self._place.reached_at
         return MemberRecord(
@@ -345,8 +345,8 @@ class ClusterRunner(Shell):
             await nursery.start(directory.run)
             me = directory.me
             # Before anything is acknowledged: what the store counts is this disk.
-            name = {GENERATION: str(me.generation)}
-            await trio.to_thread.run_sync(partial(self._disk.set_names, **name), limiter=self._writer.threads)
+            names = {GENERATION: str(me.generation), LIFE: str(me.life)}
+            await trio.to_thread.run_sync(partial(self._disk.set_names, **names), limiter=self._writer.threads)
             self.forwarder = Forwarder(
                 *(me.name, me.life, me.generation, self, self._node.journal, _replicas(self._disk)),
                 *(settings.cluster_lease_s, random.random, self._node.reported),
