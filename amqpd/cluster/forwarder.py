@@ -66,6 +66,8 @@ class Forwarder:
         """forwarders whose machine says that nobody listens there"""
         self._heard_s: dict[str, float] = {}
         self._leaves = False
+        self._lease_s = lease_s
+        self._beat_s = shell.now_s
 
     # What the store says
 
@@ -158,6 +160,10 @@ class Forwarder:
 
     def beat(self) -> None:
         """Some twenty times in a lease."""
+        now_s, before_s, self._beat_s = self._shell.now_s, self._beat_s, self._shell.now_s
+        if now_s - before_s > self._lease_s / 2:
+            # This process was stopped: others may have spoken meanwhile.
+            self._heard_s = dict.fromkeys(self._heard_s, now_s)
         self.homes.beat()
         self.copies.beat()
         self.takeovers.beat()
