@@ -25,13 +25,16 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes upgrade sanitize clean
+.PHONY: help run cluster build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes upgrade sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 run: build ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serve)
 	@exec $(PY) -m amqpd serve $(ARGS)
+
+cluster: build ## run three forwarders and etcd on this machine until Ctrl-C (ARGS: python scripts/cluster.py --help)
+	@exec $(PY) scripts/cluster.py $(ARGS)
 
 build: $(RUN_STAMP) ## compile what is faster compiled, if there is a C compiler (run, test and bench do it)
 	@sh scripts/build.sh $(PY)

@@ -42,6 +42,7 @@ COMMANDS = {
     ),
     "definitions": ("amqpd.commands.definitions", "definitions", "Export and import everything, as RabbitMQ does."),
     "status": ("amqpd.commands.status", "status", "Show a running broker at a glance."),
+    "cluster": ("amqpd.commands.cluster", "cluster", "See the nodes of a cluster, and which is the home of what."),
     "connection": ("amqpd.commands.connections", "connection", "List and close connections."),
     "channel": ("amqpd.commands.connections", "channel", "List channels."),
     "consumer": ("amqpd.commands.connections", "consumer", "List consumers."),

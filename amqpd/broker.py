@@ -26,6 +26,7 @@ from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.audit.files.log import AuditLog
 from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.running import Backups
+from amqpd.cluster.runner import ClusterRunner, Place, place_of
 from amqpd.config import Settings
 from amqpd.datadir.disk_reason import disk_reason
 from amqpd.datadir.lock import open_data_directory
@@ -57,6 +58,7 @@ from amqpd.process.notify import notify_ready, notify_stopping
 from amqpd.process.services import BrokerServices
 from amqpd.process.supervision import supervised
 from amqpd.pump import Pump
+from amqpd.replication.replica import Write
 from amqpd.scrub.task import scrub_of
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
@@ -90,6 +92,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
     listeners = open_listeners(settings)
     try:
         tls = server_context(settings.tls) if settings.tls.enabled else None
+        place = place_of(settings)
         with open_data_directory(settings.data_dir) as directory:
             refuse_unfinished(directory.path)
             # The store's own task, if it has one, ends behind what closes it.
@@ -104,7 +107,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
                 stack.push_async_callback(pair.store.aclose)
                 presence = Presence(directory.path)
                 with unless_lost(presence, stack, pair.disk, pair.store):
-                    broker = Broker(settings, pair, page_cache)
+                    broker = Broker(settings, pair, page_cache, place)
                     await opened(broker.recover(), directory.path)
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(presence.run, stop)
@@ -136,8 +139,9 @@ async def _cluster_opening(settings: Settings, around: AsyncExitStack) -> Callab
 class Broker:
     """One node, from what is on its disk to its ports."""
 
-    def __init__(self, settings: Settings, pair: Pair, page_cache: PageCache) -> None:
+    def __init__(self, settings: Settings, pair: Pair, page_cache: PageCache, place: Place | None) -> None:
         self._settings = settings
+        self._place = place
         self._pair = pair
         self._page_cache = page_cache
         self._disk, self._store = pair.disk, pair.store
@@ -174,6 +178,7 @@ class Broker:
         self._writer = JournalWriter(
             *(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full),
             left_to_caller=lambda: self.pump.takes_commit(),
+            cut=self._cut,
         )
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
@@ -190,6 +195,10 @@ class Broker:
             self._writer.commit_now,
             self._audit.writer.sink.record,
         )
+        self._cluster: ClusterRunner | None = None
+        if self._place is not None:
+            parts = (self.node, self._disk, self._writer, self._store, self.pump.settle)
+            self._cluster = ClusterRunner(*parts, self._settings, self._place)
         self.node.recover(recovered)
         await self._sync.start()
         dropped = await self._store.dropped_queues()
@@ -264,6 +273,8 @@ class Broker:
             for name, each in beside.items():
                 nursery.start_soon(supervised, each, name, self.node.faults)
             await nursery.start(control.run)
+            if self._cluster is not None:
+                await nursery.start(self._cluster.run)
             start_listening(listeners)
             for listener in listeners:
                 self.pump.acceptor.add(listener.socket, tls if listener.tls else None)
@@ -293,6 +304,8 @@ class Broker:
                 connection.guard(partial(connection.force_close, reason))
             self.pump.settle()
             await self.pump.wait_empty()
+        if self._cluster is not None:
+            await self._cluster.hand_over()
         left = self.pump.link_count
         self.pump.end()
         with trio.move_on_after(timeout_s) as flushing:
@@ -314,8 +327,11 @@ class Broker:
             self._audit.writer.threads,
             trio.to_thread.current_default_thread_limiter(),
         )
+        # What other forwarders send comes by trio, too, and waits for nobody's turn.
         return not (
-            any(limiter.borrowed_tokens for limiter in limiters) or trio.lowlevel.current_statistics().tasks_runnable
+            self._cluster is not None
+            or any(limiter.borrowed_tokens for limiter in limiters)
+            or trio.lowlevel.current_statistics().tasks_runnable
         )
 
     # What the other components tell
@@ -326,8 +342,14 @@ class Broker:
         if not self.node.books.recovering:
             self.pump.settle()
 
+    def _cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
+        assert self._cluster is not None  # nobody else makes this node the home of a source
+        return self._cluster.cut(index, payloads)
+
     def _durable(self, index: int) -> None:
         self.node.reported(self.node.journal.lane)
+        if self._cluster is not None:
+            self._cluster.stored(index)
         self.pump.settle()
 
     def _read(self, reads: list[Read]) -> None:

@@ -6,121 +6,44 @@ Rules: 1. One name for a setting everywhere: `frame_max` in the file, `AMQPD_FRA
 those of the table `[tls]` are `AMQPD_TLS_...`. 2. The unit is the end of the name: `_s` seconds, `_bytes`
 bytes (a number, or text such as "128MiB"). 3. Every bound has its reason above it. 4. `Settings(...)` reads
 nothing but its arguments.
-Not here: files, environment and error sentences (`process/config_sources.py`); what is done with the values (the
-other packages).
+Not here: what a single value may be (`setting_types.py`); files, environment and error sentences
+(`process/config_sources.py`); what is done with the values (the other packages).
 """
 
 from __future__ import annotations
 
 import os
-import re
 import socket
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from amqpd.vocabulary.audit_levels import parse_level
-from amqpd.vocabulary.store_address import parse_store_address
+from amqpd.setting_types import (
+    GIB,
+    KIB,
+    MIB,
+    Bytes,
+    Count,
+    Label,
+    Level,
+    Listening,
+    Names,
+    NodeName,
+    Place,
+    Port,
+    Reachable,
+    Seconds,
+    ShortName,
+    StoreUrl,
+    Watermark,
+    refuse_long,
+    require_odd,
+)
+from amqpd.vocabulary.endpoint import Endpoint, parse_endpoint
 
-# It is part of reply texts, which have 255 bytes.
-NODE_NAME_MAX = 100
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DEFAULT_BIND = ("127.0.0.1", "::1")
-
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_UNITS |= {"KIB": KIB, "MIB": MIB, "GIB": GIB, "TIB": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
-
-
-def parse_bytes(value: Any) -> Any:
-    """A number of bytes from text such as "50MB" (10**6) or "128 MiB" (2**20); other values are returned as
-    they are."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number of bytes, not true or false")
-    if not isinstance(value, str):
-        return value
-    match = _SIZE.fullmatch(value.strip())
-    if match is None or match[2].upper() not in _UNITS:
-        raise ValueError("must be a number of bytes, or a size such as 50MB or 128MiB")
-    return round(float(match[1]) * _UNITS[match[2].upper()])
-
-
-def parse_watermark(value: Any) -> Any:
-    """A float up to 1 is a fraction of the memory, everything above is bytes (an int)."""
-    if isinstance(value, str):
-        value = float(value) if re.fullmatch(r"\s*(0?\.\d+|1\.0*)\s*", value) else parse_bytes(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("must be a fraction such as 0.6, or a size such as 2GiB")
-    if 0 < value <= 1:
-        return float(value)
-    # A broker with nothing in it takes some 95 MB; a limit near that would block publishers for ever.
-    if value < 128 * MIB:
-        raise ValueError("must be a fraction of the memory (more than 0, up to 1), or at least 128MiB")
-    return int(value)
-
-
-def split_commas(value: Any) -> Any:
-    """A list from "a, b" (environment variables and flags have no lists); other values are returned as they
-    are."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
-
-
-def refuse_long(value: str) -> str:
-    """server-properties go out before frame_max is negotiated, so all of them together fit the smallest frame."""
-    if len(value.encode("utf-8", "surrogateescape")) > 255 or not value.isprintable():
-        raise ValueError("must be printable text of at most 255 bytes")
-    return value
-
-
-def complete_node_name(value: str) -> str:
-    """`name@host`; without a host, this machine's. The name goes into texts of at most 255 bytes and into names of
-    files, so it is short, and without what has a meaning there."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(@[A-Za-z0-9_.-]+)?", value) is None or len(value) > NODE_NAME_MAX:
-        raise ValueError(
-            f"must be a name such as amqpd, or name@host: letters, digits, '_', '.' and '-', at most {NODE_NAME_MAX}"
-        )
-    return value if "@" in value else f"{value}@{host_name()}"
-
-
-def host_name() -> str:
-    """This machine's, as far as it can be part of a node's name."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()) or "localhost"
-
-
-def require_store_address(value: str) -> str:
-    if value:
-        parse_store_address(value)
-    return value
-
-
-def refuse_switch(value: Any) -> Any:
-    """`port = true` would otherwise be port 1, because Python's True is a number."""
-    if isinstance(value, bool):
-        raise ValueError("must be a number, not true or false")
-    return value
-
-
-def refuse_empty(value: Any) -> Any:
-    """Path("") is the current directory, which is never meant by it."""
-    if isinstance(value, str) and not value.strip():
-        raise ValueError("must not be empty")
-    return value
-
-
-Count = Annotated[int, BeforeValidator(refuse_switch)]
-Seconds = Annotated[float, BeforeValidator(refuse_switch), Field(allow_inf_nan=False)]
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-Port = Annotated[int, BeforeValidator(refuse_switch), Field(ge=0, le=65535)]
-Watermark = Annotated[float | int, BeforeValidator(parse_watermark)]
-Place = Annotated[Path, BeforeValidator(refuse_empty), AfterValidator(Path.expanduser)]
-ShortName = Annotated[str, AfterValidator(refuse_long)]
-StoreUrl = Annotated[str, AfterValidator(require_store_address)]
-NodeName = Annotated[str, AfterValidator(complete_node_name)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
 
 
 class TlsSettings(BaseModel):
@@ -158,13 +81,6 @@ class TlsSettings(BaseModel):
         if self.verify_peer != "none" and self.certificate is None:
             raise ValueError("tls.verify_peer is set without tls.certificate: TLS is off")
         return self
-
-
-def require_level(value: str) -> str:
-    return parse_level(value).text
-
-
-Level = Annotated[str, AfterValidator(require_level)]
 
 
 class AuditSettings(BaseModel):
@@ -249,6 +165,31 @@ class Settings(BaseSettings):
     # Of etcd's own authentication. Empty: it has none.
     cluster_store_user: str = ""
     cluster_store_password: SecretStr = SecretStr("")
+
+    # HOST:PORT for other nodes of the cluster, which keep copies of queues here. Empty: this node keeps none, and
+    # nobody keeps any for it.
+    cluster_listen: Listening = ""
+    # Where others reach it, if that is not cluster_listen: that one is every interface, or behind a translation.
+    cluster_advertise: Reachable = ""
+    # What fails together with this node (a rack, a zone): copies are in different ones while there are several.
+    # Empty: nothing else does.
+    cluster_label: Label = ""
+    # Where it is on the network.
+    cluster_region: Label = ""
+    # PEM: the authorities that nodes' certificates are checked against, this node's own certificate, and its key, if
+    # that is not in the certificate's file. Without: no TLS, and everybody who reaches the port is trusted.
+    cluster_tls_ca: Place | None = None
+    cluster_tls_certificate: Place | None = None
+    cluster_tls_key: Place | None = None
+    # Copies of each queue, on different nodes: one of three may be lost, or two of five. More than 9 cost every
+    # confirm more than they are worth.
+    cluster_copies: Annotated[Count, Field(ge=1, le=9), AfterValidator(require_odd)] = 3
+    # A node that the store has not heard from for so long is gone for the others. etcd counts whole seconds, and
+    # grants no less than 2 with its defaults.
+    cluster_lease_s: Seconds = Field(default=2.0, ge=2, le=60)
+    # A node whose port refuses connections is taken for dead at once, and not when its time has passed. A firewall
+    # can do that to a node that lives: some messages are then delivered twice.
+    fast_takeover: bool = False
 
     # These users may log in from loopback only: guest has a password that everyone knows.
     loopback_users: Names = ("guest",)
@@ -369,6 +310,33 @@ class Settings(BaseSettings):
         if bool(self.cluster_store_user) != bool(self.cluster_store_password.get_secret_value()):
             raise ValueError("cluster_store_user and cluster_store_password: set both, or neither")
         return self
+
+    @model_validator(mode="after")
+    def _cluster_fits_together(self) -> Settings:
+        if not self.cluster_listen:
+            others = ("cluster_advertise", "cluster_tls_ca", "cluster_tls_certificate", "cluster_tls_key")
+            if alone := [name for name in others if getattr(self, name)]:
+                raise ValueError(f"{alone[0]} is set without cluster_listen: this node listens for no others")
+            return self
+        if not self.cluster_store:
+            raise ValueError("cluster_listen is set without cluster_store: say in which etcd the cluster meets")
+        if not self.cluster_advertise and parse_endpoint(self.cluster_listen).is_every_interface:
+            raise ValueError(
+                "cluster_listen is every interface: say in cluster_advertise at which address others reach this node"
+            )
+        if self.cluster_tls_key is not None and self.cluster_tls_certificate is None:
+            raise ValueError("cluster_tls_key is set without cluster_tls_certificate: set both, or neither")
+        if (self.cluster_tls_ca is None) != (self.cluster_tls_certificate is None):
+            raise ValueError(
+                "cluster_tls_ca and cluster_tls_certificate: set both, or neither; both ends show a certificate"
+            )
+        return self
+
+    @property
+    def cluster_address(self) -> Endpoint | None:
+        """Where others reach this node; None: nowhere. A port 0 is to be replaced by the one that was bound."""
+        where = self.cluster_advertise or self.cluster_listen
+        return parse_endpoint(where) if where else None
 
     @classmethod
     def settings_customise_sources(

@@ -19,7 +19,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.brokers import Broker, PrivateAmqpd, PrivateRabbitmq, file_system_of
+from bench.brokers import (
+    AmqpdCluster,
+    Broker,
+    PrivateAmqpd,
+    PrivateRabbitmq,
+    RabbitmqCluster,
+    file_system_of,
+)
 from bench.brokers.private_amqpd import KERNELS
 from bench.brokers.private_rabbitmq import find_rabbitmq, install_rabbitmq
 from bench.errors import BenchError
@@ -70,6 +77,7 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL,...",
         help="a private amqpd for each of these levels of the audit log: off,full (ratios refer to the first)",
     )
+    add("--cluster", action="store_true", help="three of each private broker, as one cluster (for quorum-*)")
     add("--rounds", type=int, default=3, help="how often each broker runs each scenario (3)")
     add("--baseline", metavar="NAME", help="the broker that ratios refer to (rabbitmq, else the first)")
     add("--json", metavar="FILE", help="write everything that was measured to FILE")
@@ -134,7 +142,9 @@ def _start_brokers(
     tls_urls = dict(_pair(text, parser) for text in options.tls_url)
     for name, kernel, audit in _private_amqpds(options) if options.amqpd else ():
         progress(f"starting a private {name}")
-        private = PrivateAmqpd(options.work_dir, tls=tls, kernel=kernel, name=name, audit=audit)
+        private = (AmqpdCluster if options.cluster else PrivateAmqpd)(
+            options.work_dir, tls=tls, kernel=kernel, name=name, audit=audit
+        )
         brokers.append(stack.enter_context(private))
         progress(f"    {name} is {brokers[-1].version}")
     if options.rabbitmq:
@@ -144,7 +154,11 @@ def _start_brokers(
                 progress("installing rabbitmq-server")
                 script = install_rabbitmq()
             progress("starting a private rabbitmq-server")
-            brokers.append(stack.enter_context(PrivateRabbitmq(script, options.work_dir, tls=tls)))
+            brokers.append(
+                stack.enter_context(
+                    (RabbitmqCluster if options.cluster else PrivateRabbitmq)(script, options.work_dir, tls=tls)
+                )
+            )
         except (BenchError, OSError) as error:
             progress(f"bench: going on without RabbitMQ: {error}")
     for text in options.url:

@@ -30,6 +30,7 @@ LONG = frozenset(
         "tests/audit/test_live.py",
         "tests/bench/test_bench_end_to_end.py",
         "tests/bench/test_bench_private_amqpd.py",
+        "tests/cluster/test_directory_etcd.py",
         "tests/connection/test_fuzz.py",
         "tests/datadir/test_pairing.py",
         "tests/exchanges/test_cache_bounds.py",

@@ -28,7 +28,8 @@ ARROWS = {
     "replication": "",
     "journal": "errors kernel replication",
     "audit": "vocabulary message",
-    "config": "vocabulary",
+    "setting_types": "vocabulary",
+    "config": "vocabulary setting_types",
     "security": "vocabulary wire topology",
     "queues": "kernel vocabulary wire message journal audit",
     "audit.coverage": "vocabulary audit queues",
@@ -53,6 +54,7 @@ ARROWS = {
     "pump": "faults kernel vocabulary journal limiting session node connection transport",
     "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
+    "cluster": "errors vocabulary journal replication config node journal.sqlite topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "
     "publishing node declarations storage security.authentication topology.metadata topology.metadata.sqlite "
@@ -65,11 +67,11 @@ ARROWS = {
     "compiled": "",
     "process": "errors faults vocabulary config security session publishing node security.authentication "
     "topology.metadata topology.metadata.etcd compiled",
-    "broker": "errors vocabulary topology journal config security session node methods "
+    "broker": "errors vocabulary topology journal replication cluster config security session node methods "
     "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
-    "commands": "errors faults vocabulary topology config journal.sqlite security.authentication "
-    "datadir definitions management backup checking process broker",
+    "commands": "errors faults vocabulary topology setting_types config journal.sqlite security.authentication "
+    "topology.metadata cluster datadir definitions management backup checking process broker",
     "__main__": "errors vocabulary management process",
 }
 

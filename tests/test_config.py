@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from amqpd.config import AuditSettings, Settings, TlsSettings, default_data_dir, parse_bytes
+from amqpd.config import AuditSettings, Settings, TlsSettings, default_data_dir
 from amqpd.errors import SettingsError
 from amqpd.process.config_sources import TABLES, load_settings, variable_names
+from amqpd.setting_types import parse_bytes
 
 EXAMPLE = Path(__file__).parents[1] / "amqpd.example.toml"
 # No default that could stand in a file: they are off until someone names a file.
 WITHOUT_DEFAULT = {"tls.certificate", "tls.key", "tls.ca"}
-STORE_FILES = ("cluster_store_ca", "cluster_store_certificate", "cluster_store_key")
+CLUSTER_FILES = tuple(
+    f"cluster_{which}_{name}" for which in ("store", "tls") for name in ("ca", "certificate", "key")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +67,7 @@ def test_the_examples_values_are_the_defaults() -> None:
     assert isinstance(tls, dict)
     for name in WITHOUT_DEFAULT:
         del tls[name.removeprefix("tls.")]
-    for name in STORE_FILES:
+    for name in CLUSTER_FILES:
         del shown[name]
     # data_dir is what root gets; for others the text above it says what.
     assert shown.pop("data_dir") == "/var/lib/amqpd"
@@ -124,6 +127,19 @@ def test_paths_in_the_file_are_relative_to_the_file(tmp_path: Path) -> None:
     assert settings.tls.ca == Path("/abs")
 
 
+def test_a_node_of_a_cluster_is_reached_where_it_says(tmp_path: Path) -> None:
+    store = 'cluster_store = "etcd://e"\n'
+    listen, advertise = 'cluster_listen = "[::]:1"\n', 'cluster_advertise = " [fd00::1]:02 "\n'
+    settings = load_settings(write(tmp_path, store + listen + advertise))
+    assert (settings.cluster_listen, settings.cluster_advertise) == ("[::]:1", "[fd00::1]:2")
+    assert settings.cluster_address == ("fd00::1", 2)
+    tls = 'cluster_tls_ca = "c"\ncluster_tls_certificate = "d"\n'
+    settings = load_settings(write(tmp_path, store + 'cluster_listen = "a:0"\n' + tls))
+    assert settings.cluster_address == ("a", 0)
+    assert settings.cluster_tls_ca == tmp_path / "c"
+    assert Settings().cluster_address is None
+
+
 def test_settings_made_in_code_read_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMQPD_PORT", "4")
     assert Settings().port == 5672
@@ -175,6 +191,73 @@ def test_an_audit_log_that_was_begun_under_the_machines_name_goes_on(monkeypatch
             'cluster_store = "etcd://a"\ncluster_store_ca = "ca.pem"',
             "settings contradict each other: cluster_store_ca, _certificate and _key are for TLS: write "
             "cluster_store as etcds://...",
+        ),
+        (
+            'cluster_listen = "10.0.0.1"',
+            "setting cluster_listen = '10.0.0.1' (from {file}) must be HOST:PORT, such as 10.0.0.1:5673, "
+            "node1.example:5673 or [fd00::1]:5673; correct it there",
+        ),
+        (
+            'cluster_advertise = "0.0.0.0:5673"',
+            "setting cluster_advertise = '0.0.0.0:5673' (from {file}) must be one address and port at which others "
+            "reach this node; correct it there",
+        ),
+        (
+            'cluster_label = "rack 1"',
+            "setting cluster_label = 'rack 1' (from {file}) must be of letters, digits, '_', '.' and '-', at most "
+            "100; correct it there",
+        ),
+        (
+            'cluster_region = "é"',
+            "setting cluster_region = 'é' (from {file}) must be of letters, digits, '_', '.' and '-', at most 100; "
+            "correct it there",
+        ),
+        (
+            "cluster_copies = 4",
+            "setting cluster_copies = 4 (from {file}) must be odd: 4 copies outlive no more losses than 3; correct "
+            "it there",
+        ),
+        (
+            "cluster_copies = 11",
+            "setting cluster_copies = 11 (from {file}) must be at most 9; correct it there",
+        ),
+        (
+            "cluster_lease_s = 1",
+            "setting cluster_lease_s = 1 (from {file}) must be at least 2.0; correct it there",
+        ),
+        (
+            'fast_takeover = "yes!"',
+            "setting fast_takeover = 'yes!' (from {file}) must be true or false; correct it there",
+        ),
+        (
+            'cluster_listen = "a:1"',
+            "settings contradict each other: cluster_listen is set without cluster_store: say in which etcd the "
+            "cluster meets",
+        ),
+        (
+            'cluster_advertise = "a:1"',
+            "settings contradict each other: cluster_advertise is set without cluster_listen: this node listens for "
+            "no others",
+        ),
+        (
+            'cluster_tls_ca = "ca.pem"',
+            "settings contradict each other: cluster_tls_ca is set without cluster_listen: this node listens for no "
+            "others",
+        ),
+        (
+            'cluster_store = "etcd://e"\ncluster_listen = "[::]:1"',
+            "settings contradict each other: cluster_listen is every interface: say in cluster_advertise at which "
+            "address others reach this node",
+        ),
+        (
+            'cluster_store = "etcd://e"\ncluster_listen = "a:1"\ncluster_tls_ca = "ca.pem"',
+            "settings contradict each other: cluster_tls_ca and cluster_tls_certificate: set both, or neither; both "
+            "ends show a certificate",
+        ),
+        (
+            'cluster_store = "etcd://e"\ncluster_listen = "a:1"\ncluster_tls_key = "key.pem"',
+            "settings contradict each other: cluster_tls_key is set without cluster_tls_certificate: set both, or "
+            "neither",
         ),
         ("prot = 1", "unknown setting prot in {file}: did you mean port?; correct or remove it there"),
         (

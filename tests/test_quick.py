@@ -88,6 +88,6 @@ def test_at_the_deadline_the_run_ends_and_keeps_its_verdict(failures: list[bool]
 
 def test_every_package_of_amqpd_has_tests_by_its_path() -> None:
     packages = {path.parent.name for path in (ROOT / "amqpd").glob("*/__init__.py")}
-    without = {name for name in packages if not list(Path(ROOT, "tests", name).glob("test_*.py"))}
+    without = {name for name in packages if not list(Path(ROOT, "tests", name).rglob("test_*.py"))}
     # Values without behaviour have none; what declares is tested through methods/ and management/, which ask for it.
     assert without <= {"vocabulary", "declarations"}

@@ -16,9 +16,9 @@ import click
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.tables import show
-from amqpd.config import parse_bytes
 from amqpd.management import limits as use_cases
 from amqpd.management.limits import WORDS
+from amqpd.setting_types import parse_bytes
 from amqpd.topology.limit_keys import KEYS, Owner
 
 

@@ -45,20 +45,31 @@ def existing_queue(asker: Asker, name: str) -> QueuePort:
     if queue is None:
         raise AMQPNotFound(f"no queue '{name}' in vhost '{asker.vhost}'")
     refuse_locked(asker, queue.record)
-    refuse_crashed(queue)
+    refuse_crashed(asker.node, queue)
     return queue
 
 
-def refuse_crashed(queue: QueuePort) -> None:
-    """Raises AMQPNotFound for one that is out of service (`amqpd/node/quarantine.py`)."""
+def refuse_crashed(node: Node, queue: QueuePort) -> None:
+    """Raises AMQPNotFound for one that is out of service (`amqpd/node/quarantine.py`), or not here."""
+    if queue.elsewhere:
+        raise _elsewhere(node, queue.record)
     if queue.quarantined:
         raise crashed(queue.record)
+
+
+def _elsewhere(node: Node, record: QueueRecord) -> AMQPNotFound:
+    """RabbitMQ's words for a queue without its home; the way out for one with a home."""
+    home = node.sources.home_of(record.source)
+    queue = f"queue '{record.name}' in vhost '{record.vhost}'"
+    if not home or home == node.identity.name:
+        return AMQPNotFound(f"the home of durable {queue} is down or inaccessible")
+    return AMQPNotFound(f"home node '{home}' of durable {queue} is another node: connect to that one")
 
 
 def dispatched(node: Node, queue: QueuePort) -> None:
     """Dispatch it, before somebody looks at it. Raises AMQPNotFound when that takes it out of service."""
     node.dispatch(queue)
-    refuse_crashed(queue)
+    refuse_crashed(node, queue)
 
 
 def refuse_locked(asker: Asker, record: QueueRecord) -> None:

@@ -10,6 +10,7 @@ Not here: methods and their answers (`methods/queue.py`), arguments (`queues/arg
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from amqpd.declarations.names import (
     require_equal,
     require_equal_arguments,
 )
+from amqpd.node.sources import LOCAL
 from amqpd.queues.arguments import (
     DECLARE_ARGUMENTS,
     check_dead_letter_exchange,
@@ -34,7 +36,7 @@ from amqpd.queues.arguments import (
     with_default_type,
 )
 from amqpd.queues.port import QueuePort
-from amqpd.queues.settings import type_of
+from amqpd.queues.settings import QUORUM, type_of
 from amqpd.security.access import Permission
 from amqpd.vocabulary.records import Arguments, QueueRecord
 
@@ -94,17 +96,12 @@ def declare_queue(
     existing = node.queues.get((asker.vhost, name))
     if existing is not None:
         _require_equivalent(record, existing.record)
-        refuse_crashed(existing)
+        refuse_crashed(node, existing)
         declared(existing, False)
         return
     _check_new(asker, record)
 
-    def done(created: bool) -> None:
-        queue = node.queues.get((asker.vhost, name))
-        if queue is not None and created:
-            declared(queue, True)
-            return
-        # Somebody was faster.
+    def again() -> None:
         declare_queue(
             asker,
             wanted,
@@ -115,7 +112,30 @@ def declare_queue(
             declared=declared,
         )
 
+    def done(created: bool) -> None:
+        queue = node.queues.get((asker.vhost, name))
+        if queue is not None and created:
+            declared(queue, True)
+            return
+        # Somebody was faster.
+        again()
+
+    if node.sources.clustered and type_of(typed) == QUORUM:
+        source = node.sources.choose()
+        if source == LOCAL:
+            node.sources.want(asker.suspend(partial(_source_came, record, again)))
+            return
+        record = replace(record, source=source)
     node.census.declare_queue(record, asker.suspend(done), partial(node.changes.submit, by=asker.client))
+
+
+def _source_came(record: QueueRecord, again: Callable[[], None], found: bool) -> None:
+    if not found:
+        raise AMQPPreconditionFailed(
+            f"{described_queue(record)} cannot be declared now: this node reaches no majority of the cluster's "
+            "nodes, try again later"
+        )
+    again()
 
 
 def _check_new(asker: Asker, record: QueueRecord) -> None:

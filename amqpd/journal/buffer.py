@@ -19,12 +19,14 @@ from collections import deque
 from collections.abc import Sequence
 
 from amqpd.journal.entry import Entry
-from amqpd.journal.homes import Home, divide
+from amqpd.journal.homes import Home, divide, lanes_of
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
-from amqpd.journal.records import Range, Row
+from amqpd.journal.records import Range
+from amqpd.journal.storing import store, store_settled
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
+from amqpd.journal.withheld import LOCAL, Withheld, going_elsewhere
 from amqpd.replication.entry import Position
 from amqpd.replication.replica import Appended, Write
 
@@ -39,8 +41,7 @@ ROW_BYTES, RANGE_BYTES = 4096, 512
 FULL_BYTES = 32 << 20
 # A transaction of not more takes a disk as long as an empty one does, within some 100 us.
 SMALL_RECORDS, SMALL_BYTES = 64, 256 << 10
-# What a transaction brought counts this many ones later for a third of it.
-FADING = 8
+FADING = 8  # what a transaction brought counts this many ones later for a third of it
 
 
 class JournalLane(Lane):
@@ -66,6 +67,11 @@ class JournalBuffer:
         """source -> what this node has as its home; without the local source"""
         self._sources: dict[int, int] = {}
         """queue_id -> source, of queues that are not of the local one"""
+        self.lagging = False
+        """too much of what was written here is not committed yet, since replicas do not answer"""
+        self._withheld = Withheld()
+        self._lanes: list[Lane] = []
+        """of the homes, each once"""
         self._gone: list[int] = []
         """those of them that were deleted with the last transaction"""
         self._writes: list[Write] = []
@@ -142,20 +148,24 @@ class JournalBuffer:
             and not (self._paged or self._counts or self._dropped or self.homes or self._writes or self._committed)
         )
 
-    def home(self, source: int, epoch: int, numbers: Numbers) -> None:
-        """From now on this node is the home of the source, in this epoch."""
-        self.homes[source] = Home(epoch, numbers, JournalLane(self, self.index, self.stored_index))
+    def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
+        """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
+        for, by the index of the journal; several sources may have the same."""
+        self.homes[source] = Home(epoch, numbers, lane)
+        self._lanes = lanes_of(self.homes)
 
     def leave(self, source: int) -> None:
         """This node is not the home of the source any more: what gathers of its queues, which are gone, is not
         written. A transaction that was cut before may have some, see `JournalWriter`."""
         del self.homes[source]
+        self._lanes = lanes_of(self.homes)
         gone = {queue_id for queue_id, number in self._sources.items() if number == source}
         for queue_id in gone:
             del self._sources[queue_id]
             self._delivered.pop(queue_id, None)
             self._counts.pop(queue_id, None)
         self.unwritten.forget(gone)
+        self._withheld.forget(gone)
         if self._last_settled is not None:
             self._settled.append(self._last_settled)
         self._last_settled = self._last_segment = None
@@ -199,15 +209,17 @@ class JournalBuffer:
 
     @property
     def full(self) -> bool:
-        """Publishers wait: for the writer, or until more sequence numbers of a source are reserved."""
-        return self.gathered_bytes > FULL_BYTES or (
-            bool(self.homes) and any(home.numbers.short for home in self.homes.values())
-        )
+        """Publishers wait: for the writer, for replicas, or until more sequence numbers of a source are reserved."""
+        short = bool(self.homes) and any(home.numbers.short for home in self.homes.values())
+        return self.gathered_bytes > FULL_BYTES or self.lagging or short
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
         later one, if it is not persistent: then `Entry.index` is true when it is `stored`."""
         segment.index = self.index
+        if self.homes and (source := self._sources.get(queue_id)) is not None:
+            # Also of what is settled before it is written: with replicas, a confirm waits for their word.
+            self.homes[source].lane.force()
         if segment.persistent:
             self._segments.append((queue_id, segment))
             self.unwritten.append(queue_id)
@@ -266,6 +278,7 @@ class JournalBuffer:
     def drop(self, queue_id: int) -> None:
         """The queue is deleted, with all its messages."""
         self._dropped.append(queue_id)
+        self._withheld.forget((queue_id,))
         if self._paged:
             self._paged_dropped.add(queue_id)
         self._delivered.pop(queue_id, None)
@@ -291,17 +304,25 @@ class JournalBuffer:
         transaction = Transaction(self.index)
         self.index += 1
         self.lane.gathering = self.index
-        for home in self.homes.values():
-            home.lane.gathering = self.index
+        for lane in self._lanes:
+            lane.gathering = self.index
         if self._paged:
             self._take_paged(transaction)
         dropped = set(self._dropped)
+        going: set[int] = set()
+        if self.homes and self.unwritten.gone_on:
+            of = self._sources
+            comes = [each for each, segment in self._segments if segment.left and each not in dropped]
+            entered = {of.get(each, LOCAL) for each in comes}
+            going = going_elsewhere(self.unwritten.gone_on, entered, of) - dropped
         for queue_id, segment in self._segments:
             segment.sealed = True
-            if segment.left == 0 or queue_id in dropped:
+            if queue_id in going and segment.left == 0:
+                store_settled(transaction, queue_id, segment, self._retired)
+            elif segment.left == 0 or queue_id in dropped:
                 self._forget_counts(queue_id, segment)
             else:
-                _store(transaction, queue_id, segment)
+                store(transaction, queue_id, segment)
         if self._last_settled is not None:
             self._settled.append(self._last_settled)
         transaction.settled += self._settled
@@ -311,7 +332,11 @@ class JournalBuffer:
         if self._counts:
             transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
-        retired, self._deletable = self._retired, self._retired
+        retired = self._retired
+        if going:
+            retired = self._withheld.withhold(transaction, retired, going, entered, self.homes, self.lane)
+        self._withheld.release(transaction, retired)
+        self._deletable = retired
         transaction.writes, transaction.committed = self._writes, self._committed
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
@@ -342,14 +367,14 @@ class JournalBuffer:
                 continue
             space -= nbytes
             segment.index = transaction.index
-            space -= ROW_BYTES + RANGE_BYTES * _store(transaction, queue_id, segment)
+            space -= ROW_BYTES + RANGE_BYTES * store(transaction, queue_id, segment)
         if not paged:
             self._paged_dropped.clear()
 
     @property
     def deletable(self) -> bool:
         """Rows wait to leave the disk; they go with the next transaction, whenever it comes."""
-        return bool(self._deletable or self._committed)
+        return bool(self._deletable or self._committed or self._withheld.is_due)
 
     def stored(self, index: int) -> None:
         """The transactions up to `index` are on stable storage here."""
@@ -362,11 +387,8 @@ class JournalBuffer:
         self.committed_index = self.lane.reported = index
 
     def source_committed(self, source: int, index: int) -> None:
-        """The same of another source, of which this node is the home."""
-        home = self.homes[source]
-        assert home.lane.reported <= index < self.index, (home.lane.reported, index, self.index)
-        home.lane.reported = index
-        home.numbers.committed(index)
+        """The same of another source, of which this node is the home. Its lane is not told by this."""
+        self.homes[source].numbers.committed(index)
 
     def _forget_counts(self, queue_id: int, segment: Entry) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""
@@ -374,23 +396,3 @@ class JournalBuffer:
         if counts:
             for seq in range(segment.first, segment.last + 1):
                 counts.pop(seq, None)
-
-
-def _store(transaction: Transaction, queue_id: int, segment: Entry) -> int:
-    """How many ranges of it are settled."""
-    segment.stored = True
-    transaction.rows.append(_row(queue_id, segment))
-    if segment.whole:
-        return 0
-    settled = [Range(queue_id, *part) for part in segment.settled_ranges()]
-    transaction.settled += settled
-    return len(settled)
-
-
-def _row(queue_id: int, segment: Entry) -> Row:
-    """Without joining the runs: the disk does that when it writes."""
-    assert segment.runs is not None
-    return Row(
-        *(queue_id, segment.first, segment.last, b"", segment.persistent),
-        *(0, segment.published_ms, segment.packed_deadlines(), segment.runs),
-    )

@@ -10,6 +10,8 @@ Not here: what gathers (`buffer.py`), an entry's bytes (`sqlite/payload.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.journal.records import Range, SourceEntry
@@ -23,6 +25,11 @@ class Home:
         self.epoch = epoch
         self.numbers = numbers
         self.lane = lane
+
+
+def lanes_of(homes: Mapping[int, Home]) -> list[Lane]:
+    """Each once."""
+    return list({id(home.lane): home.lane for home in homes.values()}.values())
 
 
 def divide(transaction: Transaction, retired: list[Range], homes: dict[int, Home], of: dict[int, int]) -> list[Range]:

@@ -23,6 +23,8 @@ class Unwritten:
         """queues that persistent messages came into since the end of the last tick or the last publish"""
         self.apart = True
         """nothing that gathers belongs together with something else that does"""
+        self.gone_on: set[int] = set()
+        """queues of which something is settled by this transaction that went elsewhere, or was not a consumer's"""
         self._left: dict[int, int] = {}
         """queue_id -> entries with something left"""
         self._settled: list[int] = []
@@ -58,6 +60,7 @@ class Unwritten:
 
     def goes_on(self, queue_id: int) -> None:
         """Something of the queue is about to be settled because it goes elsewhere, or not by a consumer."""
+        self.gone_on.add(queue_id)
         if queue_id in self._left:
             self._left[queue_id] = _NEVER
 
@@ -74,6 +77,8 @@ class Unwritten:
     def take(self) -> None:
         """The next transaction begins."""
         self._left, self._settled, self.entered, self.apart = {}, [], [], True
+        if self.gone_on:
+            self.gone_on = set()
 
     def look(self) -> list[int]:
         """The end of a tick: the queues that were settled since the last one, and are now."""

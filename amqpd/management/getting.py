@@ -79,7 +79,7 @@ async def get(
         queue = existing_queue(asker, name)
         # What was published before is the consumers', as far as they have credit.
         dispatched(asker.node, queue)
-        refuse_crashed(queue)
+        refuse_crashed(asker.node, queue)
         done(queue)
 
     queue = await ask(on, by, vhost, act)
@@ -92,7 +92,7 @@ async def get(
             found.append(_row(queue, piece, encoding, truncate))
         if not found:
             with refusals(Unavailable):
-                refuse_crashed(queue)
+                refuse_crashed(on.node, queue)
                 refuse_fenced(queue, on.node.now_ms)
         requeue = ackmode not in ("ack_requeue_false", "reject_requeue_false")
     finally:

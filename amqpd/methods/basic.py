@@ -151,7 +151,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
 
     def answer(piece: Piece | None) -> None:
         if piece is None:
-            refuse_crashed(queue)
+            refuse_crashed(node, queue)
             refuse_fenced(queue, node.now_ms)
             channel.send(commands.Basic.GetEmpty())
             return
@@ -201,7 +201,7 @@ def _take(queue: QueuePort, no_ack: bool, channel: Channel, answer: Callable[[Pi
         # Not from within the queue: what fails here is this connection's.
         answer(taken)
     else:
-        refuse_crashed(queue)
+        refuse_crashed(channel.node, queue)
         resume = channel.suspend(answer)
     channel.node.to_dispatch.add(queue)
 

@@ -39,6 +39,7 @@ from amqpd.node.orphans import Orphans
 from amqpd.node.ports import HomeNode
 from amqpd.node.quarantine import quarantine
 from amqpd.node.queue_registry import QueueRegistry
+from amqpd.node.sources import Sources
 from amqpd.node.wakes import Wakes
 from amqpd.publishing import dead_lettering, history, releasing
 from amqpd.publishing.disk_space import DiskSpace
@@ -70,6 +71,8 @@ from amqpd.vocabulary.records import BindingRecord, Change, Delete, Put, QueueRe
 
 # Of the queues that fall due at one instant, at most this number are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
+
+MOVED: Final = "the home of a queue has moved while a confirm was waited for"
 
 Handlers = Mapping[type, Callable[[Any, Any], None]]
 """what does each method, by its class: called with the channel and the method"""
@@ -125,6 +128,7 @@ class Node(HomeNode):
         self.faults = Faults(services.bug, self.log)
         self.durability = Durability(journal.lane, journal.unwritten, self.faults)
         self.orphans = Orphans(self)
+        self.sources = Sources()
         self.registry = QueueRegistry(self, self.orphans)
         self.disk_space = DiskSpace(journal, self.log)
         self.congestion = Congestion()
@@ -232,6 +236,20 @@ class Node(HomeNode):
             self.end_queue(queue, by)
 
     # Messages
+
+    def source_begins(self, source: int, recovered: Recovered) -> None:
+        """This node is the home of the source, which has these messages."""
+        self.registry.source_begins(source, recovered)
+        self.topology.forget_routes()
+
+    def source_ends(self, source: int, lane: Lane) -> None:
+        """It is the home no more. What was published and waits for the source's lane may be committed by the next
+        home, or may not: those clients have to ask again, over another connection."""
+        self.registry.source_ends(source)
+        self.topology.forget_routes()
+        for connection in list(self.connections.values()):
+            if any(each.confirms is not None and each.confirms.awaits(lane) for each in connection.channels.values()):
+                connection.guard(partial(connection.force_close, MOVED))
 
     def reported(self, lane: Lane) -> None:
         """More of what was handed to the lane is safe."""

@@ -15,6 +15,7 @@ from mypy_extensions import mypyc_attr
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.kernel import Run
 from amqpd.node.memory_shares import MemoryShares
+from amqpd.node.sources import Sources
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.home import HomeQueue
@@ -30,6 +31,7 @@ class HomeNode(PublishingNode):
     books: Coverage
     holds: Holds
     shares: MemoryShares
+    sources: Sources
     queues: dict[tuple[str, str], Queue]
     """by virtual host and name"""
     delayed: dict[str, DelayedMessages]

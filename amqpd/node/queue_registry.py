@@ -5,7 +5,8 @@ of `Node.queues` and `Node.delayed`.
 Rules: 1. A queue's machine exists exactly while its record is in the topology. 2. One whose making, recovery or new
 policy fails is there all the same, out of service, and what the journal has of it is kept. 3. A removal always
 succeeds. 4. What the journal has of a queue that is not in the topology is dropped only when the deletion of that
-queue is recorded, or when there is no message in it; else it is parked (`orphans.py`).
+queue is recorded, or when there is no message in it; else it is parked (`orphans.py`). 5. A queue of a source whose
+home is another node is there by its name only, and stopped.
 Not here: what a queue does (`queues/queue.py`), what out of service means (`quarantine.py`).
 """
 
@@ -40,6 +41,8 @@ class QueueRegistry:
         self._owned: dict[str, dict[Queue, None]] = {}
         """exclusive queues by the connection that owns them"""
         self._recovered: Recovered | None = None
+        self._of_source: dict[int, dict[tuple[str, str], None]] = {}
+        """queues by their source, without those of the local one"""
 
     @property
     def recovering(self) -> bool:
@@ -102,6 +105,9 @@ class QueueRegistry:
         if queue is not None:
             # Another process made a durable queue of this name, which did not know of a transient one here.
             self.remove(record.key)
+        if record.source:
+            self._of_source.setdefault(record.source, {})[key] = None
+            node.sources.queues[record.source] += 1
         queue = node.queues[key] = self._made(record)
         node.books.look_at(queue)
         if record.owner is not None and not record.is_foreign_to(node.identity.id):
@@ -123,8 +129,51 @@ class QueueRegistry:
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
             self._node.quarantine(queue, error)
 
+    def source_begins(self, source: int, recovered: Recovered) -> None:
+        """See `Node.source_begins`."""
+        node = self._node
+        node.sources.serving[source] = None
+        unknown = set(recovered.queues)
+        for key in self._of_source.get(source, ()):
+            record = node.queues[key].record
+            unknown.discard(record.id)
+            queue = node.queues[key] = self._made(record)
+            try:
+                self._recover(queue, recovered)
+            except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
+                node.quarantine(queue, error)
+            node.books.look_at(queue)
+        if unknown:
+            node.log("messages_without_queue", source=source, queues=len(unknown))
+
+    def source_ends(self, source: int) -> None:
+        """See `Node.source_ends`."""
+        node = self._node
+        node.sources.serving.pop(source, None)
+        for key in self._of_source.get(source, ()):
+            queue = node.queues[key]
+            if queue.elsewhere:
+                continue
+            node.to_dispatch.forget(queue)
+            node.congestion.forget(queue)
+            queue.stopped = queue.refuses = queue.elsewhere = True
+            for answer in queue.abandoned():
+                answer(None)
+            node.books.gone(queue)
+            node.queues[key] = self._elsewhere(queue.record)
+
+    def _elsewhere(self, record: QueueRecord) -> Queue:
+        """What has the name of a queue whose home is another node."""
+        queue = Queue(record, self._node, {})
+        queue.stopped = queue.refuses = queue.elsewhere = True
+        return queue
+
     def _made(self, record: QueueRecord) -> Queue:
         node = self._node
+        if record.source:
+            if record.source not in node.sources.serving:
+                return self._elsewhere(record)
+            node.journal.assign(record.id, record.source)
         try:
             queue = node.make_queue(record)
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
@@ -204,6 +253,9 @@ class QueueRegistry:
         node = self._node
         queue = node.queues.pop((key[1], key[2]), None)
         if queue is not None:
+            if queue.record.source:
+                self._of_source[queue.record.source].pop((key[1], key[2]), None)
+                node.sources.queues[queue.record.source] -= 1
             owned = self._owned.get(queue.record.owner or "")
             if owned is not None:
                 owned.pop(queue, None)
@@ -216,6 +268,9 @@ class QueueRegistry:
         """It is no queue of the node's any more: its consumers are told, its messages are gone."""
         node = self._node
         node.to_dispatch.forget(queue)
+        if queue.elsewhere:
+            queue.deleted = True  # what there is of it, its home drops
+            return
         try:
             queue.delete()
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on

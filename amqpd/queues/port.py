@@ -78,6 +78,8 @@ class QueuePort:
         """deleted or out of service: it is not dispatched any more, and takes and gives back nothing"""
         self.quarantined: str | None = None
         """why it is out of service (`amqpd/node/quarantine.py`)"""
+        self.elsewhere = False
+        """its home is another node, or none at present: it is `stopped` here"""
         self.refuses = False
         """it may not have the capacity for all of a run"""
         self.recorded_share = 0

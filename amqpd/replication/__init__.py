@@ -1,9 +1,10 @@
 """Replication: several forwarders keep a copy of a source, and nothing confirmed is lost with one of them.
 
 The walk: `entry.py` is what is copied. A home (`home.py`) cuts entries into frames, one for all sources of a replica
-set, and sends them to its peers; `commit.py` says what a majority holds. At a peer `receiver.py` takes the frames of
-one home in, `replica.py` the entries of one source: `log.py` compares, `seal.py` says whose entries are taken. When a
-home is lost, another member becomes the home by `take_over.py`.
+set, and sends them to its peers, and to one that lacks something what it lacks (`catch_up.py`); `commit.py` says what
+a majority holds. At a peer `receiver.py` takes the frames of one home in, `replica.py` the entries of one source:
+`log.py` compares, `seal.py` says whose entries are taken. When a home is lost, another member becomes the home by
+`take_over.py`.
 Rules: 1. The order of entries is by (epoch, idx), never by idx alone. 2. A confirm waits for *committed*: a majority
 of the replica set has it on disk, the home among them, in the home's own epoch. 3. An epoch has one home; a replica
 that sealed an epoch takes nothing of an older one.

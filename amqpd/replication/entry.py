@@ -52,6 +52,11 @@ def checksum_of(source: int, position: Position, before: Position, payload: byte
     return crc32(payload, crc32(_said.pack(source, *position, *before)))
 
 
+class BrokenConnection(ValueError):
+    """What came is not what the sender sent, or not all of it. Nothing of it was taken: the connection is to be
+    closed and dialed again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """The part of one transaction of the home's journal that belongs to one replica set. Frames of a lane are taken
@@ -63,3 +68,6 @@ class Frame:
     entries: tuple[LogEntry, ...]
     committed: int
     """frames up to this number are, with everything that their entries follow"""
+    passed: int = 0
+    """frames up to this number are, too, except for what they have of sources that are left out"""
+    left_out: tuple[int, ...] = ()

@@ -1,72 +1,40 @@
 """The home's end of a lane: all sources that have their home here and the same replica set.
 
 What comes in: what each transaction of the journal has of these sources; that it is on the own disk; answers of
-peers. What goes out: frames, what peers lack, and one growing number: frames up to it are committed.
+peers. What goes out: frames, what peers lack, and growing numbers: frames up to them are committed.
 Rules: 1. Entries are cut once, and go to each peer as they are. 2. A frame is committed when a majority of the set
 has it on disk, this forwarder among them. With it is committed whatever its entries follow: an epoch of a home
 begins with an entry of its own, and nothing before that one counts until it does. 3. A source that a peer has not
-matched does not count there, and everything else does.
-Not here: connections (the lane is opened again after each break), how an epoch is won (`take_over.py`).
+matched does not count there, and everything else does. One that so has no majority is left out: the others go on.
+4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
+by state.
+Not here: what is under way to whom (`catch_up.py`), connections (the lane is opened again after each break), how an
+epoch is won (`take_over.py`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
+from amqpd.replication.catch_up import Resend, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
-from amqpd.replication.entry import Frame, LogEntry, Position, new_entry
-from amqpd.replication.receiver import Answer, Missed, Opening
+from amqpd.replication.entry import START, Frame, LogEntry, Position, new_entry
+from amqpd.replication.receiver import Answer, Missed, Opened, Opening
 
 KEPT_BYTES_MAX = 64 << 20
 """Of committed entries that some peer does not have: a peer that was away for some tenths of a second at full load is
-sent what it missed, one that was away for longer is caught up by state, whose size is that of the backlog."""
+sent what it missed, one that was away for longer is caught up by state, whose size is that of the backlog. As much
+again is kept of sources that a connected peer has not matched."""
+BEHIND_BYTES_MAX = 256 << 20
+"""Of entries that follow the states which are on their way to a peer, and would not be kept without that: two seconds
+at full load. A transfer that takes longer has to begin again, or publishers have to slow down."""
 MISSED_BYTES_MAX = 1 << 20
 """Of one message with what a peer lacks: some milliseconds of its disk, so that frames in between need not wait."""
-
-
-class Tail:
-    """Of one source, the entries that not every member is known to have, in order."""
-
-    def __init__(self, epoch: int, first: int, base: Position, entries: Iterable[LogEntry]) -> None:
-        self.epoch = epoch
-        self.first = first
-        """number of the first frame of this epoch"""
-        self.base = base
-        """the last entry before these"""
-        self._entries = list(entries)
-        self._positions = [each.position for each in self._entries]
-
-    @property
-    def last(self) -> Position:
-        return self._positions[-1] if self._positions else self.base
-
-    @property
-    def checksum(self) -> int | None:
-        """Of the last entry, if it is kept."""
-        return self._entries[-1].checksum if self._entries else None
-
-    def append(self, entry: LogEntry) -> None:
-        self._entries.append(entry)
-        self._positions.append(entry.position)
-
-    def after(self, position: Position) -> list[LogEntry] | None:
-        """What follows the last entry that is not above this position; None: that is not kept any more."""
-        return self._entries[bisect_right(self._positions, position) :] if position >= self.base else None
-
-    def next_after(self, number: int) -> int | None:
-        """The first frame above this number that has an entry of it."""
-        at = bisect_right(self._positions, (self.epoch, number))
-        return self._positions[at][1] if at < len(self._positions) else None
-
-    def forget(self, number: int) -> None:
-        """Every member has what frames up to this one had of it."""
-        at = bisect_right(self._positions, (self.epoch, number))
-        if at and self._positions[at - 1][0] == self.epoch:
-            self.base = self._positions[at - 1]
-            del self._entries[:at], self._positions[:at]
+UNDER_WAY_MAX = 8
+"""Messages of that size, of all that is sent again to one peer and that it has not answered: so much is sent in the
+time of an answer, which is one of its disk; and much less than a connection may have to send."""
 
 
 class Peer:
@@ -79,35 +47,71 @@ class Peer:
         """of its last answer"""
         self.apart: frozenset[int] = frozenset()
         """sources that do not count there"""
-        self.states: dict[int, Position] = {}
-        """sources whose state is on its way to it, with the last entry that it has"""
-        self.transfers = 0
-        """how many were begun"""
+        self.transfers: dict[int, Transfer] = {}
+        """sources that are caught up by state"""
+        self.transfers_begun = 0
+        self.resends: dict[int, Resend] = {}
+        """sources that are caught up by entries"""
+        self.bases: Mapping[int, Position] = {}
+        """what it knows to be committed, of sources that it lacks something of"""
+
+    def counts(self, source: int) -> bool:
+        return source not in self.apart and source not in self.uncounted
 
 
 class HomeLane:
     """One of them. Numbers are those of the own journal's transactions."""
 
-    def __init__(self, members: Iterable[str], number: int, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        members: Iterable[str],
+        number: int,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
+        behind_bytes_max: int = BEHIND_BYTES_MAX,
+        missed_bytes_max: int = MISSED_BYTES_MAX,
+    ) -> None:
         """`members`: of the replica set, this forwarder among them. `number`: of the last transaction."""
         self.members = frozenset(members)
         self.number = self.stored = self.committed = number
-        """the last frame that was cut; is on the own disk; is committed"""
+        """the last frame that was cut; is on the own disk; is committed, whatever it has"""
+        self.passed = number
+        """the last frame that is committed except for what it has of sources that are left out"""
+        self.left_out: dict[int, int] = {}
+        """sources that have no majority for something below `passed`, and up to where they do have one"""
         self.peers: dict[str, Peer] = {}
         self.fenced: dict[int, int] = {}
         """source -> an epoch of another home: this one's has ended, and `end` is to be called. It may take over
         again, with a higher one."""
+        self.transfers_given_up = 0
+        """because too much had to be kept meanwhile"""
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
+        self._behind_bytes_max = behind_bytes_max
+        self._missed_bytes_max = missed_bytes_max
         self._kept_bytes = 0
+        """of the next"""
         self._kept: deque[tuple[int, int]] = deque()
-        """number and bytes of frames, some of whose entries are kept"""
+        """number and bytes of frames that some member may lack"""
+        self._forgotten = 0
+        """the last frame that is not among them any more"""
+        self._held: set[int] = set()
+        """sources whose tails may have entries of such frames, since some peer was apart"""
 
     @property
     def open_bytes(self) -> int:
         """Of frames that are kept, because they are not committed or some peer does not have them. Publishers wait
         when this is well above `KEPT_BYTES_MAX`: then it is the former."""
         return self._kept_bytes
+
+    def open_bytes_of(self, source: int) -> int:
+        """The same of one source. What is kept longer of one that is left out is only in this: its publishers wait
+        alone."""
+        return self._tails[source].nbytes
+
+    def committed_of(self, source: int) -> int:
+        """Entries of the source in frames up to this one are committed: their confirms wait for it. Never below
+        `committed`."""
+        return self.left_out.get(source, self.passed)
 
     @property
     def sources(self) -> Iterable[int]:
@@ -120,10 +124,13 @@ class HomeLane:
         stands here above `base`; `uncounted`: peers whose disk is not admitted for it. To be sent to all peers that
         have a connection."""
         self._tails[source] = Tail(epoch, self.number + 1, base, tail)
+        self.left_out.pop(source, None)
         names = set(uncounted)
         for name, peer in self.peers.items():
             (peer.uncounted.add if name in names else peer.uncounted.discard)(source)
-            peer.states.pop(source, None)  # a peer that had sealed another epoch took nothing of it
+            # A peer that had sealed another epoch took nothing of it.
+            peer.transfers.pop(source, None)
+            peer.resends.pop(source, None)
         return self._opening([source])
 
     def end(self, source: int) -> None:
@@ -131,6 +138,10 @@ class HomeLane:
         lane."""
         self._tails.pop(source, None)
         self.fenced.pop(source, None)
+        self.left_out.pop(source, None)
+        for peer in self.peers.values():
+            peer.transfers.pop(source, None)
+            peer.resends.pop(source, None)
 
     def cut(self, number: int, payloads: Mapping[int, bytes]) -> Frame:
         """What the transaction of the journal with this index has of the lane's sources, for all peers."""
@@ -140,12 +151,29 @@ class HomeLane:
             entry = new_entry(source, (tail.epoch, number), tail.last, payload)
             tail.append(entry)
             entries.append(entry)
-        frame = Frame(number, self.number, tuple(entries), self.committed)
+        for peer in self.peers.values():
+            if peer.transfers:
+                self._keep_behind(peer, entries)
+        passed = self.passed if self.left_out else 0
+        frame = Frame(number, self.number, tuple(entries), self.committed, passed, tuple(self.left_out))
         self.number = number
         nbytes = sum(len(entry.payload) for entry in entries)
         self._kept.append((number, nbytes))
         self._kept_bytes += nbytes
         return frame
+
+    def _keep_behind(self, peer: Peer, entries: Iterable[LogEntry]) -> None:
+        for entry in entries:
+            if entry.source in peer.transfers:
+                peer.transfers[entry.source].behind.append(entry)
+        # What the source's tail has is kept in any case.
+        extra = {
+            source: max(0, each.behind.nbytes - self._tails[source].nbytes) for source, each in peer.transfers.items()
+        }
+        while extra and sum(extra.values()) > self._behind_bytes_max:
+            source = max(extra, key=extra.__getitem__)
+            del peer.transfers[source], extra[source]
+            self.transfers_given_up += 1
 
     def open(self, peer: str, uncounted: Iterable[int] = ()) -> Opening:
         """There is a connection to it: this is to be sent first, then each frame that is cut. `uncounted`: sources
@@ -156,19 +184,36 @@ class HomeLane:
         return self._opening(self._tails)
 
     def sends_state(self, peer: str, source: int, base: Position) -> int:
-        """What is committed of the source, up to this entry, is about to be sent to the peer; the number of this
-        transfer, after which an earlier one of the source need not be gone on with. The peer may be behind again when
-        it has come: if more was committed meanwhile than is kept."""
-        at = self.peers[peer]
-        at.states[source] = base
-        at.transfers += 1
-        return at.transfers
+        """What is committed of the source, up to this entry, is about to be sent to the peer, as a difference to what
+        it has up to `peer_base`; the number of this transfer. An earlier one of the source, and one of which `sends`
+        is not true any more, need not be gone on with. What follows the base is kept until the peer has it."""
+        at, tail = self.peers[peer], self._tails[source]
+        at.transfers_begun += 1
+        at.resends.pop(source, None)
+        base_kept = max(base, tail.base)
+        behind = Tail(tail.epoch, tail.first, base_kept, tail.after(base_kept) or ())
+        at.transfers[source] = Transfer(at.transfers_begun, base, behind)
+        return at.transfers_begun
+
+    def sends(self, peer: str, source: int, transfer: int) -> bool:
+        """Whether this transfer of state is still of use: its next part is to be sent."""
+        at = self.peers.get(peer)
+        return at is not None and source in at.transfers and at.transfers[source].number == transfer
+
+    def peer_base(self, peer: str, source: int) -> Position:
+        """What the peer knows to be committed of a source whose state it needs, as it said in its last answer: what
+        the home has committed up to there it has, too, on this disk. START: it has nothing, or did not say."""
+        return self.peers[peer].bases.get(source, START)
 
     def admissible(self, peer: str) -> set[int]:
         """Sources that it has all of, and is not counted for: the record may name its disk by now."""
         at, tails = self.peers[peer], self._tails
         # An answer to a frame of this epoch: an older one was made before the peer had compared anything.
         return {source for source in at.uncounted - at.apart if source in tails and at.number >= tails[source].first}
+
+    def uncounted_at(self, source: int) -> set[str]:
+        """Connected peers whose disk is not admitted for the source: they keep no reign over it, either."""
+        return {name for name, peer in self.peers.items() if source in peer.uncounted}
 
     def admit(self, peer: str, source: int) -> None:
         """The source's record names the peer's disk."""
@@ -181,30 +226,66 @@ class HomeLane:
 
     def answered(self, peer: str, answer: Answer) -> tuple[list[Missed], list[int]]:
         """What the peer is to be sent, of what it lacks; and sources of which it lacks more than is kept here, so
-        that it needs their state (`sends_state`)."""
+        that it needs their state (`sends_state`; until that is called, each answer says so)."""
         at = self.peers[peer]
         at.number = answer.number
+        at.bases = answer.bases
         at.apart = frozenset(chain(answer.lacks, answer.fenced, answer.contradicted))
         for source, seal in answer.fenced.items():
             # Of its own epoch, too: a store that was put back handed it out twice, and that peer would never follow.
             if source in self._tails and seal.epoch >= self._tails[source].epoch:
                 self.fenced[source] = seal.epoch
         self._look()
-        at.states = {source: base for source, base in at.states.items() if source in answer.lacks}
-        missed, behind = [], []
+        for under_way in (at.transfers, at.resends):
+            for source in under_way.keys() - answer.lacks.keys():
+                del under_way[source]
+        missed: list[Missed] = []
+        behind: list[int] = []
         for source, position in answer.lacks.items():
-            tail = self._tails.get(source)
-            if tail is None:
+            if source in at.resends:
+                at.resends[source].reports(position)
+        capacity = UNDER_WAY_MAX * self._missed_bytes_max - sum(each.nbytes for each in at.resends.values())
+        for source, position in answer.lacks.items():
+            if source not in self._tails or self._awaits_state(at, source, answer):
                 continue
-            incomplete = source in answer.incomplete
-            if source in at.states and not incomplete and position >= at.states[source]:
-                del at.states[source]  # it has come
-            entries = None if incomplete else tail.after(position)
-            if entries is None and source not in at.states:
+            found = None if source in answer.incomplete else self._resend(at, source, position, capacity)
+            if found is None:
                 behind.append(source)
-            elif entries:
-                missed.append(Missed(tuple(_first_of(entries))))
+            else:
+                missed += found
+                capacity -= sum(map(size_of, found))
         return missed, behind
+
+    def _awaits_state(self, at: Peer, source: int, answer: Answer) -> bool:
+        """A transfer is under way, which the peer did not have when it made this answer."""
+        transfer = at.transfers.get(source)
+        if transfer is None:
+            return False
+        transfer.has_come |= source not in answer.incomplete and answer.lacks[source] >= transfer.base
+        return not transfer.has_come
+
+    def _resend(self, at: Peer, source: int, position: Position, capacity: int) -> list[Missed] | None:
+        """What follows this entry and is not under way, as far as that has the capacity. None: it is not kept."""
+        resend, kept, transfer = at.resends.get(source), self._tails[source], at.transfers.get(source)
+        if resend is None:
+            resend = at.resends[source] = Resend(position)
+        if transfer is not None:
+            transfer.behind.forget_upto(position)
+            if resend.sent < kept.base:
+                kept = transfer.behind
+        missed: list[Missed] = []
+        while capacity > 0:
+            entries = kept.after(resend.sent, self._missed_bytes_max)
+            if entries is None:
+                del at.resends[source]
+                at.transfers.pop(source, None)
+                return None
+            if not entries:
+                break
+            missed.append(Missed(tuple(entries)))
+            resend.sends(missed[-1])
+            capacity -= size_of(missed[-1])
+        return missed
 
     def is_stored(self, number: int) -> None:
         """Frames up to this one are on the own disk."""
@@ -213,45 +294,61 @@ class HomeLane:
 
     def _opening(self, sources: Iterable[int]) -> Opening:
         tails = [(source, self._tails[source]) for source in sources]
-        said = tuple((source, tail.epoch, tail.last, tail.checksum) for source, tail in tails)
+        said = tuple(Opened(source, tail.epoch, tail.last, tail.checksum) for source, tail in tails)
         return Opening(self.number, said, self.committed)
 
     def _look(self) -> None:
         peers = list(self.peers.values())
-        number = reached(self.stored, [peer.number for peer in peers], len(self.members))
-        for source in {source for peer in peers for source in peer.apart | peer.uncounted if source in self._tails}:
-            counting = [peer.number for peer in peers if source not in peer.apart | peer.uncounted]
-            waits = self._tails[source].next_after(reached(self.stored, counting, len(self.members)))
-            if waits is not None:
-                number = min(number, waits - 1)
-        self.committed = max(self.committed, number)
+        before = self.passed
+        self.passed = max(before, reached(self.stored, [peer.number for peer in peers], len(self.members)))
+        left_out = {}
+        for source in {*self.left_out, *chain.from_iterable(peer.apart | peer.uncounted for peer in peers)}:
+            if source in self._tails:
+                counting = [peer.number for peer in peers if peer.counts(source)]
+                upto = reached(self.stored, counting, len(self.members))
+                waits = self._tails[source].next_after(max(upto, self.left_out.get(source, before)))
+                if waits is not None and waits <= self.passed:
+                    left_out[source] = waits - 1
+        self.left_out = left_out
+        self.committed = min([self.passed, *left_out.values()])
         self._forget(peers)
 
     def _forget(self, peers: list[Peer]) -> None:
         """What every member has, and what is too much to be kept for those that have not."""
         everywhere = 0
         if len(peers) == len(self.members) - 1:
-            everywhere = min([self.committed, *(peer.number for peer in peers)])
+            everywhere = min([self.passed, *(peer.number for peer in peers)])
         keep_bytes = self._kept_bytes_max
         if self._kept_bytes > keep_bytes:
             keep_bytes //= 2  # so that it is seldom done
         kept, upto, too_much = self._kept, 0, 0
-        while kept and (kept[0][0] <= everywhere or (self._kept_bytes > keep_bytes and kept[0][0] <= self.committed)):
+        while kept and (kept[0][0] <= everywhere or (self._kept_bytes > keep_bytes and kept[0][0] <= self.passed)):
             upto, nbytes = kept.popleft()
             self._kept_bytes -= nbytes
             if upto > everywhere:
                 too_much = upto
+        apart = {source for peer in peers for source in peer.apart if source in self._tails}
         if upto:
-            apart = frozenset().union(*(peer.apart for peer in peers))
+            self._forgotten = upto
             for source, tail in self._tails.items():
-                tail.forget(too_much if source in apart else upto)
+                tail.forget(min(too_much if source in apart else upto, self.committed_of(source)))
+            self._held |= apart | self.left_out.keys()
+        if everywhere and self._held:
+            for source in self._held - apart - self.left_out.keys():
+                self._held.discard(source)
+                if source in self._tails:
+                    self._tails[source].forget(min(everywhere, self._forgotten))
+        if apart:
+            self._forget_apart(apart)
 
-
-def _first_of(entries: list[LogEntry]) -> Iterable[LogEntry]:
-    """At least one."""
-    left = MISSED_BYTES_MAX
-    for entry in entries:
-        if left <= 0:
-            break
-        yield entry
-        left -= len(entry.payload)
+    def _forget_apart(self, sources: Iterable[int]) -> None:
+        """Of sources that a connected peer has not matched, what others need no more, when that is too much."""
+        kept_bytes = sum(self._tails[source].nbytes for source in sources)
+        if kept_bytes <= self._kept_bytes_max:
+            return
+        for source in sorted(sources, key=lambda each: -self._tails[each].nbytes):
+            if kept_bytes > self._kept_bytes_max // 2:
+                tail = self._tails[source]
+                kept_bytes -= tail.nbytes
+                tail.forget(min(self._forgotten, self.committed_of(source)))
+                kept_bytes += tail.nbytes

@@ -11,12 +11,26 @@ Not here: how the home makes up for what is missing (`home.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from amqpd.replication.entry import Frame, LogEntry, Position
+from amqpd.replication.entry import START, BrokenConnection, Frame, LogEntry, Position
 from amqpd.replication.log import Log, Match
 from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
 from amqpd.replication.seal import Seal
+
+
+class Opened(NamedTuple):
+    """A source of a lane that is opened."""
+
+    source: int
+    epoch: int
+    """of the home"""
+    last: Position
+    """its last entry"""
+    checksum: int | None
+    """of that; None: it is not kept any more"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +39,7 @@ class Opening:
 
     number: int
     """the last frame that was cut; the next one follows it"""
-    sources: tuple[tuple[int, int, Position, int | None], ...]
-    """source, the home's epoch, and its last entry with its checksum; None: that is not kept any more"""
+    sources: tuple[Opened, ...]
     committed: int
 
 
@@ -39,9 +52,10 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a home has committed of a source, for a peer that lacks more than the home keeps as entries. The parts
-    come over one connection, in order; between them may be frames, and parts of another transfer, which takes the
-    place of this one."""
+    """What a home has committed of a source, for a peer that lacks more than the home keeps as entries. It is a
+    difference: what the peer knows to be committed itself it keeps, except what died since. The parts come over one
+    connection, in order; between them may be frames, and parts of another transfer, which takes the place of this
+    one."""
 
     source: int
     transfer: int
@@ -52,6 +66,9 @@ class State:
     """as the home's disk gives it, and the peer's takes it"""
     first: bool
     last: bool
+    after: Position = START
+    """the peer has everything up to this entry as the home committed it (`HomeLane.peer_base`); START: nothing of
+    what it has is used"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +85,8 @@ class Answer:
     """sources whose state has not come yet: entries are of no use before"""
     contradicted: frozenset[int]
     """sources of which it has committed something else: it counts for nothing there until that is repaired"""
+    bases: dict[int, Position] = field(default_factory=dict)
+    """of sources that it lacks something of: the last entry that it knows to be committed"""
 
 
 @dataclass(slots=True)
@@ -86,7 +105,9 @@ class Receiver:
         self._replicas = replicas
         self._homes: dict[int, Seal] = {}
         """of the sources of the lane"""
-        self._number = self._committed = 0
+        self._number = self._committed = self._passed = 0
+        self._left_out: frozenset[int] = frozenset()
+        """sources of which what is above `_committed` does not count, although frames up to `_passed` do"""
         self._gaps: dict[int, _Gap] = {}
         self._fenced: dict[int, Seal] = {}
         self._contradicted: set[int] = set()
@@ -122,21 +143,26 @@ class Receiver:
         return self._answer(opening.committed, writes)
 
     def receive(self, frame: Frame, writes: list[Write]) -> Answer:
-        """Raises ValueError for a frame that does not follow: the connection has lost something."""
+        """Raises BrokenConnection for a frame that does not follow, or is damaged."""
+        _check(frame.entries)
         if frame.after != self._number:
-            raise ValueError(f"frame {frame.number} follows {frame.after}, the last one here is {self._number}")
+            raise BrokenConnection(f"frame {frame.number} follows {frame.after}, the last one here is {self._number}")
         for entry in frame.entries:
             self._take(entry, writes)
         self._number = frame.number
+        self._passed, self._left_out = frame.passed, frozenset(frame.left_out)
         return self._answer(frame.committed, writes)
 
     def repair(self, missed: Missed, writes: list[Write]) -> Answer:
+        """Raises BrokenConnection for an entry that is damaged."""
+        _check(missed.entries)
         for entry in missed.entries:
             self._take(entry, writes)
         return self._answer(self._committed, writes)
 
     def replace(self, state: State, writes: list[Write]) -> Answer:
-        """State that is not lacked any more, or of a transfer that another one has followed, is passed over."""
+        """State that is not lacked any more, or of a transfer that another one has followed, is passed over. Raises
+        BrokenConnection for state that leaves something out that is not here."""
         source, home = state.source, self._homes.get(state.source)
         if home is None or source not in self._gaps:
             return self._answer(self._committed, writes)
@@ -154,7 +180,7 @@ class Receiver:
         if state.first:
             # What it has acknowledged to this home it has to have again.
             gap.wanted = max(gap.wanted, replica.log.matched)
-            replica.stage(home, writes)
+            replica.stage(home, writes, state.after)
             self._staging[state.source] = replica.staged
         if self._staging.get(state.source) is not replica.staged:
             return
@@ -192,7 +218,8 @@ class Receiver:
             if self._staging.pop(source) is self._replicas[source].staged and source in self._homes:
                 self._replicas[source].caught_up(writes)
         incomplete = frozenset(source for source in self._gaps if not self._replicas[source].usable)
-        return Answer(self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted))
+        bases = {source: self._replicas[source].log.base for source in lacks}
+        return Answer(self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted), bases)
 
     def _is_fenced(self, source: int, seal: Seal) -> None:
         self._fenced[source] = seal
@@ -246,7 +273,16 @@ class Receiver:
     def _commit(self, number: int) -> None:
         """Of all sources, what they have up to this frame. Looks at those that have something open."""
         self._committed = max(self._committed, number)
+        passed = max(self._committed, self._passed)
         for source in list(self._open):
             log, home = self._replicas[source].filling, self._homes[source]
-            if self._replicas[source].seal != home or log.commit((home.epoch, self._committed)) == log.last:
+            upto = self._committed if source in self._left_out else passed
+            if self._replicas[source].seal != home or log.commit((home.epoch, upto)) == log.last:
                 self._open.discard(source)
+
+
+def _check(entries: Iterable[LogEntry]) -> None:
+    """Before anything of them is taken. Raises BrokenConnection."""
+    for entry in entries:
+        if not entry.sound:
+            raise BrokenConnection(f"entry {entry.position} of source {entry.source} is not what its checksum says")

@@ -6,7 +6,8 @@ Rules: 1. An answer counts from when the question was *sent*: in between the pee
 when it had waited from its own answer, which is later; and an answer says what its sender has sealed before it. 2.
 The home looks before each delivery, so also when it was stopped in between. 3. No clock of another machine is
 compared with this one's; only rates are taken to be alike, within `MARGIN`. 4. Confirms do not rest on this: a home
-whose reign is over confirms what a majority has, and no more.
+whose reign is over confirms what a majority has, and no more. 5. A peer whose disk is not admitted for a source keeps
+no reign over it.
 Not here: what is fenced (`seal.py`), and what is known of homes that are gone (their supervisor, or a free lock).
 
 After leases as Gray and Cheriton have them ("Leases: An Efficient Fault-Tolerant Mechanism for Distributed File
@@ -16,7 +17,7 @@ Cache Consistency", 1989): the holder's ends before the granter's.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 
 from amqpd.replication.commit import majority
 from amqpd.replication.seal import Seal
@@ -42,14 +43,16 @@ class Reign:
         """There is no connection to it any more."""
         self._answered.pop(peer, None)
 
-    def holds(self, now_s: float) -> bool:
-        """With the peers that have answered in time, this home is a majority of the set."""
+    def holds(self, now_s: float, uncounted: Container[str] = ()) -> bool:
+        """With the peers that have answered in time, this home is a majority of the set. `uncounted`: those whose
+        disk the source's record does not name (`HomeLane.uncounted_at`): it has forgotten what they sealed."""
         since = now_s - self._lease_s
-        return 1 + sum(sent >= since for sent in self._answered.values()) >= majority(self._members)
+        answered = sum(sent >= since and peer not in uncounted for peer, sent in self._answered.items())
+        return 1 + answered >= majority(self._members)
 
 
-class Patience:
-    """Of a replica's forwarder: for how long homes that it has answered may still deliver."""
+class SealDelay:
+    """Of a replica's forwarder: how long it puts a seal off, since homes that it has answered may still deliver."""
 
     def __init__(self, lease_s: float, started_s: float) -> None:
         """`started_s`: before it this forwarder may have answered anybody."""

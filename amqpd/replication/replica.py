@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from amqpd.replication import seal as seals
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.replication.entry import START, BrokenConnection, LogEntry, Position
 from amqpd.replication.log import Log, Match
 from amqpd.replication.seal import Seal
 
@@ -49,11 +49,15 @@ class Staged:
     until `Completed`. What was staged before goes, and so it does at a restart."""
 
     source: int
+    after: Position = START
+    """what is staged goes on from what stands there up to this entry, which is committed, whether or not the disk has
+    been told so yet"""
 
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """To be written: some of what the home has committed."""
+    """To be written: some of what the home has committed above `Staged.after`, or what still lives of what is below
+    it."""
 
     source: int
     part: bytes
@@ -69,7 +73,8 @@ class StateEnd:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """To be written: what is staged takes the place of what stood there."""
+    """To be written: what is staged takes the place of what stood there above `Staged.after`. What stood below stays
+    if the parts say that it lives."""
 
     source: int
 
@@ -107,8 +112,13 @@ class Replica:
         self.seal = seal
         self.staged: Log | None = None
         """what a home is putting in place of it"""
-        self.usable = True
-        """entries can be added to what is being filled: its state has come"""
+        self._whole: Log | None = None
+        """what is staged, when all parts of the state have come"""
+
+    @property
+    def usable(self) -> bool:
+        """Entries can be added to what is being filled: its state has come."""
+        return self.staged is self._whole
 
     @property
     def filling(self) -> Log:
@@ -147,11 +157,16 @@ class Replica:
             raise Fenced(self.seal)
         self._seal(home, writes)
 
-    def stage(self, home: Seal, writes: list[Write]) -> None:
-        """The home is about to send what it has committed. Raises Fenced."""
+    def stage(self, home: Seal, writes: list[Write], after: Position = START) -> None:
+        """The home is about to send what it has committed, except what is the same up to `after`. What is committed
+        here may have passed that meanwhile, by what the home said before. Raises Fenced, BrokenConnection."""
         self.follow(home, writes)
-        self.staged, self.usable = Log(START), False
-        writes.append(Staged(self.source))
+        if after > self.log.base:
+            raise BrokenConnection(
+                f"state of source {self.source} goes on from {after}, and {self.log.base} is committed"
+            )
+        self.staged, self._whole = Log(after), None
+        writes.append(Staged(self.source, after))
 
     def take_part(self, home: Seal, part: bytes, writes: list[Write]) -> None:
         """Raises Fenced."""
@@ -161,19 +176,19 @@ class Replica:
     def end_state(self, home: Seal, base: Position, writes: list[Write]) -> None:
         """All of it has come: what the home has committed up to this entry. Raises Fenced."""
         self.follow(home, writes)
-        self.staged, self.usable = Log(base), True
+        self.staged = self._whole = Log(base)
         writes.append(StateEnd(self.source, base))
 
     def caught_up(self, writes: list[Write]) -> None:
         """What is staged has all that stood here and counts, and all that the home has told of."""
         if self.staged is not None and self.usable:
-            self.log, self.staged = self.staged, None
+            self.log, self.staged, self._whole = self.staged, None, None
             writes.append(Completed(self.source))
 
     def drop_staged(self, writes: list[Write]) -> None:
         """The home does not go on with it."""
         if self.staged is not None:
-            self.staged, self.usable = None, True
+            self.staged = self._whole = None
             writes.append(Dropped(self.source))
 
     def vote(self, asked: Seal, writes: list[Write]) -> bool:

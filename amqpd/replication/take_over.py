@@ -8,7 +8,8 @@ majority of the set, this member among it, has sealed the new one. 3. Of those t
 (epoch, idx) has everything that was ever committed; the new epoch goes on from its end. A disk that the record does
 not name is not asked for its word: it may have lost what it acknowledged (NATS 2.12.1 lost a log to an empty one).
 4. What the store did is unknown when it does not answer: a second swap on the same revision tells, reading back does
-not.
+not. 5. What the own log lacks is fetched as entries; if the member has not kept them, as state, beside what stands
+here. A member that does not get the attempt on is left for the next one, and without one the attempt is lost.
 Not here: whether the old home may be taken over from (`reign.py`), and when to try again.
 
 Who would seal is asked before the swap, so that a member that reaches no majority does not end a home that does
@@ -22,8 +23,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from amqpd.replication.commit import majority
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Match
+from amqpd.replication.receiver import State
 from amqpd.replication.replica import Replicas, Write
 from amqpd.replication.seal import Seal
 
@@ -64,6 +66,8 @@ class Ballot:
     """its last entry, on its disk; meaningful if it was granted"""
     generation: int
     """of its disk"""
+    base: Position = START
+    """the last entry that it knows to be committed: what is up to there it has as state only"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,15 @@ class Fetch:
     after: Position
 
 
-Step = Ask | Swap | Request | Fetch
+@dataclass(frozen=True, slots=True)
+class FetchState:
+    """To this member: what you have committed, as the difference to what there is up to this entry (`State`)."""
+
+    member: str
+    after: Position
+
+
+Step = Ask | Swap | Request | Fetch | FetchState
 
 
 class Phase(Enum):
@@ -128,6 +140,13 @@ class TakeOver:
         self._replica = replica
         self._ballots: dict[str, Ballot] = {}
         self._fetching: list[str] = []
+        """members that have what is missing here, the one that is asked first"""
+        self._asked: Position = START
+        """entries that follow this one"""
+        self._by_state = False
+        """state was asked for, and has not come"""
+        self.reason = ""
+        """why the attempt is lost"""
 
     @property
     def source(self) -> int:
@@ -153,14 +172,14 @@ class TakeOver:
         the disk, the own ballot is said by `sealed`."""
         if self.phase is not Phase.SWAPPING:
             return None
-        if record is None or self.forwarder not in record.members:
-            self.phase = Phase.LOST
-            return None
+        if record is None:
+            return self._lose("the record was changed meanwhile")
+        if self.forwarder not in record.members:
+            return self._lose(f"{self.forwarder} is no member of {record.members} any more")
         self.record = record
         self._ballots = {}
         if not self._replicas.vote(self.source, self.seal, writes):
-            self.phase = Phase.LOST
-            return None
+            return self._lose(f"the own replica has sealed {self._replica.seal}")
         self.phase = Phase.SEALING
         return Request(self.seal)
 
@@ -172,7 +191,7 @@ class TakeOver:
             return None
         if not ballot.granted:
             if ballot.seal.epoch >= self.seal.epoch:
-                self.phase = Phase.LOST
+                return self._lose(f"{member} has sealed {ballot.seal}")
             return None
         self._ballots[member] = ballot
         if not self._has_majority():
@@ -182,27 +201,82 @@ class TakeOver:
         if own.last == best:
             self.phase = Phase.WON
             return None
-        self._fetching = [name for name, each in self._ballots.items() if each.last == best]
+        log = self._replica.log
+        best_members = [name for name, each in self._ballots.items() if each.last == best]
+        self._fetching = sorted(best_members, key=lambda name: not log.has(self._ballots[name].base))
         self.phase = Phase.FETCHING
-        return Fetch(self._fetching[0], self._replica.log.base)
+        return self._fetch()
 
     def fetched(self, member: str, entries: Iterable[LogEntry], writes: list[Write]) -> Step | None:
         """Entries of the member's log, in order. When the own log ends where that one does, what is in `writes` has
         to be on the disk before the new epoch's first entry is. Raises Fenced, Contradiction."""
-        if self.phase is not Phase.FETCHING or member != self._fetching[0]:
+        found = list(entries)
+        if not self._is_asked(member) or self._by_state:
             return None
-        log = self._replica.log
-        for entry in entries:
-            if self._replica.take(self.seal, entry, writes) is Match.AHEAD:
+        self._replica.follow(self.seal, writes)  # what is staged may be another home's
+        if found and found[-1].position <= self._asked:
+            return None  # a late answer to an earlier question
+        for entry in found:
+            if not entry.sound or self._replica.take(self.seal, entry, writes) is Match.AHEAD:
                 break
+        log = self._replica.filling
         if log.last == self._ballots[member].last:
-            self.phase = Phase.WON
-            return None
-        return Fetch(member, log.matched)
+            return self._win(writes)
+        if log.matched <= self._asked:
+            return self._next_member(f"{member} has no sound entry that follows {self._asked}", writes)
+        self._asked = log.matched
+        return Fetch(member, self._asked)
 
-    def failed(self) -> None:
-        """A member that was needed does not answer any more, or has not what it should have."""
-        self.phase = Phase.LOST
+    def fetched_state(self, member: str, state: State, writes: list[Write]) -> Step | None:
+        """A part of the member's state; all of them, in order. For the rest see `fetched`. Raises Fenced."""
+        if not self._is_asked(member) or not self._by_state:
+            return None
+        self._replica.follow(self.seal, writes)
+        if state.after > self._replica.log.base or state.base > self._ballots[member].last:
+            return self._next_member(f"the state of {member} goes from {state.after} to {state.base}", writes)
+        if state.first:
+            self._replica.stage(self.seal, writes, state.after)
+        self._replica.take_part(self.seal, state.part, writes)
+        if not state.last:
+            return None
+        self._replica.end_state(self.seal, state.base, writes)
+        self._by_state = False
+        if state.base == self._ballots[member].last:
+            return self._win(writes)
+        self._asked = state.base
+        return Fetch(member, self._asked)
+
+    def failed(self, reason: str = "a member that was needed does not answer") -> None:
+        """It does not go on. What is staged goes with the next seal."""
+        self._lose(reason)
+
+    def _is_asked(self, member: str) -> bool:
+        return self.phase is Phase.FETCHING and member == self._fetching[0]
+
+    def _fetch(self) -> Step:
+        """From the first of those that have it."""
+        member, log = self._fetching[0], self._replica.log
+        base = self._ballots[member].base
+        self._by_state = not log.has(base)
+        if self._by_state:
+            return FetchState(member, log.base)
+        # A position has one writer: what stands here up to the member's base is what stood there.
+        self._asked = max(log.base, base)
+        return Fetch(member, self._asked)
+
+    def _next_member(self, reason: str, writes: list[Write]) -> Step | None:
+        self._replica.drop_staged(writes)
+        del self._fetching[0]
+        return self._fetch() if self._fetching else self._lose(reason)
+
+    def _win(self, writes: list[Write]) -> Step | None:
+        self._replica.caught_up(writes)
+        self.phase = Phase.WON
+        return None
+
+    def _lose(self, reason: str) -> Step | None:
+        self.phase, self.reason = Phase.LOST, reason
+        return None
 
     def _has_majority(self) -> bool:
         granted = {member for member, ballot in self._ballots.items() if ballot.granted}

@@ -186,6 +186,10 @@ class Confirms(Confirming):
         self._awaited.clear()  # of lanes that may be gone
         return self.confirmed > before
 
+    def awaits(self, lane: Lane) -> bool:
+        """Something waits for what this lane has not reported."""
+        return any(of is lane and of.reported < number for entry in self._waiting for of, number in entry.numbers)
+
     def waits_for(self) -> Lane | None:
         """A lane that has not reported what the first publish that waits needs of it; None: nothing waits."""
         if self._waiting:

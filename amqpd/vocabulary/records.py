@@ -105,7 +105,8 @@ class ExchangeRecord:
 class QueueRecord:
     """`id` is a random 63-bit number, never used again: the journal's rows carry it, so that the
     messages of a deleted queue cannot come back in a new one of the same name. An exclusive queue belongs to the
-    connection `owner` (its id) of the node `owner_node` (`Identity.id`); others have None in both."""
+    connection `owner` (its id) of the node `owner_node` (`Identity.id`); others have None in both. `source` is the
+    cluster's numbered log that its messages are in, 0 for the node's own."""
 
     vhost: str
     name: str
@@ -116,6 +117,7 @@ class QueueRecord:
     owner: str | None = None
     arguments: Arguments = field(default_factory=dict)
     owner_node: str | None = None
+    source: int = 0
 
     @property
     def key(self) -> Key:

@@ -8,7 +8,16 @@ Not here: running scenarios (`bench/runner.py`).
 """
 
 from bench.brokers.base import Broker, PrivateBroker, file_system_of
+from bench.brokers.clusters import AmqpdCluster, RabbitmqCluster
 from bench.brokers.private_amqpd import PrivateAmqpd
 from bench.brokers.private_rabbitmq import PrivateRabbitmq
 
-__all__ = ["Broker", "PrivateAmqpd", "PrivateBroker", "PrivateRabbitmq", "file_system_of"]
+__all__ = [
+    "AmqpdCluster",
+    "Broker",
+    "PrivateAmqpd",
+    "PrivateBroker",
+    "PrivateRabbitmq",
+    "RabbitmqCluster",
+    "file_system_of",
+]

@@ -25,10 +25,13 @@ class Stream:
     prefetch: int = 0
     ack_every: int = 0
     ring_messages: int = 1024
+    quorum: bool = False
+    """a quorum queue: at all brokers of a cluster"""
 
     def __call__(self, setting: Setting) -> Result:
         with Topology(setting.url) as topology:
-            queue = topology.queue(durable=self.durable)
+            arguments: dict[str, str | int] = {"x-queue-type": "quorum"} if self.quorum else {}
+            queue = topology.queue(durable=self.durable, arguments=arguments)
             publisher = {
                 "role": "publish",
                 "keys": [queue],
@@ -69,6 +72,18 @@ SCENARIOS = [
         "durable-1k",
         "as durable-confirm with bodies of 1 kB",
         Stream(body_bytes=1024, durable=True, window=2000, prefetch=2000, ack_every=200, ring_messages=256),
+    ),
+    Scenario(
+        "quorum-confirm",
+        "as durable-confirm, a quorum queue (for --cluster)",
+        Stream(durable=True, window=2000, prefetch=2000, ack_every=200, quorum=True),
+    ),
+    Scenario(
+        "quorum-1k",
+        "as durable-1k, a quorum queue (for --cluster)",
+        Stream(
+            body_bytes=1024, durable=True, window=2000, prefetch=2000, ack_every=200, ring_messages=256, quorum=True
+        ),
     ),
     Scenario(
         "large-64k",

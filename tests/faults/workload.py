@@ -14,6 +14,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from pamqp import commands, frame
@@ -80,13 +81,16 @@ def parse_content(content: bytes) -> tuple[str, int]:
 class Worker(threading.Thread):
     """A thread that ends with its connection."""
 
+    inside: Callable[[], AbstractContextManager[None]] = staticmethod(nullcontext)
+    """in which network it connects"""
+
     def __init__(self, port: int, progress: Progress, violations: list[str]) -> None:
         super().__init__(daemon=True)
         self.port, self.progress, self.violations = port, progress, violations
 
     def run(self) -> None:
         try:
-            with Wire(self.port) as wire:
+            with self.inside(), Wire(self.port) as wire:
                 wire.open(frame_max=FRAME_MAX)
                 wire.open_channel()
                 self.work(wire)
@@ -302,9 +306,10 @@ def start_workers(
     routes: dict[str, tuple[str, str]],
     consumed: list[str],
     fates: Sequence[Fate] = (),
+    inside: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> tuple[Progress, list[Worker]]:
     """One publisher thread per route (publisher -> exchange, routing key), one consumer per queue named; and those of
-    the fates."""
+    the fates. `inside`: see `Worker`."""
     progress = Progress()
     workers: list[Worker] = [
         Publisher(port, progress, history.publishers[name], *route) for name, route in routes.items()
@@ -317,6 +322,7 @@ def start_workers(
         if fate.verdict is not None
     ]
     for worker in workers:
+        worker.inside = inside
         worker.start()
     return progress, workers
 

@@ -53,8 +53,17 @@ class EtcdProcess:
     """One etcd, a cluster of its own if it is not one of several (`start_cluster`). `options`: more of its flags;
     `tls`: these have certificates for clients."""
 
-    def __init__(self, directory: Path, options: Sequence[str] = (), *, tls: bool = False, name: str = "one") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        options: Sequence[str] = (),
+        *,
+        tls: bool = False,
+        name: str = "one",
+        host: str = "127.0.0.1",
+    ) -> None:
         self.directory = directory
+        self.host = host
         self.name = name
         self.port, self._peer_port = free_ports(2)
         self._scheme = "https" if tls else "http"
@@ -64,7 +73,7 @@ class EtcdProcess:
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def running(self) -> bool:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from amqpd.journal import writer as writer_module
-from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.buffer import JournalBuffer, JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Range, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -28,7 +28,8 @@ HOME = Seal(EPOCH, "a", 1)
 
 def home(buffer: JournalBuffer, reserved: int = NUMBERS_STEP) -> Backlog:
     """Of the source, with a queue of it."""
-    buffer.home(SOURCE, EPOCH, Numbers(0, reserved))
+    lane = JournalLane(buffer, buffer.index, buffer.stored_index)
+    buffer.home(SOURCE, EPOCH, Numbers(0, reserved), lane)
     buffer.assign(20, SOURCE)
     return Backlog(20, buffer, True)
 
@@ -73,7 +74,8 @@ def test_of_a_source_that_is_left_nothing_is_written():
     buffer.drop(20)
     buffer.leave(SOURCE)
     # The same again, at once: what the first reign left is not of the second.
-    buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP))
+    lane = JournalLane(buffer, buffer.index, buffer.stored_index)
+    buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
     buffer.assign(20, SOURCE)
     transaction = buffer.take()
     assert transaction.entries == []
@@ -197,9 +199,11 @@ async def test_of_a_source_that_was_left_while_its_payload_was_made_no_entry_is_
 
     def leave() -> None:
         one.buffer.leave(SOURCE)
-        one.buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP))
+        lane = JournalLane(one.buffer, one.buffer.index, one.buffer.stored_index)
+        one.buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
 
     monkeypatch.setattr(one.disk, "payload", payload)
+    monkeypatch.setattr(writer_module, "ENTERED_HERE_BYTES_MAX", -1)
     home(one.buffer).publish(run(), True, 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.writer.run)

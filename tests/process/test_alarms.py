@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.config import GIB, MIB, Settings
+from amqpd.config import Settings
 from amqpd.process import alarms as module
 from amqpd.process.alarms import (
     POLL_S_ALARM,
@@ -25,6 +25,7 @@ from amqpd.process.alarms import (
     memory_bytes,
     next_look_s,
 )
+from amqpd.setting_types import GIB, MIB
 
 LIMITS = Limits(resident_bytes_max=1000, disk_free_bytes_min=100)
 NONE: frozenset[AlarmKind] = frozenset()

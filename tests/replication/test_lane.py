@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from amqpd.replication.entry import START, Frame
+from amqpd.replication.entry import START, BrokenConnection, Frame
 from amqpd.replication.home import HomeLane
 from amqpd.replication.log import Log
-from amqpd.replication.receiver import Answer, Receiver, State
+from amqpd.replication.receiver import Answer, Missed, Receiver, State
 from amqpd.replication.replica import (
     Appended,
     Completed,
@@ -311,7 +311,9 @@ def test_disk_that_the_record_does_not_name_counts_when_it_is_admitted() -> None
     lane.answered("b", ALL_OF_11)
     assert lane.committed == 10
     assert lane.admissible("b") == {1}
+    assert (lane.uncounted_at(1), lane.uncounted_at(2)) == ({"b"}, set())
     lane.admit("b", 1)
+    assert lane.uncounted_at(1) == set()
     assert lane.committed == 11
 
 
@@ -344,3 +346,215 @@ def test_what_every_member_has_is_not_kept() -> None:
 def test_only_members_get_a_lane() -> None:
     with pytest.raises(ValueError, match="d is no member"):
         home_of(1).open("d")
+
+
+def behind_with_base() -> tuple[HomeLane, Peer]:
+    """The peer knows (1, 11) to be committed, has (1, 12) of a home that lost it, and lacks what is not kept."""
+    old, peer = home_of(1), Peer()
+    peer.receiver.open(old.open("b"), peer.writes)
+    peer.receiver.receive(old.cut(11, {1: b"committed"}), peer.writes)
+    peer.receiver.told(11, peer.writes)
+    peer.receiver.receive(old.cut(12, {1: b"lost"}), peer.writes)
+    lane = HomeLane(MEMBERS, 30)
+    lane.begin(1, 4, (3, 25), [])
+    peer.again("c")
+    peer.writes.clear()
+    return lane, peer
+
+
+def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
+    lane, peer = behind_with_base()
+    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    assert answer.bases == {1: (1, 11)}
+    assert lane.answered("b", answer) == ([], [1])
+    assert lane.peer_base("b", 1) == (1, 11)
+    peer.writes.clear()
+    state = State(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
+    assert peer.receiver.replace(state, peer.writes).lacks == {}
+    assert peer.writes == [Staged(1, (1, 11)), StatePart(1, b"what follows"), StateEnd(1, (3, 25)), Completed(1)]
+
+
+def test_what_the_peer_has_committed_may_pass_the_beginning_of_the_state() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.writes.clear()
+    state = State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 7))
+    assert peer.receiver.replace(state, peer.writes).lacks == {}
+    assert peer.writes[0] == Staged(1, (1, 7))
+
+
+def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.writes.clear()
+    with pytest.raises(BrokenConnection, match=r"goes on from \(1, 12\), and \(1, 11\) is committed"):
+        peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 12)), peer.writes)
+    assert (peer.writes, peer.replicas[1].usable) == ([], True)
+
+
+def test_seal_in_the_middle_of_a_difference_leaves_what_stood() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=False, after=(1, 11)), peer.writes)
+    assert peer.replicas.vote(1, Seal(9, "b", 1), peer.writes)
+    assert (peer.replicas[1].log.base, peer.replicas[1].log.last) == ((1, 11), (1, 12))
+    answer = peer.receiver.replace(State(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes)
+    assert answer.fenced == {1: Seal(9, "b", 1)}
+    assert peer.writes[-2:] == [Dropped(1), Sealed(1, Seal(9, "b", 1))]
+
+
+def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20), Peer()
+    lane.begin(1, 1, START, [])
+    lane.open("c")
+    commit_many(lane, range(11, 20))
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    transfer = lane.sends_state("b", 1, (1, 19))
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
+    for frame in commit_many(lane, range(20, 40)):
+        answer = peer.receiver.receive(frame, peer.writes)
+    assert lane.answered("b", answer) == ([], [])
+    assert lane.open_bytes <= 20
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
+    missed, behind = lane.answered("b", answer)
+    assert ([each.position[1] for each in missed[0].entries], behind) == ([*range(20, 40)], [])
+    assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
+
+
+def commit_many(lane: HomeLane, numbers: range) -> list[Frame]:
+    """With the vote of c."""
+    frames = []
+    for number in numbers:
+        frames.append(lane.cut(number, {1: bytes(10)}))
+        lane.is_stored(number)
+        lane.answered("c", replace(ALL_OF_11, number=number))
+    return frames
+
+
+def test_state_that_takes_too_long_is_given_up() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20, behind_bytes_max=50), Peer()
+    lane.begin(1, 1, START, [])
+    lane.open("c")
+    commit_many(lane, range(11, 20))
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    transfer = lane.sends_state("b", 1, (1, 19))
+    commit_many(lane, range(20, 26))
+    assert lane.sends("b", 1, transfer)
+    commit_many(lane, range(26, 28))
+    assert not lane.sends("b", 1, transfer)
+    assert lane.transfers_given_up == 1
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
+    assert lane.answered("b", answer) == ([], [1])
+    again = lane.sends_state("b", 1, (1, 27))
+    assert (lane.sends("b", 1, transfer), lane.sends("b", 1, again)) == (False, True)
+
+
+def test_what_is_not_committed_ends_no_transfer_of_state() -> None:
+    """It is kept in any case."""
+    lane = HomeLane(MEMBERS, 30, behind_bytes_max=50)
+    lane.begin(1, 4, (3, 25), [])
+    lane.open("b")
+    transfer = lane.sends_state("b", 1, (3, 25))
+    for number in range(31, 51):
+        lane.cut(number, {1: bytes(10)})
+    assert lane.sends("b", 1, transfer)
+
+
+def test_what_a_peer_lacks_is_sent_once_as_far_as_it_answers() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, missed_bytes_max=1), Peer()
+    lane.begin(1, 1, START, [])
+    for number in range(11, 31):
+        lane.cut(number, {1: b"1"})
+    opened = peer.receiver.open(lane.open("b"), peer.writes)
+    missed, _ = lane.answered("b", opened)
+    assert [each.entries[0].position[1] for each in missed] == [11, 12, 13, 14]
+    assert lane.answered("b", opened) == ([], [])
+    more, _ = lane.answered("b", peer.receiver.repair(missed[0], peer.writes))
+    assert [each.entries[0].position[1] for each in more] == [15]
+
+
+def test_report_of_a_lower_position_is_answered_from_there() -> None:
+    """The peer has something of an older home up to the first one, which the home cannot know."""
+    lane = home_of(1)
+    shared = lane.cut(11, {1: b"shared"})
+    lane.cut(13, {1: b"lacks"})
+    lane.open("b")
+    for position in ((1, 12), (1, 10)):
+        missed, _ = lane.answered("b", replace(ALL_OF_11, lacks={1: position}))
+    assert missed[0].entries[0] == shared.entries[0]
+
+
+def test_entries_of_a_source_apart_at_a_connected_peer_are_bounded() -> None:
+    lane = HomeLane(MEMBERS, 10, kept_bytes_max=50)
+    for source in (1, 2):
+        lane.begin(source, 1, START, [])
+    for name in ("b", "c"):
+        lane.open(name)
+    apart = replace(ALL_OF_11, lacks={1: START})
+    for number in range(11, 31):
+        lane.cut(number, {1: bytes(10), 2: bytes(10)})
+        lane.is_stored(number)
+        lane.answered("b", replace(apart, number=number))
+        lane.answered("c", replace(ALL_OF_11, number=number))
+        assert lane.open_bytes_of(1) <= 60
+    assert (lane.open_bytes_of(2), lane.open_bytes) == (0, 0)
+    lane.open("b")
+    assert lane.answered("b", apart) == ([], [1])
+
+
+def test_source_without_a_majority_does_not_stop_its_lane() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    lane.cut(11, {1: b"before the peer came"})
+    lane.is_stored(11)
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    for number in (12, 13):
+        answer = peer.receiver.receive(lane.cut(number, {2: b"", 1: b""}), peer.writes)
+        lane.is_stored(number)
+        lane.answered("b", answer)
+    assert (lane.committed, lane.committed_of(1), lane.committed_of(2)) == (10, 10, 13)
+    peer.receiver.receive(lane.cut(14, {}), peer.writes)
+    assert peer.replicas[2].log.base == (1, 13)
+    lane.close("b")
+    assert (lane.committed, lane.committed_of(1), lane.committed_of(2)) == (10, 10, 13)
+    lane.open("c")
+    lane.answered("c", replace(ALL_OF_11, number=13))
+    assert (lane.committed, lane.left_out) == (13, {})
+
+
+def test_peer_commits_nothing_of_a_source_that_is_left_out() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    frame = lane.cut(11, {1: b"", 2: b""})
+    peer.receiver.receive(frame, peer.writes)
+    peer.receiver.receive(Frame(12, 11, (), committed=10, passed=11, left_out=(1,)), peer.writes)
+    assert (peer.replicas[1].log.base, peer.replicas[2].log.base) == (START, (1, 11))
+    peer.receiver.receive(Frame(13, 12, (), committed=11), peer.writes)
+    assert peer.replicas[1].log.base == (1, 11)
+
+
+def test_left_out_source_is_kept_until_it_has_a_majority() -> None:
+    lane = HomeLane(MEMBERS, 10, kept_bytes_max=50)
+    for source in (1, 2):
+        lane.begin(source, 1, START, [])
+    for name in ("b", "c"):
+        lane.open(name)
+    for number in range(11, 31):
+        lane.cut(number, {1: bytes(10), 2: bytes(10)})
+        lane.is_stored(number)
+        for name in ("b", "c"):
+            lane.answered(name, replace(ALL_OF_11, number=number, contradicted=frozenset([1])))
+    assert (lane.committed_of(1), lane.committed_of(2)) == (10, 30)
+    assert (lane.open_bytes_of(1), lane.open_bytes_of(2), lane.open_bytes) == (200, 0, 0)
+
+
+def test_damaged_entry_breaks_the_connection_and_nothing_of_its_frame_is_taken() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.writes.clear()
+    frame = lane.cut(11, {1: b"whole", 2: b"damaged"})
+    whole, damaged = frame.entries[0], replace(frame.entries[1], payload=b"damagee")
+    with pytest.raises(BrokenConnection, match=r"entry \(1, 11\) of source 2 is not what its checksum says"):
+        peer.receiver.receive(replace(frame, entries=(whole, damaged)), peer.writes)
+    with pytest.raises(BrokenConnection):
+        peer.receiver.repair(Missed((damaged,)), peer.writes)
+    assert peer.writes == []

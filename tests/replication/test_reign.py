@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqpd.replication.reign import Patience, Reign
+from amqpd.replication.reign import Reign, SealDelay
 from amqpd.replication.seal import Seal
 
 
@@ -30,6 +30,14 @@ def test_broken_connection_ends_what_its_peer_had_said() -> None:
     assert not reign.holds(10.5)
 
 
+def test_peer_whose_disk_is_not_admitted_keeps_no_reign() -> None:
+    reign = Reign(1.0, 3)
+    reign.answered("b", 10)
+    assert not reign.holds(10.5, {"b"})
+    reign.answered("c", 10)
+    assert reign.holds(10.5, {"b"})
+
+
 def test_home_alone_in_its_set_always_reigns() -> None:
     assert Reign(1.0, 1).holds(99)
 
@@ -38,37 +46,37 @@ HOME = Seal(3, "a", 1)
 
 
 def test_replica_waits_longer_than_the_home_reigns() -> None:
-    reign, patience = Reign(1.0, 3), Patience(1.0, 0)
-    patience.answers("link", 10.2)
+    reign, delay = Reign(1.0, 3), SealDelay(1.0, 0)
+    delay.answers("link", 10.2)
     reign.answered("b", 10.0)
-    ends_s = patience.ends_s(7, HOME, ["link"])
+    ends_s = delay.ends_s(7, HOME, ["link"])
     assert ends_s > 10.2 + 1
     assert not reign.holds(ends_s)
 
 
 def test_replica_that_has_just_started_waits_for_homes_it_may_have_answered() -> None:
-    assert Patience(1.0, 50).ends_s(7, HOME, []) == 51.1
+    assert SealDelay(1.0, 50).ends_s(7, HOME, []) == 51.1
 
 
 def test_answers_about_other_sources_keep_no_reign() -> None:
-    patience = Patience(1.0, 0)
-    patience.answers("link", 10)
-    assert patience.ends_s(7, HOME, []) == 1.1
+    delay = SealDelay(1.0, 0)
+    delay.answers("link", 10)
+    assert delay.ends_s(7, HOME, []) == 1.1
 
 
 def test_broken_connection_ends_no_reign_before_its_time() -> None:
-    patience = Patience(1.0, 0)
-    patience.answers("link", 10)
-    patience.closed("link", [(7, HOME)], 10.5)
-    assert patience.ends_s(7, HOME, []) == 11.1
-    assert patience.ends_s(8, HOME, []) == 1.1
-    patience.closed("other", [], 20)
-    assert patience.ends_s(7, HOME, []) == 1.1
+    delay = SealDelay(1.0, 0)
+    delay.answers("link", 10)
+    delay.closed("link", [(7, HOME)], 10.5)
+    assert delay.ends_s(7, HOME, []) == 11.1
+    assert delay.ends_s(8, HOME, []) == 1.1
+    delay.closed("other", [], 20)
+    assert delay.ends_s(7, HOME, []) == 1.1
 
 
 def test_old_connection_that_is_noticed_late_takes_nothing_from_the_new_one() -> None:
-    patience = Patience(1.0, 0)
-    patience.answers("old", 10)
-    patience.answers("new", 12)
-    patience.closed("old", [(7, HOME)], 12.5)
-    assert patience.ends_s(7, HOME, ["new"]) == 13.1
+    delay = SealDelay(1.0, 0)
+    delay.answers("old", 10)
+    delay.answers("new", 12)
+    delay.closed("old", [(7, HOME)], 12.5)
+    assert delay.ends_s(7, HOME, ["new"]) == 13.1

@@ -11,16 +11,18 @@ from tests.replication.simulation.bugs import PLANTED, NoBug
 from tests.replication.simulation.law import LawBroken
 from tests.replication.simulation.run import Stuck, run
 
-SEEDS = int(os.environ.get("AMQPD_SIMULATION_SEEDS", "60"))
+SEEDS = int(os.environ.get("AMQPD_SIMULATION_SEEDS", "400"))
 FIRST = int(os.environ.get("AMQPD_SIMULATION_FIRST", "0"))
 SEEDS_TO_FIND_MAX = 1000
 SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))
 
 HAPPENS = (
-    *("confirmed", "frame", "peer lacks entries", "caught up by state", "tail undone", "entries fetched"),
+    *("confirmed", "frame", "peer lacks entries", "caught up by state", "state that is a difference"),
+    *("tail undone", "entries fetched", "state fetched", "state given up", "source left out", "sent again"),
     *("take-over begun", "take-over won", "take-over lost", "seal refused", "home fenced"),
     *("crash", "crash of a home", "crash with writes under way", "connection broken", "partition"),
     *("message lost", "store did not answer", "swap of unknown outcome", "store put back", "converged"),
+    *("damage noticed on the way", "damage found at restart", "disk stalled", "member late", "seal forgotten"),
     *("disk wiped", "disk admitted", "process stopped", "delivered", "seal put off", "home cut off"),
 )
 

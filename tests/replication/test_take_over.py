@@ -9,9 +9,33 @@ import pytest
 from amqpd.replication.commit import majority, reached
 from amqpd.replication.entry import START, LogEntry, Position, new_entry
 from amqpd.replication.log import Link, Log
-from amqpd.replication.replica import Appended, Replica, Replicas, Sealed, Undone, Write
+from amqpd.replication.receiver import State
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Fenced,
+    Replica,
+    Replicas,
+    Sealed,
+    Staged,
+    StateEnd,
+    StatePart,
+    Undone,
+    Write,
+)
 from amqpd.replication.seal import Seal
-from amqpd.replication.take_over import Ask, Ballot, Fetch, Phase, Request, SourceRecord, Swap, TakeOver
+from amqpd.replication.take_over import (
+    Ask,
+    Ballot,
+    Fetch,
+    FetchState,
+    Phase,
+    Request,
+    SourceRecord,
+    Step,
+    Swap,
+    TakeOver,
+)
 
 OLD = Seal(4, "c", 1)
 RECORD = SourceRecord(1, OLD, ("a", "b", "c"), (1, 1, 2), 17)
@@ -149,3 +173,116 @@ def test_majority_of_what_the_set_holds_now() -> None:
     assert reached(5, [8, 7], 3) == 5
     assert reached(9, [8], 4) == 0
     assert reached(9, [3, 8, 7, 6], 5) == 7
+
+
+THIRD = new_entry(1, (4, 3), (4, 2), b"third")
+
+
+def fetching(own: Replica, writes: list[Write], base: Position = START) -> tuple[TakeOver, Step | None]:
+    """b has up to THIRD, and knows what is up to `base` to be committed."""
+    attempt = swapped(own, writes)
+    last = own.log.last
+    attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, last))
+    step = attempt.sealed("b", attempt.seal, replace(ballot("b", attempt.seal, THIRD.position), base=base))
+    writes.clear()
+    return attempt, step
+
+
+def test_entries_that_follow_what_the_member_knows_to_be_committed_are_enough_if_that_is_here() -> None:
+    writes: list[Write] = []
+    attempt, step = fetching(replica(FIRST, SECOND), writes, SECOND.position)
+    assert step == Fetch("b", SECOND.position)
+    attempt.fetched("b", [THIRD], writes)
+    assert (attempt.phase, writes) == (Phase.WON, [Appended(THIRD)])
+
+
+def test_what_the_member_has_not_kept_as_entries_comes_as_state() -> None:
+    writes: list[Write] = []
+    own = replica(FIRST)
+    attempt, step = fetching(own, writes, SECOND.position)
+    assert step == FetchState("b", START)
+    state = State(1, 1, SECOND.position, b"rows", first=True, last=False)
+    assert attempt.fetched_state("b", state, writes) is None
+    assert own.log.last == FIRST.position
+    step = attempt.fetched_state("b", replace(state, part=b"more", first=False, last=True), writes)
+    assert step == Fetch("b", SECOND.position)
+    attempt.fetched("b", [THIRD], writes)
+    assert attempt.phase is Phase.WON
+    assert writes == [
+        Staged(1, START),
+        StatePart(1, b"rows"),
+        StatePart(1, b"more"),
+        StateEnd(1, SECOND.position),
+        Appended(THIRD),
+        Completed(1),
+    ]
+    assert (own.log.base, own.log.last) == (SECOND.position, THIRD.position)
+
+
+def test_state_alone_is_enough_if_nothing_follows_it() -> None:
+    writes: list[Write] = []
+    own = replica(FIRST)
+    attempt, _ = fetching(own, writes, THIRD.position)
+    attempt.fetched_state("b", State(1, 1, THIRD.position, b"", first=True, last=True), writes)
+    assert (attempt.phase, writes[-1]) == (Phase.WON, Completed(1))
+
+
+def test_fetch_without_progress_is_lost_with_a_reason() -> None:
+    writes: list[Write] = []
+    attempt, _ = fetching(replica(FIRST), writes)
+    assert attempt.fetched("b", [], writes) is None
+    assert attempt.phase is Phase.LOST
+    assert attempt.reason == "b has no sound entry that follows (0, 0)"
+
+
+def test_damaged_entry_is_not_taken() -> None:
+    writes: list[Write] = []
+    attempt, _ = fetching(replica(FIRST), writes)
+    attempt.fetched("b", [FIRST, replace(SECOND, payload=b"secone")], writes)
+    assert writes == []
+    assert attempt.phase is Phase.FETCHING
+    attempt.fetched("b", [replace(SECOND, payload=b"secone")], writes)
+    assert (attempt.phase, writes) == (Phase.LOST, [])
+
+
+def test_member_that_does_not_get_it_on_is_left_for_the_next() -> None:
+    writes: list[Write] = []
+    attempt = swapped(replica(FIRST))
+    attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, START))
+    attempt.phase = Phase.SEALING
+    attempt._ballots = {
+        "a": ballot("a", attempt.seal, FIRST.position),
+        "b": replace(ballot("b", attempt.seal, THIRD.position), base=SECOND.position),
+    }
+    step = attempt.sealed("c", attempt.seal, ballot("c", attempt.seal, THIRD.position))
+    # Entries before state.
+    assert step == Fetch("c", START)
+    assert attempt.fetched("c", [THIRD], writes) == FetchState("b", START)
+
+
+def test_late_answer_to_an_earlier_fetch_is_no_lack_of_progress() -> None:
+    writes: list[Write] = []
+    attempt, _ = fetching(replica(), writes)
+    assert attempt.fetched("b", [FIRST], writes) == Fetch("b", FIRST.position)
+    assert attempt.fetched("b", [FIRST], writes) is None
+    assert attempt.fetched("b", [SECOND, THIRD], writes) is None
+    assert attempt.phase is Phase.WON
+
+
+def test_state_that_does_not_fit_is_not_taken() -> None:
+    writes: list[Write] = []
+    attempt, _ = fetching(replica(FIRST), writes, SECOND.position)
+    state = State(1, 1, SECOND.position, b"", first=True, last=True, after=FIRST.position)
+    assert attempt.fetched_state("b", state, writes) is None
+    assert (attempt.phase, writes) == (Phase.LOST, [])
+    assert attempt.reason == "the state of b goes from (4, 1) to (4, 2)"
+
+
+def test_late_answer_leaves_what_a_later_home_has_staged() -> None:
+    writes: list[Write] = []
+    own = replica(FIRST)
+    attempt, _ = fetching(own, writes)
+    own.stage(Seal(9, "c", 1), writes)
+    with pytest.raises(Fenced):
+        attempt.fetched("b", [], writes)
+    assert own.staged is not None

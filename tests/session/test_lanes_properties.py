@@ -15,6 +15,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.channels import Channel
+from amqpd.journal.buffer import JournalLane
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from tests.harness.harness import Client, Harness, publish_bytes
@@ -47,7 +48,12 @@ class Lanes:
         self.harness = harness = Harness()
         self.journal = harness.node.journal
         for source in (1, 2):
-            self.journal.home(source, 1, Numbers(0, 1 << 40))
+            self.journal.home(
+                source,
+                1,
+                Numbers(0, 1 << 40),
+                JournalLane(self.journal, self.journal.index, self.journal.stored_index),
+            )
         owner = harness.client()
         for name, source in SOURCES.items():
             if source:
@@ -86,6 +92,7 @@ class Lanes:
             self.journal.committed(number)
         else:
             self.journal.source_committed(SOURCES[name], number)
+            self.journal.homes[SOURCES[name]].lane.reported = number
         self.harness.node.reported(self.lanes[name])
         self.harness.tick()
 

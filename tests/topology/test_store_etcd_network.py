@@ -7,7 +7,8 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 from amqpd.topology.metadata.etcd import feed, gateway
 from amqpd.topology.metadata.etcd.gateway import Access
+from amqpd.topology.metadata.etcd.messages import encoded
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import Committed, Compare, OutcomeUnknown, PutKey, StoreUnreached
 from tests.harness.etcd import EtcdProcess, start_cluster
@@ -117,4 +119,57 @@ async def test_one_member_of_three_may_die_and_without_two_calls_end(three: list
                 keys += "".join(operation.key for operation in (await events.receive()).operations)
             assert keys.startswith("aa")
         assert {**await values(tried), "b": "1"} == {"a": "2", "b": "1", "c": "1"}
+        await tried.aclose()
+
+
+async def expires(process: EtcdProcess, tried: EtcdStore, key: str) -> bool:
+    """Whether the key's lease ends within twice its time."""
+    message = {"key": encoded(tried._layout.key(key))}
+    with trio.move_on_after(4):
+        while True:
+            found = await trio.to_thread.run_sync(process.ask, gateway.RANGE, message)
+            if "kvs" not in found:
+                return True
+            await trio.sleep(0.1)
+    return False
+
+
+@asynccontextmanager
+async def kept_alive(tried: EtcdStore, lease: int) -> AsyncIterator[None]:
+    async def keep() -> None:
+        while True:
+            await tried.keep_alive(lease)
+            await trio.sleep(0.6)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_lease_lives_while_another_call_waits_for_its_answer(
+    shared_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "ANSWER_TIMEOUT_S", 8)
+    async with trio.open_nursery() as nursery:
+        tried = await opened(nursery, new_prefix(), shared_etcd.endpoint)
+        lease = await tried.grant_lease(2)
+        await put(tried, PutKey("a", "1", lease))
+        async with kept_alive(tried, lease), tried._order:
+            assert not await expires(shared_etcd, tried, "a")
+        await tried.aclose()
+
+
+async def test_a_lease_lives_when_the_endpoint_that_is_asked_falls_silent(
+    shared_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "ANSWER_TIMEOUT_S", 8)
+    async with relay_to(shared_etcd.port) as relay, trio.open_nursery() as nursery:
+        tried = await opened(nursery, new_prefix(), f"127.0.0.1:{relay.port}", shared_etcd.endpoint)
+        lease = await tried.grant_lease(2)
+        await put(tried, PutKey("a", "1", lease))
+        async with kept_alive(tried, lease):
+            relay.cut()
+            assert not await expires(shared_etcd, tried, "a")
+            relay.mend()
         await tried.aclose()

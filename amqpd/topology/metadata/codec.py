@@ -75,8 +75,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "JsonValue": (),
     "DestinationType": (str,),
 }
-# Left out when they are None: the version before they came can read a record without them.
-_OPTIONAL = frozenset({"owner_node"})
+# Left out when they say nothing: the version before they came can read a record without them.
+_OPTIONAL = {"owner_node": None, "source": 0}
 _FIELDS = {
     record_type: {field.name: _TYPES[str(field.type)] for field in fields(record_type)}
     for record_type in RECORDS.values()
@@ -112,7 +112,7 @@ def encode_record(record: Record) -> str:
     values: dict[str, Any] = {}
     for name, types in _FIELDS[type(record)].items():
         value = getattr(record, name)
-        if value is None and name in _OPTIONAL:
+        if name in _OPTIONAL and value == _OPTIONAL[name]:
             continue
         values[name] = _plain_table(value, 1) if types == (dict,) else value if types else _plain(value, 1)
     return json.dumps(values, separators=(",", ":"))

@@ -20,7 +20,7 @@ class Clock:
         self._order = count()
 
     def after(self, low_ms: float, high_ms: float, what: Callable[[], None]) -> None:
-        at = self.now_ms + self.chance.uniform(low_ms, high_ms)
+        at = self.now_ms + low_ms + (high_ms - low_ms) * self.chance.random()
         heapq.heappush(self._events, (at, next(self._order), what))
 
     def run_until(self, ends_ms: float) -> None:

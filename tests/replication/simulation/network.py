@@ -8,8 +8,17 @@ ends after a while. Single messages (votes, and what belongs to them) may be los
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
+from amqpd.replication.entry import Frame
+from amqpd.replication.receiver import Missed
 from tests.replication.simulation.clock import Clock
+
+T = TypeVar("T")
+
+GAP_MS = 0.1
+"""between two messages of a connection that waited"""
 
 
 class Connection:
@@ -31,6 +40,8 @@ class SimulatedNetwork:
         """directions in which nothing passes"""
         self._holding: list[Connection] = []
         self.loss = 0.0
+        self.flips = 0.0
+        """how many of the messages with entries are damaged"""
 
     def passes(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) not in self.cut
@@ -46,7 +57,7 @@ class SimulatedNetwork:
                     what()
 
         clock = self._clock
-        arrives_ms = max(clock.now_ms + clock.chance.uniform(0.1, 4), connection.free_ms)
+        arrives_ms = max(clock.now_ms + clock.chance.uniform(0.1, 4), connection.free_ms + GAP_MS)
         connection.free_ms = arrives_ms
         wait_ms = arrives_ms - clock.now_ms
         clock.after(wait_ms, wait_ms, come)
@@ -60,13 +71,24 @@ class SimulatedNetwork:
         """`cut` is another: what passes now comes."""
         holding, self._holding = self._holding, []
         for connection in holding:
-            if connection.open and not self.passes(*connection.ends):
+            self._release(connection)
+
+    def _release(self, connection: Connection) -> None:
+        """One after the other: the receiver does other things between them."""
+        if connection.open and connection.held:
+            if not self.passes(*connection.ends):
                 self._holding.append(connection)
-                continue
-            held, connection.held = connection.held, []
-            for what in held:
-                if connection.open:
-                    what()
+                return
+            connection.held.pop(0)()
+            self._clock.after(0, 2 * GAP_MS, lambda: self._release(connection))
+
+    def damaged(self, what: T) -> T:
+        """A bit flips on the way, now and then, and no checksum of TCP shows it."""
+        if self._clock.chance.random() >= self.flips or not isinstance(what, Frame | Missed) or not what.entries:
+            return what
+        self._clock.counts["entry damaged on the way"] += 1
+        first, *others = what.entries
+        return replace(what, entries=(replace(first, payload=first.payload + b"0"), *others))
 
     def message(self, sender: str, receiver: str, what: Callable[[], None]) -> None:
         def come() -> None:

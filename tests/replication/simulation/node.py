@@ -6,34 +6,36 @@ crash leaves the disk, and nothing else.
 
 from __future__ import annotations
 
-import copy
-import pickle
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from amqpd.replication import seal as seals
-from amqpd.replication.entry import Frame, LogEntry, Position
+from amqpd.replication.entry import START, BrokenConnection, Frame
 from amqpd.replication.home import HomeLane
 from amqpd.replication.receiver import Answer, Missed, Opening, Receiver, State
-from amqpd.replication.reign import Patience, Reign
-from amqpd.replication.replica import Completed, Contradiction, Fenced, Replicas, Undone, Write
+from amqpd.replication.reign import Reign, SealDelay
+from amqpd.replication.replica import Completed, Replicas, Undone, Write
 from amqpd.replication.seal import Seal
-from amqpd.replication.take_over import Ask, Ballot, Fetch, Phase, Request, SourceRecord, Step, Swap, TakeOver
+from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.disk import AnyWrite, Based, SimulatedDisk, source_of
 from tests.replication.simulation.network import Connection
+from tests.replication.simulation.taking_over import TakeOvers
 
 if TYPE_CHECKING:
     from tests.replication.simulation.cluster import Cluster
 
 Members = tuple[str, ...]
 LEASE_MS = 100
-ATTEMPT_MS = 400
-"""how long a take-over is waited for"""
-FETCHED_MAX = 3
-STATE_PART = 7
-"""entries"""
+
+
+class Hello(NamedTuple):
+    """What both ends of a connection say first."""
+
+    life: int
+    generation: int
+    """of the disk"""
 
 
 class Ended(NamedTuple):
@@ -52,9 +54,13 @@ class Link:
 
     def __init__(self, home: str, life: int, peer: str) -> None:
         self.life = life
+        self.generation = 0
+        """of the peer's disk; 0: it has not said hello"""
         self.there = Connection(home, peer)
         self.back = Connection(peer, home)
         self.receivers: dict[Members, Receiver] = {}
+        self.broken = False
+        """the peer has closed it"""
         self.admitting: set[int] = set()
         """sources of which the store is asked to name the peer's disk"""
 
@@ -71,48 +77,55 @@ class Node:
         self.up = False
         self.stopped = False
         """nothing of it runs (SIGSTOP): what comes waits"""
-        self._waits: list[Callable[[], None]] = []
+        self._waits: deque[Callable[[], None]] = deque()
 
     def boot(self) -> None:
         """From what is on the disk."""
         self.life += 1
         self.up = True
         self.index = self.disk.index
-        for kept in self.disk.kept.values():
-            kept.start()
+        self.disk.start()
         self.replicas = Replicas(kept.replica(source) for source, kept in self.disk.kept.items())
-        self.memory = copy.deepcopy(self.disk.kept)
+        self.memory = {source: kept.copy() for source, kept in self.disk.kept.items()}
         """as the disk will be"""
+        for source, kept in self.memory.items():
+            kept.committed = partial(self.cluster.law.committed, self.name, source)
+            self.cluster.law.stands(self.name, source, kept)
         self.homes: dict[int, tuple[Seal, HomeLane]] = {}
         self.records: dict[int, SourceRecord] = {}
         """of these, as the store had them last"""
         self.lanes: dict[Members, HomeLane] = {}
         self.links: dict[str, Link] = {}
-        self.attempts: dict[int, TakeOver] = {}
+        self.take_overs = TakeOvers(self)
         self.begins: dict[int, int] = {}
         """source -> number of the first frame of its epoch: it serves when that is committed"""
         self.gathered: dict[int, list[bytes]] = {}
-        self.waiting: list[tuple[int, bytes, int]] = []
-        """source, value, number of its frame"""
+        self.waiting: dict[int, deque[tuple[int, bytes]]] = {}
+        """source -> number of its frame, and value"""
         self.writing = False
         self.reigns: dict[Members, Reign] = {}
         self.incoming: set[Link] = set()
         """connections of homes, as far as it is not known here that they are gone"""
-        self.patience = Patience(LEASE_MS, self.cluster.clock.now_ms)
+        self.seal_delay = SealDelay(LEASE_MS, self.cluster.clock.now_ms)
+        self.gone: dict[str, int] = {}
+        """forwarder -> the last of its lives that is known to have ended"""
 
     def stop(self) -> None:
         self.stopped = True
 
     def go_on(self) -> None:
-        """SIGCONT: all that has come, in order."""
+        """SIGCONT: all that has come, in order, and other things between."""
         self.stopped = False
-        waits, self._waits = self._waits, []
-        for what in waits:
-            what()
+        self._next_waiting()
+
+    def _next_waiting(self) -> None:
+        if self._waits and not self.stopped:
+            self._waits.popleft()()
+            self.cluster.clock.after(0, 0.2, self._next_waiting)
 
     def run(self, what: Callable[[], None]) -> None:
         """Now, or when it goes on."""
-        if self.stopped:
+        if self.stopped or self._waits:
             self._waits.append(what)
         else:
             what()
@@ -130,19 +143,20 @@ class Node:
     def write(self, writes: list[Write], then: Callable[[], None], index: int = 0) -> None:
         for write in writes:
             self.cluster.clock.counts["tail undone"] += isinstance(write, Undone)
-            self.cluster.clock.counts["caught up by state"] += isinstance(write, Completed)
-            self.memory[source_of(write)].apply(write)
+            kept = self.memory[source_of(write)]
+            kept.apply(write)
+            if isinstance(write, Completed):
+                self.cluster.clock.counts["caught up by state"] += 1
+                self.cluster.law.stands(self.name, write.source, kept)
         bases: list[AnyWrite] = []
         for replica in self.replicas:
             source, base = replica.source, replica.log.base
-            kept = self.memory[source]
-            self.cluster.law.committed(self.name, source, kept.entries, base)
-            if base != kept.base:
-                kept.base = base
+            if base != self.memory[source].base:
                 bases.append(Based(source, base))
-        self.disk.submit([*writes, *bases], self._of_this_life(then), index)
+                self.memory[source].apply(bases[-1])
+        self.disk.submit([*writes, *bases], self.of_this_life(then), index)
 
-    def _of_this_life(self, then: Callable[[], None]) -> Callable[[], None]:
+    def of_this_life(self, then: Callable[[], None]) -> Callable[[], None]:
         life = self.life
         return lambda: self.run(lambda: then() if self.up and self.life == life else None)
 
@@ -150,6 +164,12 @@ class Node:
 
     def publish(self, source: int, value: bytes) -> None:
         self.gathered.setdefault(source, []).append(value)
+
+    def settle(self, source: int) -> None:
+        """Some that are published and committed."""
+        rows, chance = list(self.memory[source].rows), self.cluster.clock.chance
+        for value in chance.sample(rows, min(len(rows), chance.choice([1, 1, 2, 20]))):
+            self.publish(source, b"-" + value)
 
     def tick(self) -> None:
         """Cut what has gathered, if the last transaction is on the disk."""
@@ -171,10 +191,13 @@ class Node:
                 frames.append((members, frame))
                 for entry in frame.entries:
                     self.replicas[entry.source].take(self.homes[entry.source][0], entry, writes)
-                    self.waiting += [(entry.source, value, number) for value in entry.payload.split()]
+                    values = [value for value in entry.payload.split() if not value.startswith(b"-")]
+                    if values:
+                        self.waiting.setdefault(entry.source, deque()).extend((number, value) for value in values)
         for source, values in gathered.items():
             for value in values:
-                self.cluster.law.refuse(source, value)
+                if not value.startswith(b"-"):
+                    self.cluster.law.refuse(source, value)
         self.writing = True
         self.write(writes, lambda: self._stored(number), number)
         for members, frame in frames:
@@ -193,19 +216,17 @@ class Node:
         lane = self.lanes[members]
         for source in list(lane.fenced):
             self.dethroned(source)
-        left = []
-        for source, value, number in self.waiting:
-            home = self.homes.get(source)
-            if home is not None and home[1] is lane and number <= lane.committed:
-                self.cluster.law.confirm(source, value)
-                self.cluster.clock.counts["confirmed"] += 1
-            else:
-                left.append((source, value, number))
-        self.waiting = left
+        self.cluster.clock.counts["source left out"] += bool(lane.left_out)
         for source in lane.sources:
+            waiting, committed = self.waiting.get(source), lane.committed_of(source)
+            while waiting and waiting[0][0] <= committed:
+                self.cluster.law.confirm(source, waiting.popleft()[1])
+                self.cluster.clock.counts["confirmed"] += 1
+            if waiting is not None and not waiting:
+                del self.waiting[source]
             seal, log = self.homes[source][0], self.replicas[source].log
             if self.replicas[source].seal == seal:
-                log.commit((seal.epoch, lane.committed))
+                log.commit((seal.epoch, committed))
 
     def deliver(self, source: int) -> None:
         """To an exclusive consumer."""
@@ -213,8 +234,10 @@ class Node:
         if home is not None:
             seal, lane = home
             members = next(each for each, other in self.lanes.items() if other is lane)
-            first = lane.committed >= self.begins[source]
-            if first and self.reigns[members].holds(self.cluster.clock.now_ms) and self.replicas[source].seal == seal:
+            if lane.committed_of(source) < self.begins[source] or self.replicas[source].seal != seal:
+                return
+            uncounted = self.cluster.bugs.keeps_no_reign(lane, source)
+            if self.reigns[members].holds(self.cluster.clock.now_ms, uncounted):
                 self.cluster.clock.counts["delivered"] += 1
                 if not self.cluster.fast_takeover:
                     self.cluster.law.deliver(source, seal.epoch)
@@ -227,7 +250,7 @@ class Node:
         for peer in lane.peers:
             self._send(members, peer, Ended(source, seal.epoch))
         self.records.pop(source, None)
-        self.waiting = [each for each in self.waiting if each[0] != source]
+        self.waiting.pop(source, None)
 
     def tell_committed(self) -> None:
         """To all peers, when there is nothing else to send; and to the own disk."""
@@ -238,25 +261,44 @@ class Node:
 
     def connected(self, peer: str) -> None:
         self.disconnected(peer)
-        self.links[peer] = Link(self.name, self.life, peer)
-        for members, lane in self.lanes.items():
-            if peer in members:
-                self._send(members, peer, lane.open(peer, self._uncounted(peer)))
+        link, there = Link(self.name, self.life, peer), self.cluster.nodes[peer]
+        self.links[peer] = link
+        hello = Hello(self.life, self.disk.generation)
+        self.cluster.network.send(link.there, lambda: there.run(lambda: there.called(link, self, hello)))
+
+    def called(self, link: Link, home: Node, hello: Hello) -> None:
+        """At the peer."""
+        if self.up:
+            self.ended(home.name, hello.life - 1)
+            mine = Hello(self.life, self.disk.generation)
+            self.cluster.network.send(link.back, lambda: home.run(lambda: home.greeted(link, self.name, mine)))
+
+    def greeted(self, link: Link, peer: str, hello: Hello) -> None:
+        if self.up and self.links.get(peer) is link:
+            self.ended(peer, hello.life - 1)
+            link.generation = hello.generation
+            for members, lane in self.lanes.items():
+                if peer in members:
+                    self._send(members, peer, lane.open(peer, self._uncounted(peer)))
+
+    def ended(self, forwarder: str, life: int) -> None:
+        """This life of the forwarder is gone, and all before it."""
+        self.gone[forwarder] = max(life, self.gone.get(forwarder, 0))
 
     def _close(self, link: Link) -> None:
         """The other end notices later."""
         link.close()
         there = self.cluster.nodes[link.there.ends[1]]
-        self.cluster.clock.after(0, 50, there._of_this_life(lambda: there.lost(link)))
+        self.cluster.clock.after(0, 50, there.of_this_life(lambda: there.lost(link)))
 
     def _uncounted(self, peer: str) -> list[int]:
         """Sources for which the peer's disk is not admitted, as this home knows their records."""
-        generation = self.cluster.nodes[peer].disk.generation
+        generation = self.links[peer].generation
         return [source for source, record in self.records.items() if not record.counts(peer, generation)]
 
     def _admit(self, members: Members, peer: str) -> None:
         """What the peer has been caught up with."""
-        lane, generation = self.lanes[members], self.cluster.nodes[peer].disk.generation
+        lane, generation = self.lanes[members], self.links[peer].generation
         for source in lane.admissible(peer) - self.links[peer].admitting:
             self.links[peer].admitting.add(source)
             record = self.records[source]
@@ -277,38 +319,43 @@ class Node:
                     self.cluster.clock.counts["disk admitted"] += 1
                     lane.admit(peer, source)
 
-        alive = self._of_this_life
+        alive = self.of_this_life
         return lambda record: alive(lambda: answered(record))()
 
     def disconnected(self, peer: str) -> None:
         if peer in self.links:
             self._close(self.links.pop(peer))
             for members, lane in self.lanes.items():
+                self.cluster.clock.counts["state given up"] += lane.transfers_given_up
+                lane.transfers_given_up = 0
                 lane.close(peer)
                 self.reigns[members].closed(peer)
 
     def _send(self, members: Members, peer: str, what: Message) -> None:
         link, there, sent_ms = self.links[peer], self.cluster.nodes[peer], self.cluster.clock.now_ms
+        what = self.cluster.network.damaged(what)
         self.cluster.network.send(
             link.there, lambda: there.run(lambda: there.received(link, members, self, what, sent_ms))
         )
 
     def _send_state(self, members: Members, peer: str, source: int) -> None:
-        lane, (seal, _), kept = self.lanes[members], self.homes[source], self.memory[source]
-        base = self.replicas[source].log.commit((seal.epoch, lane.committed))
+        lane, (seal, _) = self.lanes[members], self.homes[source]
+        base = self.replicas[source].log.commit((seal.epoch, lane.committed_of(source)))
+        after = lane.peer_base(peer, source)
+        self.write([], lambda: None)
+        self.cluster.clock.counts["state that is a difference"] += after > START
         transfer = lane.sends_state(peer, source, base)
-        entries = [each for each in kept.entries if each.position <= base]
-        parts = [entries[at : at + STATE_PART] for at in range(0, len(entries), STATE_PART)] or [[]]
-        self._send_parts(self.links[peer], members, peer, State(source, transfer, base, b"", True, False), parts)
+        state = State(source, transfer, base, b"", True, False, after)
+        self._send_parts(self.links[peer], members, peer, state, self.memory[source].state_parts(after))
 
-    def _send_parts(self, link: Link, members: Members, peer: str, state: State, parts: list[list[LogEntry]]) -> None:
+    def _send_parts(self, link: Link, members: Members, peer: str, state: State, parts: list[bytes]) -> None:
         """One now, the others later: what else there is for the peer goes between them."""
-        if self.links.get(peer) is link:
+        if self.links.get(peer) is link and self.lanes[members].sends(peer, state.source, state.transfer):
             part, *left = parts
-            self._send(members, peer, replace(state, part=pickle.dumps(part), last=not left))
+            self._send(members, peer, replace(state, part=part, last=not left))
             if left:
                 later = partial(self._send_parts, link, members, peer, replace(state, first=False), left)
-                self.cluster.clock.after(0.2, 4, self._of_this_life(later))
+                self.cluster.clock.after(0.2, 4, self.of_this_life(later))
 
     def answered(self, link: Link, members: Members, peer: str, answer: Answer, sent_ms: float) -> None:
         if not self.up or self.links.get(peer) is not link:
@@ -319,6 +366,7 @@ class Node:
         if answer.contradicted:
             self.cluster.contradicted(peer, answer.contradicted)
         missed, behind = self.lanes[members].answered(peer, answer)
+        self.cluster.clock.counts["sent again"] += len(missed)
         for each in missed:
             self._send(members, peer, each)
         for source in behind:
@@ -329,7 +377,7 @@ class Node:
     # --- the peer's end
 
     def received(self, link: Link, members: Members, home: Node, what: Message, sent_ms: float) -> None:
-        if not self.up:
+        if not self.up or link.broken:
             return
         receiver = link.receivers.get(members)
         if receiver is None:
@@ -340,17 +388,16 @@ class Node:
         if isinstance(what, Ended):
             receiver.ended(*what)
             return
-        if isinstance(what, int):
-            answer = receiver.told(what, writes)
-        elif isinstance(what, Opening):
-            answer = receiver.open(what, writes)
-        elif isinstance(what, Frame):
-            answer = receiver.receive(what, writes)
-        elif isinstance(what, State):
-            answer = receiver.replace(what, writes)
+        try:
+            answer = _taken(receiver, what, writes)
+        except BrokenConnection:
+            self.cluster.clock.counts["damage noticed on the way"] += 1
+            self.write(writes, lambda: None)
+            link.broken = True
+            link.close()
+            self.lost(link)
         else:
-            answer = receiver.repair(what, writes)
-        self.cluster.bugs.answers(self, writes, lambda: self._reply(link, members, home, answer, sent_ms))
+            self.cluster.bugs.answers(self, writes, lambda: self._reply(link, members, home, answer, sent_ms))
 
     def _reply(self, link: Link, members: Members, home: Node, answer: Answer, sent_ms: float) -> None:
         self.cluster.bugs.answer_goes(self, link)
@@ -358,146 +405,12 @@ class Node:
             link.back, lambda: home.run(lambda: home.answered(link, members, self.name, answer, sent_ms))
         )
 
-    # --- take-over
-
-    def take_over(self, source: int) -> None:
-        """One attempt."""
-        record = self.cluster.store.records[source]
-        if self.name not in record.members or source in self.attempts:
-            return
-        self.cluster.clock.counts["take-over begun"] += 1
-        attempt = self.attempts[source] = TakeOver(self.name, self.life, self.replicas, record)
-        self.cluster.clock.after(ATTEMPT_MS, ATTEMPT_MS, self._of_this_life(lambda: self._give_up(attempt)))
-        self._go_on(attempt, attempt.begin())
-
-    def _give_up(self, attempt: TakeOver) -> None:
-        if self.attempts.get(attempt.source) is attempt:
-            attempt.failed()
-            self._go_on(attempt, None)
-
-    def _go_on(self, attempt: TakeOver, step: Step | None) -> None:
-        if self.attempts.get(attempt.source) is not attempt:
-            return
-        cluster, source = self.cluster, attempt.source
-        if isinstance(step, Ask):
-            for member in attempt.record.members:
-                self._ask(attempt, cluster.nodes[member])
-        elif isinstance(step, Swap):
-            back = self._of_this_life
-            cluster.store.swap(step.record, lambda record: back(lambda: self._swapped(attempt, record))())
-        elif isinstance(step, Request):
-            for member in attempt.record.members:
-                if member != self.name:
-                    self._request(attempt, cluster.nodes[member], step.seal)
-        elif isinstance(step, Fetch):
-            self._fetch(attempt, cluster.nodes[step.member], step.after)
-        if attempt.phase is Phase.LOST:
-            cluster.clock.counts["take-over lost"] += 1
-            del self.attempts[source]
-        elif attempt.phase is Phase.WON:
-            del self.attempts[source]
-            self._reign(attempt)
-
-    def _swapped(self, attempt: TakeOver, record: SourceRecord | None) -> None:
-        if self.attempts.get(attempt.source) is not attempt:
-            return
-        writes: list[Write] = []
-        step = attempt.swapped(record, writes)
-        replica, seal = self.replicas[attempt.source], attempt.seal
-        ballot = Ballot(step is not None, replica.seal, replica.log.last, self.disk.generation)
-        self.write(writes, self._of_this_life(lambda: self._go_on(attempt, attempt.sealed(self.name, seal, ballot))))
-        self._go_on(attempt, step)
-
-    def _ask(self, attempt: TakeOver, member: Node) -> None:
-        def come() -> None:
-            if member.up:
-                replica = member.replicas[attempt.source]
-                granted = member.waits_until(attempt.source, self.name) <= self.cluster.clock.now_ms
-                ballot = Ballot(granted, replica.seal, replica.log.last, member.disk.generation)
-                back(lambda: self._go_on(attempt, attempt.would(member.name, ballot)))
-
-        back = self._way_back(member)
-        self.cluster.network.message(self.name, member.name, lambda: member.run(come))
-
-    def _request(self, attempt: TakeOver, member: Node, seal: Seal) -> None:
-        def come() -> None:
-            if not member.up:
-                return
-            left_ms = member.waits_until(attempt.source, self.name) - self.cluster.clock.now_ms
-            if left_ms > 0:
-                self.cluster.clock.counts["seal put off"] += 1
-                self.cluster.clock.after(left_ms, left_ms, lambda: member.run(come))
-                return
-            writes: list[Write] = []
-            granted = member.cluster.bugs.votes(member, attempt.source, seal, writes)
-            replica = member.replicas[attempt.source]
-            ballot = Ballot(granted, replica.seal, replica.log.last, member.disk.generation)
-            if not granted:
-                self.cluster.clock.counts["seal refused"] += 1
-            ballot = self.cluster.bugs.ballot(member, attempt.source, ballot)
-            member.write(
-                writes, lambda: back(lambda: self._go_on(attempt, attempt.sealed(member.name, seal, ballot)))
-            )
-
-        back = self._way_back(member)
-        self.cluster.network.message(self.name, member.name, lambda: member.run(come))
-
-    def waits_until(self, source: int, asks: str) -> float:
-        """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""
-        seal = self.replicas[source].seal
-        if seal == seals.NONE or seal.forwarder in (self.name, asks):
-            return 0.0
-        if self.cluster.fast_takeover or self.cluster.known_gone(seal):
-            return 0.0
-        links = [
-            link for link in self.incoming if any(each.follows(source, seal) for each in link.receivers.values())
-        ]
-        return self.patience.ends_s(source, seal, links)
-
     def lost(self, link: Link) -> None:
         """It notices that a connection of a home is gone."""
         if link in self.incoming:
             self.incoming.discard(link)
             sources = [item for receiver in link.receivers.values() for item in receiver.sources.items()]
-            self.patience.closed(link, sources, self.cluster.clock.now_ms)
-
-    def _fetch(self, attempt: TakeOver, member: Node, after: Position) -> None:
-        def come() -> None:
-            if member.up:
-                entries = [each for each in member.memory[attempt.source].entries if each.position > after][
-                    :FETCHED_MAX
-                ]
-                member.write([], lambda: back(lambda: self._fetched(attempt, member.name, entries)))
-
-        back = self._way_back(member)
-        self.cluster.network.message(self.name, member.name, lambda: member.run(come))
-
-    def _fetched(self, attempt: TakeOver, member: str, entries: list[LogEntry]) -> None:
-        if self.attempts.get(attempt.source) is not attempt:
-            return
-        self.cluster.clock.counts["entries fetched"] += 1
-        writes: list[Write] = []
-        try:
-            step = attempt.fetched(member, entries, writes)
-        except Fenced:
-            attempt.failed()
-            step = None
-        except Contradiction:
-            self.cluster.contradicted(self.name, [attempt.source])
-            attempt.failed()
-            step = None
-        self.write(writes, lambda: None)
-        self._go_on(attempt, step)
-
-    def _way_back(self, member: Node) -> Callable[[Callable[[], None]], None]:
-        """What a member answers, when and if it comes."""
-        mine = self._of_this_life
-        return lambda what: self.cluster.network.message(member.name, self.name, mine(what))
-
-    def _reign(self, attempt: TakeOver) -> None:
-        if self.replicas[attempt.source].seal == attempt.seal:
-            self.cluster.clock.counts["take-over won"] += 1
-            self.reign(attempt.record)
+            self.seal_delay.closed(link, sources, self.cluster.clock.now_ms)
 
     def reign(self, record: SourceRecord) -> None:
         """It is the home from now on."""
@@ -507,17 +420,36 @@ class Node:
         self.records[source] = record
         lane = self.lanes.get(members)
         if lane is None:
-            lane = self.lanes[members] = HomeLane(members, self.index, self.cluster.kept_bytes_max)
+            lane = self.lanes[members] = HomeLane(
+                members,
+                self.index,
+                self.cluster.kept_bytes_max,
+                self.cluster.behind_bytes_max,
+                self.cluster.missed_bytes_max,
+            )
             self.reigns[members] = Reign(LEASE_MS, len(members))
-            for peer in self.links:
-                if peer in members:
+            for peer, link in self.links.items():
+                if peer in members and link.generation:
                     self._send(members, peer, lane.open(peer, self._uncounted(peer)))
         self.homes[source] = seal, lane
-        log = self.replicas[source].log
-        tail = [each for each in self.memory[source].entries if each.position > log.base]
+        log, kept = self.replicas[source].log, self.memory[source]
+        self.cluster.law.stands(self.name, source, kept)
+        tail = kept.entries_after(log.base)
         uncounted = [peer for peer in lane.peers if source in self._uncounted(peer)]
         opening = lane.begin(source, seal.epoch, log.base, tail, uncounted)
         for peer in lane.peers:
             self._send(members, peer, opening)
         self.begins[source] = self.index + 1
         self.gathered.setdefault(source, []).insert(0, b"")
+
+
+def _taken(receiver: Receiver, what: Opening | Frame | Missed | State | int, writes: list[Write]) -> Answer:
+    if isinstance(what, int):
+        return receiver.told(what, writes)
+    if isinstance(what, Opening):
+        return receiver.open(what, writes)
+    if isinstance(what, Frame):
+        return receiver.receive(what, writes)
+    if isinstance(what, State):
+        return receiver.replace(what, writes)
+    return receiver.repair(what, writes)

@@ -15,7 +15,7 @@ from functools import partial
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.cluster import Cluster
 
-SAFETY_MS = 4_000
+SAFETY_MS = 2_500
 LIVENESS_MS = 6_000
 STEP_MS = 25
 
@@ -30,7 +30,7 @@ def run(seed: int, bugs: NoBug | None = None) -> Counter[str]:
         cluster = _drawn(seed, bugs)
         _safety(cluster)
         _liveness(cluster)
-        cluster.law.end()
+        cluster.end()
         return cluster.clock.counts
 
 
@@ -45,6 +45,10 @@ def _drawn(seed: int, bugs: NoBug) -> Cluster:
     cluster.network.loss = chance.choice([0, 0.02, 0.2])
     cluster.store.silence = chance.choice([0, 0.05, 0.3])
     cluster.kept_bytes_max = chance.choice([20, 200, 1 << 20])
+    cluster.behind_bytes_max = chance.choice([100, 1 << 20, 1 << 20])
+    cluster.missed_bytes_max = chance.choice([10, 30, 1 << 20])
+    cluster.network.flips = chance.choice([0, 0, 0, 0.002])
+    cluster.settles = chance.choice([0, 0.1, 0.5, 0.9])
     cluster.idle_ms = chance.choice([0, 0, 400])
     cluster.fast_takeover = chance.random() < 0.3
     cluster.supervised = chance.random() < 0.5
@@ -61,8 +65,12 @@ def _safety(cluster: Cluster) -> None:
         (cluster.break_link, chance.choice([0, 50, 300])),
         (cluster.stop, chance.choice([0, 0, 150, 500])),
         (cluster.wipe, cluster.bugs.wipe_ms or chance.choice([0, 0, 700])),
+        (cluster.damage, chance.choice([0, 0, 300])),
+        (cluster.stall, chance.choice([0, 0, 200, 700])),
         (cluster.partition, chance.choice([0, 200, 600])),
         (cluster.isolate_home, chance.choice([0, 250, 700])),
+        (cluster.seal_of_the_late, cluster.bugs.late_ms or chance.choice([0, 0, 0, 300])),
+        (cluster.forget_seal, cluster.bugs.forget_ms or chance.choice([0, 0, 0, 600])),
         (cluster.store.put_back, cluster.bugs.put_back_ms or chance.choice([0, 0, 0, 1500])),
         (cluster.tell_committed, 30),
     ]
@@ -97,10 +105,10 @@ def _liveness(cluster: Cluster) -> None:
         for source, members in cluster.sets.items():
             home = cluster.home_of(source)
             if home is None:
-                if not any(source in node.attempts for node in cluster.nodes.values()):
+                if not any(source in node.take_overs.attempts for node in cluster.nodes.values()):
                     # A home that the store, put back, does not know: nobody else may take over while it reigns.
                     reigning = [name for name in members if source in cluster.nodes[name].homes]
-                    cluster.nodes[clock.chance.choice(reigning or list(members))].take_over(source)
+                    cluster.nodes[clock.chance.choice(reigning or list(members))].take_overs.begin(source)
             elif last.get(source, 0) < home.homes[source][0].epoch:
                 last[source] = home.homes[source][0].epoch
                 home.publish(source, b"last-%d-%d" % (source, last[source]))

@@ -96,6 +96,17 @@ class Gateway:
         except OutcomeUnknown as error:
             raise StoreUnavailable(str(error)) from error
 
+    async def ask_soon(self, path: str, message: Message, within_s: float) -> Message:
+        """The same, of one endpoint after the other, each for at most `within_s`: one that is silent is left. Raises
+        Refused, StoreUnavailable."""
+        for _ in self.access.endpoints:
+            asked = self._at
+            with trio.move_on_after(within_s):
+                return await self.ask(path, message)
+            if self._at == asked:
+                self._next_endpoint()
+        raise StoreUnavailable(f"the metadata store {self.access} does not answer within {within_s} s")
+
     async def change(self, path: str, message: Message) -> Message:
         """A call that must not be carried out twice. Raises Refused, StoreUnavailable, OutcomeUnknown."""
         return await self._pass(path, message, repeatable=False)

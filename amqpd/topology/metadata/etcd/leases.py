@@ -32,7 +32,11 @@ from amqpd.topology.metadata.etcd.gateway import (
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.messages import REVISION_MAX, Message
 from amqpd.topology.metadata.etcd.patience import Patience
-from amqpd.topology.metadata.store import LeaseGone, Operation, PutKey
+from amqpd.topology.metadata.store import LeaseGone, Operation, PutKey, StoreUnavailable
+
+# Of a lease's time, how long one endpoint may take to renew it. It is renewed three times in that time, so there is
+# enough left for another endpoint.
+RENEWAL_SHARE = 0.25
 
 
 @dataclass(slots=True)
@@ -88,6 +92,18 @@ class Leases:
             await self._grant(lease, known.ttl_s, patience)
             return False
         return not known.missing
+
+    async def renewed(self, lease: int) -> bool:
+        """Whether all of it is there, as far as that can be known soon. It takes no turn: what waits for etcd in one
+        may wait longer than the lease lives. Raises LeaseGone."""
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
+        known = self._leases[lease]
+        try:
+            answer = await self._gateway.ask_soon(KEEP_ALIVE, {"ID": str(lease)}, known.ttl_s * RENEWAL_SHARE)
+        except (Refused, StoreUnavailable):
+            return False  # with its turn it is asked again, and the reason is told
+        return int(answer.get("result", {}).get("TTL", 0)) > 0 and not known.missing
 
     async def revoke(self, lease: int, patience: Patience) -> None:
         """Its keys go with it. Raises LeaseGone, StoreUnavailable."""

@@ -1,11 +1,10 @@
 """The metadata store in etcd: the contract, carried out.
 
 What comes in: the contract's calls. What goes out: see `topology/metadata/store.py`.
-Rules: 1. Calls take their turns in the order in which they were begun, and each gives up when nothing was
-answered for `wait_s`. 2. A store
-that went back, or is another one, is not used any more: every call raises StoreUnavailable with the reason, and what
-was read before stays as it is. Only a deletion that is recorded deletes. 3. `run` is the one task: it follows the
-watch.
+Rules: 1. Calls take their turns in the order in which they were begun, and each gives up when nothing was answered
+for `wait_s`; a lease is renewed without one. 2. A store that went back, or is another one, is not used any more:
+every call raises StoreUnavailable with the reason, and what was read before stays as it is. Only a deletion that is
+recorded deletes. 3. `run` is the one task: it follows the watch.
 Not here: how it is made (`opening.py`), the log-in and the endpoints (`gateway.py`), lost answers (`turn.py`).
 """
 
@@ -158,6 +157,9 @@ class EtcdStore:
             return await self._leases.grant(ttl_s, patience)
 
     async def keep_alive(self, lease: int) -> None:
+        self._check_usable()
+        if await self._leases.renewed(lease):
+            return
         async with self._ordered() as patience:
             if not await self._leases.keep_alive(lease, patience):
                 await self._put_again(lease)

@@ -1,0 +1,246 @@
+"""The sources of which this forwarder keeps a copy for other homes.
+
+What comes in: messages of homes, over connections that they dialed. What goes out: writes for the own disk, and
+answers when these are on it.
+Rules: 1. An answer says what stands here when everything handed out before it is on the disk; a later one over the
+same lane takes the place of one that still waits. 2. A seal waits while a home that was answered may still reign,
+unless that home is known to be gone. 3. A home that sends what the protocol does not know loses its connection, and
+nothing else.
+Not here: what is compared with what (`replication/receiver.py`), the home's end (`homes.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from amqpd.cluster.shell import Shell
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.replication import seal as seals
+from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.messages import (
+    Answered,
+    Ask,
+    Cut,
+    Ended,
+    Entries,
+    Fetched,
+    FetchEntries,
+    FetchParts,
+    Filled,
+    Lacked,
+    Message,
+    OpenLane,
+    RequestSeal,
+    Sealed,
+    Told,
+    Would,
+)
+from amqpd.replication.receiver import Receiver, State
+from amqpd.replication.reign import SealDelay
+from amqpd.replication.replica import Replicas, Write
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import Ballot
+
+PUT_OFF_MAX = 1024
+"""seals that wait for the end of a reign: four of each source"""
+NO_LANE = -1
+
+
+class HomeLink:
+    """A connection that another forwarder has dialed."""
+
+    def __init__(
+        self, forwarder: str, life: int, send: Callable[[Message], None], close: Callable[[str], None]
+    ) -> None:
+        self.forwarder = forwarder
+        self.life = life
+        self.send = send
+        self.close = close
+        self.receivers: dict[int, Receiver] = {}
+        self.open = True
+
+
+class Copies:
+    """All of one forwarder."""
+
+    def __init__(
+        self,
+        name: str,
+        generation: int,
+        shell: Shell,
+        journal: JournalBuffer,
+        replicas: Replicas,
+        lease_s: float,
+        is_gone: Callable[[Seal], bool],
+    ) -> None:
+        """`is_gone`: the home of this seal is known not to reign any more."""
+        self._name = name
+        self._generation = generation
+        self._shell = shell
+        self._journal = journal
+        self._replicas = replicas
+        self._is_gone = is_gone
+        self._seal_delay = SealDelay(lease_s, shell.now_s)
+        self._connections: dict[HomeLink, None] = {}
+        self._index = 0
+        """of the last transaction that something was handed to"""
+        self._waiting: deque[tuple[int, HomeLink, int, Message]] = deque()
+        """answers, with the transaction that they wait for, and the lane; NO_LANE: each one is sent"""
+        self._open: set[int] = set()
+        """sources with entries here that are not known to be committed"""
+        self._bases: dict[int, Position] = {}
+        """up to where the disk was told that they are"""
+        self._put_off: list[tuple[float, HomeLink, RequestSeal]] = []
+
+    def accepted(self, incoming: HomeLink) -> None:
+        self._connections[incoming] = None
+
+    def left(self, incoming: HomeLink) -> None:
+        """The connection is gone."""
+        incoming.open = False
+        self._connections.pop(incoming, None)
+        sources = [each for receiver in incoming.receivers.values() for each in receiver.sources.items()]
+        self._seal_delay.closed(incoming, sources, self._shell.now_s)
+        self._put_off = [each for each in self._put_off if each[1] is not incoming]
+
+    def received(self, incoming: HomeLink, message: Message) -> None:
+        """A message of the forwarder that dialed."""
+        if isinstance(message, Ask):
+            granted = self._waits_until(message.source, incoming.forwarder) <= self._shell.now_s
+            incoming.send(Would(message.request, self._ballot(message.source, granted)))
+        elif isinstance(message, RequestSeal):
+            self._request(incoming, message)
+        elif isinstance(message, FetchEntries):
+            self._fetch(incoming, message)
+        elif isinstance(message, FetchParts):
+            self._fetch_parts(incoming, message)
+        elif isinstance(message, OpenLane | Cut | Lacked | Filled | Told | Ended):
+            self._of_lane(incoming, message)
+        else:
+            incoming.close(f"{type(message).__name__} is no question")
+
+    def _of_lane(self, incoming: HomeLink, message: OpenLane | Cut | Lacked | Filled | Told | Ended) -> None:
+        receiver = incoming.receivers.get(message.lane)
+        if receiver is None:
+            if not isinstance(message, OpenLane):
+                incoming.close(f"lane {message.lane} was not opened")
+                return
+            receiver = incoming.receivers[message.lane] = Receiver(incoming.forwarder, incoming.life, self._replicas)
+        if isinstance(message, Ended):
+            receiver.ended(message.source, message.epoch)
+            return
+        writes: list[Write] = []
+        self._seal_delay.answers(incoming, self._shell.now_s)
+        try:
+            if isinstance(message, OpenLane):
+                answer = receiver.open(message.opening, writes)
+            elif isinstance(message, Cut):
+                answer = receiver.receive(message.frame, writes)
+            elif isinstance(message, Lacked):
+                answer = receiver.repair(message.missed, writes)
+            elif isinstance(message, Filled):
+                answer = receiver.replace(message.state, writes)
+            else:
+                answer = receiver.told(message.committed, writes)
+        except (ValueError, KeyError) as error:
+            # What was taken before that stays taken, and is written.
+            self._write(writes)
+            incoming.close(str(error))
+            return
+        self._write(writes)
+        if isinstance(message, Cut):
+            self._open.update([entry.source for entry in message.frame.entries])
+        elif not isinstance(message, Told):
+            self._open.update(receiver.sources)
+        self._commit()
+        self._waiting.append((self._index, incoming, message.lane, Answered(message.lane, message.question, answer)))
+        self._tell()
+
+    def _write(self, writes: list[Write]) -> None:
+        if writes:
+            self._index = self._journal.write(writes)
+
+    def _commit(self) -> None:
+        """The disk may let go of what is committed."""
+        for source in list(self._open):
+            log = self._replicas[source].log
+            if log.base != self._bases.get(source):
+                self._bases[source] = log.base
+                self._journal.is_committed(source, log.base)
+            if log.base == log.last:
+                self._open.discard(source)
+
+    def stored(self) -> None:
+        """More transactions are on the own disk."""
+        self._tell()
+
+    def _tell(self) -> None:
+        stored, waiting = self._journal.stored_index, self._waiting
+        last: dict[tuple[HomeLink, int], Message] = {}
+        while waiting and waiting[0][0] <= stored:
+            _, incoming, lane, answer = waiting.popleft()
+            if lane >= 0:
+                last[incoming, lane] = answer
+            elif incoming.open:
+                incoming.send(answer)
+        for (incoming, _), answer in last.items():
+            if incoming.open:
+                incoming.send(answer)
+
+    # Seals
+
+    def _request(self, incoming: HomeLink, asked: RequestSeal) -> None:
+        until_s = self._waits_until(asked.source, incoming.forwarder)
+        if until_s > self._shell.now_s:
+            if len(self._put_off) < PUT_OFF_MAX:
+                self._put_off.append((until_s, incoming, asked))
+            return
+        writes: list[Write] = []
+        granted = self._replicas.vote(asked.source, asked.seal, writes)
+        self._write(writes)
+        ballot = self._ballot(asked.source, granted)
+        self._waiting.append((self._index, incoming, NO_LANE, Sealed(asked.request, asked.seal, ballot)))
+        self._tell()
+
+    def _waits_until(self, source: int, asks: str) -> float:
+        """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""
+        seal = self._replicas[source].seal
+        if seal == seals.NONE or seal.forwarder in (self._name, asks) or self._is_gone(seal):
+            return 0.0
+        over = [
+            each
+            for each in self._connections
+            if any(receiver.follows(source, seal) for receiver in each.receivers.values())
+        ]
+        return self._seal_delay.ends_s(source, seal, over)
+
+    def beat(self) -> None:
+        """Seals that were put off may be made by now, or are put off again."""
+        due, self._put_off = self._put_off, []
+        for until_s, incoming, asked in due:
+            if until_s > self._shell.now_s and not self._is_gone(self._replicas[asked.source].seal):
+                self._put_off.append((until_s, incoming, asked))
+            else:
+                self._request(incoming, asked)
+
+    def _ballot(self, source: int, granted: bool) -> Ballot:
+        replica = self._replicas[source]
+        return Ballot(granted, replica.seal, replica.log.last, self._generation, replica.log.base)
+
+    def _fetch_parts(self, incoming: HomeLink, asked: FetchParts) -> None:
+        base = self._replicas[asked.source].log.base
+
+        def sends(state: State) -> bool:
+            if incoming.open:
+                incoming.send(Fetched(asked.request, state))
+            return incoming.open
+
+        self._shell.read_state(State(asked.source, 1, base, b"", True, False, asked.after), sends)
+
+    def _fetch(self, incoming: HomeLink, asked: FetchEntries) -> None:
+        def answered(entries: list[LogEntry]) -> None:
+            if incoming.open:
+                incoming.send(Entries(asked.request, tuple(entries)))
+
+        self._shell.read_log(asked.source, asked.after, answered)

@@ -1,0 +1,205 @@
+"""A forwarder's place in the cluster: the home of some sources, a copy of others, ready to take over.
+
+What comes in: connections and messages of other forwarders, what the store says, the journal's transactions, the
+time. What goes out: all that `shell.py` has.
+Rules: 1. The parts know each other only through here. 2. Nothing here waits: what was handed to the disk or the store
+is gone on with when that answers.
+Not here: sockets, threads, the store's client (`runner.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from amqpd.cluster.copies import Copies, HomeLink
+from amqpd.cluster.homes import Homes
+from amqpd.cluster.own_lane import ReplicaSetLane
+from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.succession import Succession
+from amqpd.cluster.takeovers import TakeOvers
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.replication.entry import Position
+from amqpd.replication.messages import Answered, Entries, Fetched, Message, Sealed, Would
+from amqpd.replication.replica import Replicas
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+
+SOURCES = 256
+"""Sources are numbered from 1 to this."""
+
+
+class Forwarder:
+    """One process."""
+
+    def __init__(
+        self,
+        name: str,
+        life: int,
+        generation: int,
+        shell: Shell,
+        journal: JournalBuffer,
+        replicas: Replicas,
+        lease_s: float,
+        chance: Callable[[], float],
+        on_report: Callable[[ReplicaSetLane], None],
+        *,
+        fast_takeover: bool = False,
+    ) -> None:
+        """`replicas`: of all sources."""
+        self.name = name
+        self.life = life
+        self.generation = generation
+        self._shell = shell
+        self._replicas = replicas
+        self._fast = fast_takeover
+        self.homes = Homes(shell, journal, replicas, lease_s, on_report)
+        self.copies = Copies(name, generation, shell, journal, replicas, lease_s, self.is_gone)
+        self.takeovers = TakeOvers(name, life, generation, shell, journal, replicas, self._won, self._ended)
+        self._succession = Succession(name, life, lease_s, chance)
+        self.records: dict[int, SourceRecord] = {}
+        """as the store had them last"""
+        self._lives: dict[str, int] = {}
+        """the highest life of each forwarder that was heard of, from itself or from the store"""
+        self._gone: dict[str, int] = {}
+        """forwarders whose membership has ended, with the life that had it"""
+        self._refused: set[str] = set()
+        """forwarders whose machine says that nobody listens there"""
+        self._heard_s: dict[str, float] = {}
+        self._leaves = False
+        self._lease_s = lease_s
+        self._beat_s = shell.now_s
+
+    # What the store says
+
+    def members_are(self, lives: Mapping[str, int], were: Mapping[str, int]) -> None:
+        """Those with a lease, with their lives; and those that had one when this was told last."""
+        for name, life in lives.items():
+            self._met(name, life)
+            self._heard_s.setdefault(name, self._shell.now_s)
+            self._gone.pop(name, None)
+        self._gone.update((name, life) for name, life in were.items() if name not in lives)
+
+    def record_is(self, record: SourceRecord) -> None:
+        """The store has this one now."""
+        before = self.records.get(record.source)
+        if before is not None and before.revision >= record.revision:
+            return
+        self.records[record.source] = record
+        own = self.homes.sources.get(record.source)
+        if own is None:
+            return
+        if record.home != own.seal:
+            # Somebody else has taken it over, or tries to: this home is not needed.
+            self.homes.end(record.source)
+        elif record.revision > own.record.revision:
+            own.record = record
+
+    def is_gone(self, seal: Seal) -> bool:
+        """The home of this seal is known not to reign any more."""
+        if seal.forwarder == self.name:
+            return seal.life != self.life
+        if self._lives.get(seal.forwarder, 0) > seal.life:
+            return True
+        if self._fast and seal.forwarder in self._refused:
+            return True
+        return not seal.forwarder
+
+    def _left(self, seal: Seal) -> bool:
+        """Its membership has ended: it is worth asking for its sources."""
+        return self._gone.get(seal.forwarder, -1) >= seal.life or self.is_gone(seal)
+
+    def _met(self, name: str, life: int) -> None:
+        if life > self._lives.get(name, 0):
+            self._lives[name] = life
+
+    # Connections
+
+    def dialed(self, peer: str, life: int, generation: int) -> None:
+        """There is a connection to it."""
+        self._met(peer, life)
+        self._refused.discard(peer)
+        self.homes.dialed(peer, generation)
+
+    def lost(self, peer: str) -> None:
+        """There is none any more."""
+        self.homes.lost(peer)
+
+    def refused(self, peer: str) -> None:
+        """Nobody listens at its address: its process has ended, unless somebody between here and there says so."""
+        self._refused.add(peer)
+
+    def accepted(self, incoming: HomeLink) -> None:
+        """It has dialed this forwarder."""
+        self._met(incoming.forwarder, incoming.life)
+        self._refused.discard(incoming.forwarder)
+        self.copies.accepted(incoming)
+
+    def left(self, incoming: HomeLink) -> None:
+        self.copies.left(incoming)
+
+    def asked(self, incoming: HomeLink, message: Message) -> None:
+        """A message of one that has dialed."""
+        self._heard_s[incoming.forwarder] = self._shell.now_s
+        self.copies.received(incoming, message)
+
+    def answered(self, peer: str, message: Message) -> None:
+        """A message over the connection that was dialed."""
+        self._heard_s[peer] = self._shell.now_s
+        if isinstance(message, Answered):
+            self.homes.answered(peer, message)
+        elif isinstance(message, Would | Sealed | Entries | Fetched):
+            self.takeovers.received(peer, message)
+
+    # The journal and the time
+
+    def stored(self, index: int) -> None:
+        """The transactions up to this one are on the own disk."""
+        self.homes.stored(index)
+        self.copies.stored()
+        self.takeovers.stored()
+
+    def beat(self) -> None:
+        """Some twenty times in a lease."""
+        now_s, before_s, self._beat_s = self._shell.now_s, self._beat_s, self._shell.now_s
+        if now_s - before_s > self._lease_s / 2:
+            # This process was stopped: others may have spoken meanwhile.
+            self._heard_s = dict.fromkeys(self._heard_s, now_s)
+        self.homes.beat()
+        self.copies.beat()
+        self.takeovers.beat()
+        mine = [record for record in self.records.values() if self._may_take(record)] if not self._leaves else []
+        for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
+            if self.takeovers.full:
+                break
+            self.takeovers.begin(record)
+
+    def _may_take(self, record: SourceRecord) -> bool:
+        return (
+            record.counts(self.name, self.generation)
+            and record.source not in self.takeovers
+            and record.source not in self.homes.sources
+        )
+
+    def leave(self) -> None:
+        """This process is about to end: it is the home of nothing, and its peers know it."""
+        self._leaves = True
+        for source in list(self.homes.sources):
+            self.homes.end(source)
+
+    def take_over(self, record: SourceRecord) -> None:
+        """At once: the source is new, or somebody asks for it."""
+        if self._may_take(record):
+            self.takeovers.begin(record)
+
+    def base_of(self, source: int) -> Position:
+        """Up to where it is known here to be committed."""
+        return self._replicas[source].log.base
+
+    def _won(self, record: SourceRecord, own: OwnLog) -> None:
+        self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)
+        self.record_is(record)
+        self.homes.begin(record, own)
+
+    def _ended(self, source: int, won: bool) -> None:
+        if not won:
+            self._succession.failed(source, self._shell.now_s)

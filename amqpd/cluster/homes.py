@@ -1,0 +1,284 @@
+"""The sources whose home this forwarder is.
+
+What comes in: sources that were taken over; transactions of the journal, with what they have of these sources;
+answers of peers. What goes out: messages to peers, writes for the own disk, lanes that report, sources that end.
+Rules: 1. A source is served when the first entry of its epoch is committed: everything before it is, then. 2. An
+entry goes to the own disk and to the peers at the same time; it counts here as it counts there: when it is stored.
+3. A home whose own replica has sealed another epoch appends nothing more. 4. What ends says so to its peers, so that
+nobody waits for its reign to end.
+Not here: how a source is taken over (`takeovers.py`), the peers' end (`copies.py`), what a confirm is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from amqpd.cluster.own_lane import OwnLane, ReplicaSetLane
+from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.numbers import Numbers
+from amqpd.replication.home import KEPT_BYTES_MAX
+from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
+from amqpd.replication.receiver import Opening, State
+from amqpd.replication.replica import Replicas, Write
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+
+LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
+"""Of one lane, that are not committed, or kept for a peer that is away: half of it is that at most. Then publishers
+wait: for a majority that does not answer, or is slower than the disk here."""
+UNADMITTED = -1
+"""generation of a peer that nobody has heard of"""
+
+
+@dataclass(slots=True)
+class Own:
+    """A source, while this forwarder is its home."""
+
+    seal: Seal
+    record: SourceRecord
+    """as the store had it last"""
+    lane: OwnLane
+    first: int = 0
+    """number of the first frame of this epoch; 0: it is not cut yet"""
+    serving: bool = False
+
+
+class Homes:
+    """All of one forwarder."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        journal: JournalBuffer,
+        replicas: Replicas,
+        lease_s: float,
+        on_report: Callable[[ReplicaSetLane], None],
+    ) -> None:
+        self._shell = shell
+        self._journal = journal
+        self._replicas = replicas
+        self._lease_s = lease_s
+        self._on_report = on_report
+        self.sources: dict[int, Own] = {}
+        self.lanes: dict[tuple[str, ...], OwnLane] = {}
+        self._by_number: dict[int, OwnLane] = {}
+        self.generations: dict[str, int] = {}
+        """of the disks of peers, as they said over the connections that are open"""
+        self._admitting: set[tuple[str, int]] = set()
+        """peers and sources of which the store is asked to name the disk"""
+
+    # What ends and begins
+
+    def begin(self, record: SourceRecord, own: OwnLog) -> None:
+        """This forwarder has taken it over, and `own` is what its disk has of it by now."""
+        source, seal = record.source, record.home
+        if self._replicas[source].seal != seal:
+            return  # another one was sealed meanwhile
+        if source in self.sources:
+            self.end(source)
+        lane = self._lane_of(record.members)
+        self.sources[source] = Own(seal, record, lane)
+        log = self._replicas[source].log
+        uncounted = [peer for peer in lane.home.peers if not self._counts(record, peer)]
+        opening = lane.home.begin(source, seal.epoch, log.base, [*own.tail], uncounted)
+        for peer in lane.home.peers:
+            self._open(lane, peer, opening)
+        # The first entry of the epoch reserves numbers: none that an earlier home gave is given again.
+        self._journal.home(source, seal.epoch, Numbers(own.reserved, own.reserved), lane.lane)
+
+    def end(self, source: int) -> None:
+        """It is the home no more."""
+        own = self.sources.pop(source)
+        own.lane.home.end(source)
+        own.lane.open.discard(source)
+        self._journal.leave(source)
+        for peer in own.lane.home.peers:
+            self._shell.send(peer, Ended(own.lane.number, source, own.seal.epoch))
+        self._shell.ended(source, own.lane.lane)
+
+    def _lane_of(self, members: tuple[str, ...]) -> OwnLane:
+        lane = self.lanes.get(members)
+        if lane is None:
+            journal, number = self._journal, len(self.lanes) + 1
+            waits = ReplicaSetLane(journal.index, journal.index - 1, journal.force)
+            lane = self.lanes[members] = OwnLane(number, members, journal.index - 1, self._lease_s, waits)
+            lane.home.stored = lane.home.committed = journal.index - 1
+            self._by_number[number] = lane
+            for peer in self.generations:
+                if peer in members:
+                    self._connect(lane, peer)
+        return lane
+
+    def reigns(self, source: int) -> bool:
+        """It may deliver to those who must be the only ones."""
+        own = self.sources.get(source)
+        if own is None:
+            return False
+        return own.lane.reign.holds(self._shell.now_s, own.lane.home.uncounted_at(source))
+
+    # Connections
+
+    def dialed(self, peer: str, generation: int) -> None:
+        """There is a new connection to it."""
+        self.generations[peer] = generation
+        for lane in self.lanes.values():
+            if peer in lane.members:
+                self._connect(lane, peer)
+
+    def lost(self, peer: str) -> None:
+        """There is none any more."""
+        self.generations.pop(peer, None)
+        for lane in self.lanes.values():
+            if peer in lane.members:
+                lane.lost(peer)
+                self._look(lane)
+
+    def _connect(self, lane: OwnLane, peer: str) -> None:
+        lane.connected(peer)
+        mine = [source for source, own in self.sources.items() if own.lane is lane]
+        uncounted = [source for source in mine if not self._counts(self.sources[source].record, peer)]
+        self._open(lane, peer, lane.home.open(peer, uncounted))
+
+    def _open(self, lane: OwnLane, peer: str, opening: Opening) -> None:
+        self._shell.send(peer, OpenLane(lane.number, self._asks(lane, peer), opening))
+
+    def _asks(self, lane: OwnLane, peer: str) -> int:
+        return lane.questions[peer].ask(self._shell.now_s)
+
+    def _counts(self, record: SourceRecord, peer: str) -> bool:
+        return record.counts(peer, self.generations.get(peer, UNADMITTED))
+
+    # Transactions
+
+    def cut(self, index: int, payloads: Mapping[int, bytes]) -> list[Write]:
+        """What the transaction with this index of the journal has of these sources: on its way to the peers when this
+        returns. For the own disk."""
+        writes: list[Write] = []
+        of: dict[int, dict[int, bytes]] = {}
+        for source, payload in payloads.items():
+            own = self.sources.get(source)
+            if own is None:
+                continue
+            if self._replicas[source].seal != own.seal:
+                self.end(source)
+                continue
+            own.first = own.first or index
+            of.setdefault(own.lane.number, {})[source] = payload
+        for lane in self.lanes.values():
+            theirs = of.get(lane.number)
+            if theirs is not None or lane.home.number < lane.lane.forced <= index:
+                self._cut(lane, index, theirs or {}, writes)
+        return writes
+
+    def _cut(self, lane: OwnLane, index: int, payloads: Mapping[int, bytes], writes: list[Write]) -> None:
+        frame = lane.home.cut(index, payloads)
+        self._look_at_lag()
+        for entry in frame.entries:
+            self._replicas[entry.source].take(self.sources[entry.source].seal, entry, writes)
+            lane.open.add(entry.source)
+        for peer in lane.home.peers:
+            lane.told[peer] = frame.committed
+            self._shell.send(peer, Cut(lane.number, self._asks(lane, peer), frame))
+
+    def stored(self, index: int) -> None:
+        """The transactions up to this one are on the own disk."""
+        for lane in self.lanes.values():
+            lane.home.is_stored(min(index, lane.home.number))
+            self._look(lane)
+
+    # Answers
+
+    def answered(self, peer: str, message: Answered) -> None:
+        """Over the connection that is open."""
+        lane = self._by_number.get(message.lane)
+        if lane is None or peer not in lane.questions:
+            return
+        sent_s = lane.questions[peer].answered(message.question)
+        if sent_s is not None:
+            lane.reign.answered(peer, sent_s)
+        if message.answer.contradicted:
+            self._shell.log("replica_contradicts", peer=peer, sources=sorted(message.answer.contradicted))
+        missed, behind = lane.home.answered(peer, message.answer)
+        for each in missed:
+            self._shell.send(peer, Lacked(lane.number, self._asks(lane, peer), each))
+        for source in behind:
+            self._send_state(lane, peer, source)
+        self._admit(lane, peer)
+        self._look(lane)
+
+    def _send_state(self, lane: OwnLane, peer: str, source: int) -> None:
+        own, log = self.sources[source], self._replicas[source].log
+        base = log.commit((own.seal.epoch, lane.home.committed_of(source)))
+        transfer = lane.home.sends_state(peer, source, base)
+        after = lane.home.peer_base(peer, source)
+        questions = lane.questions[peer]
+        self._shell.log("peer_is_sent_state", peer=peer, source=source, after=after, base=base)
+
+        def sends(state: State) -> bool:
+            if lane.questions.get(peer) is not questions or not lane.home.sends(peer, source, transfer):
+                return False  # another connection, or of no use any more
+            self._shell.send(peer, Filled(lane.number, self._asks(lane, peer), state))
+            return True
+
+        self._shell.read_state(State(source, transfer, base, b"", True, False, after), sends)
+
+    def _admit(self, lane: OwnLane, peer: str) -> None:
+        """Sources that the peer has all of by now, on a disk that the record does not name."""
+        for source in lane.home.admissible(peer):
+            own, generation = self.sources[source], self.generations[peer]
+            if (peer, source) in self._admitting:
+                continue
+            self._admitting.add((peer, source))
+            asked = own.record.admitted(peer, generation)
+
+            def answered(
+                record: SourceRecord | None, source: int = source, own: Own = own, generation: int = generation
+            ) -> None:
+                self._admitting.discard((peer, source))
+                if record is None or self.sources.get(source) is not own:
+                    return
+                own.record = record
+                if self.generations.get(peer) == generation and peer in lane.home.peers:
+                    self._shell.log("disk_admitted", peer=peer, source=source)
+                    lane.home.admit(peer, source)
+                    self._look(lane)
+
+            self._shell.swap(asked, answered)
+
+    def beat(self) -> None:
+        """Now and then: what is committed is told where no frame has told it, and a peer that lives says so."""
+        for lane in self.lanes.values():
+            for peer in lane.home.peers:
+                lane.told[peer] = lane.home.committed
+                self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
+
+    def _look_at_lag(self) -> None:
+        self._journal.lagging = any(each.home.open_bytes > LAG_BYTES_MAX for each in self.lanes.values())
+
+    def _look(self, lane: OwnLane) -> None:
+        """What is committed by now, and whose home this is not any more."""
+        self._look_at_lag()
+        home = lane.home
+        for source in list(home.fenced):
+            if source in self.sources:
+                self._shell.log("home_fenced", source=source, epoch=home.fenced[source])
+                self.end(source)
+        committed = home.committed
+        if committed <= lane.lane.reported and not lane.open:
+            return
+        for source in list(lane.open):
+            own, log = self.sources[source], self._replicas[source].log
+            before, base = log.base, log.commit((own.seal.epoch, home.committed_of(source)))
+            if base == log.last:
+                lane.open.discard(source)
+            if base != before:
+                self._journal.is_committed(source, base)
+                self._journal.source_committed(source, base[1])
+            if not own.serving and own.first and home.committed_of(source) >= own.first:
+                own.serving = True
+                self._shell.served(source)
+        if committed > lane.lane.reported:
+            lane.lane.reported = committed
+            self._on_report(lane.lane)

@@ -1,0 +1,146 @@
+"""Keeps one link to a peer: dials, and dials again.
+
+What comes in: the peer's name and address, which may change. What goes out: `dialed`, `lost`, `refused`.
+Rules: 1. There is one link to a peer at a time. 2. Between two attempts is a pause that doubles, up to a bound; it
+begins from the shortest one when something was heard over the last link, or the peer itself has dialed. 3. The log
+has a line when the reason changes, not one for each attempt.
+Not here: who the peers are (`links.py`), what the peer has to say (`handshake.py`).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import structlog
+import trio
+
+from amqpd.cluster.links.handshake import dial_hello, stranger
+from amqpd.cluster.links.limits import LinkLimits
+from amqpd.cluster.links.link import Link, LinkEvents
+from amqpd.cluster.links.sockets import Address, connect
+from amqpd.cluster.links.stream import Broken, Refused, Stream, reason_of
+from amqpd.cluster.links.tls import LinkTls
+from amqpd.replication.messages import Hello
+
+log = structlog.get_logger(component="links")
+
+
+class Dialer:
+    """The link to one peer, whenever there can be one."""
+
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        me: Hello,
+        events: LinkEvents,
+        tls: LinkTls | None,
+        limits: LinkLimits,
+        chance: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.address: Address | None = address
+        """None: it is no peer any more"""
+        self._me = me
+        self._events = events
+        self._tls = tls
+        self._limits = limits
+        self._chance = chance
+        self._link: Link | None = None
+        self._attempt = trio.CancelScope()
+        self._pause: trio.CancelScope | None = None
+        self._back_off_s = limits.back_off_first_s
+        self._reason = ""
+
+    def move(self, address: Address | None) -> None:
+        """The peer is there from now on; None: it is no peer any more, and `run` ends."""
+        if address == self.address:
+            return
+        self.address = address
+        self._attempt.cancel()
+        self._back_off_s = self._limits.back_off_first_s
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._link is not None:
+            self._link.close("it has another address" if address else "it is no peer any more")
+
+    def heard_of(self, peer: Hello) -> None:
+        """It has dialed this forwarder, so it can probably be dialed: a long pause ends soon. A newer life of it says
+        that the one to which there is a link has ended."""
+        first_s = self._limits.back_off_first_s
+        self._back_off_s = first_s
+        if self._pause is not None:
+            self._pause.deadline = min(self._pause.deadline, trio.current_time() + first_s)
+        if self._link is not None:
+            there = self._link.peer
+            if there.generation == peer.generation and there.life < peer.life:
+                self._link.close("a newer life of it is there")
+
+    async def run(self) -> None:
+        """Until it is no peer any more. Raises what `LinkEvents` raises."""
+        while self.address is not None:
+            link = await self._dial(self.address)
+            if link is not None:
+                await self._attend(link)
+            if self.address is not None:
+                await self._wait()
+
+    async def _dial(self, address: Address) -> Link | None:
+        stream, incoming = None, stranger()
+        peer: Hello | None = None
+        failure = Broken(f"no answer in {self._limits.handshake_s} s")
+        try:
+            with trio.move_on_after(self._limits.handshake_s) as self._attempt:
+                stream = self._stream(await connect(address), address)
+                await stream.handshake()
+                peer = await dial_hello(stream, incoming, self._me, self.name)
+        except Broken as error:
+            failure = error
+        finally:
+            if stream is not None and (peer is None or self.address != address):
+                stream.close()
+        if self.address != address:
+            return None  # it moved meanwhile
+        if stream is None or peer is None:
+            self._failed(str(failure))
+            if isinstance(failure, Refused):
+                self._events.refused(self.name)
+            return None
+        return Link(stream, incoming, peer, self._events, self._limits.out_bytes_max, dialed=True)
+
+    def _stream(self, connected: socket.socket, address: Address) -> Stream:
+        if self._tls is None:
+            return Stream(connected)
+        # An address of IPv6 with a zone is in no certificate.
+        host = address[0].partition("%")[0]
+        try:
+            return Stream(
+                self._tls.dialing.wrap_socket(connected, do_handshake_on_connect=False, server_hostname=host)
+            )
+        except (OSError, ValueError) as error:
+            connected.close()
+            raise Broken(f"no TLS: {reason_of(error)}") from None
+
+    async def _attend(self, link: Link) -> None:
+        log.info("linked", peer=self.name, life=link.peer.life)
+        self._reason = ""
+        self._link = link
+        why = await link.run(self._events.dialed)
+        self._link = None
+        if link.heard:
+            self._back_off_s = self._limits.back_off_first_s
+        self._failed(why)
+        self._events.lost(link, why)
+
+    def _failed(self, reason: str) -> None:
+        if reason != self._reason:
+            log.warning("no link", peer=self.name, reason=reason)
+        self._reason = reason
+
+    async def _wait(self) -> None:
+        pause_s = self._back_off_s * (1 + self._chance()) / 2
+        self._back_off_s = min(2 * self._back_off_s, self._limits.back_off_max_s)
+        with trio.move_on_after(pause_s) as self._pause:
+            await trio.sleep_forever()
+        self._pause = None

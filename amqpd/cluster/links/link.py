@@ -1,0 +1,175 @@
+"""One connection to a peer that is known.
+
+What comes in: a stream, after the handshake; messages to send. What goes out: messages that came, to `LinkEvents`.
+Rules: 1. `send` never waits: when more waits than the bound allows, the link ends, and is dialed again. 2. After
+`close` nothing is sent, and nothing that came is told. 3. A peer that sends what is no message, or not for its end to
+send, loses the link.
+Not here: that a link began or ended (`dialing.py`, `accepting.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+from amqpd.cluster.links.incoming import Incoming
+from amqpd.cluster.links.outgoing import Outgoing
+from amqpd.cluster.links.stream import Broken, Stream
+from amqpd.replication.encoding import encode
+from amqpd.replication.formats import MalformedMessage
+from amqpd.replication.messages import FROM_ACCEPTOR, FROM_DIALER, Hello, Message
+
+MESSAGES_AT_ONCE = 32
+"""Told one after the other, before other tasks may run."""
+
+
+class LinkEvents(Protocol):
+    """Who is told what happens. All of it is called by trio's thread, and does not wait; what it raises ends the
+    node."""
+
+    def dialed(self, link: Link) -> None:
+        """This forwarder has a link to a peer. The one before it to that peer was `lost`."""
+
+    def lost(self, link: Link, why: str) -> None:
+        """One that was `dialed` has ended; it is dialed again, unless its peer is not one any more."""
+
+    def refused(self, name: str) -> None:
+        """Nobody listens at this peer's address now. That does not prove that the peer is gone."""
+
+    def accepted(self, link: Link) -> None:
+        """A peer has dialed this forwarder. The one before it of that peer has `left`."""
+
+    def left(self, link: Link) -> None:
+        """One that was `accepted` has ended."""
+
+    def received(self, link: Link, message: Message) -> None:
+        """Between `dialed` and `lost`, or `accepted` and `left`; what the other end may send, and no Hello."""
+
+
+class Link:
+    """A connection over which messages go both ways."""
+
+    def __init__(
+        self, stream: Stream, incoming: Incoming, peer: Hello, events: LinkEvents, out_bytes_max: int, dialed: bool
+    ) -> None:
+        """`incoming`: with what came behind the Hello."""
+        self.peer = peer
+        self.dialed = dialed
+        """by this forwarder, which asks over it; else the peer does"""
+        self.heard = False
+        """a message has come"""
+        self._stream = stream
+        self._incoming = incoming
+        self._events = events
+        self._out = Outgoing()
+        self._out_bytes_max = out_bytes_max
+        self._sendable = trio.Event()
+        self._readable = trio.Event()
+        self._readable.set()
+        self._scope = trio.CancelScope()
+        self._why: str | None = None
+        self._peer_sends = (FROM_ACCEPTOR if dialed else FROM_DIALER) - {Hello}
+        self._sends = (FROM_DIALER if dialed else FROM_ACCEPTOR) - {Hello}
+
+    def __repr__(self) -> str:
+        return f"<Link {'to' if self.dialed else 'from'} {self.peer.forwarder}, life {self.peer.life}>"
+
+    @property
+    def out_bytes(self) -> int:
+        """What waits to be sent; what the system has taken is not in it."""
+        return self._out.nbytes
+
+    @property
+    def ended(self) -> bool:
+        return self._why is not None
+
+    def send(self, message: Message) -> None:
+        """Behind what waits. Over a link that has ended it goes nowhere."""
+        if self.ended:
+            return
+        assert type(message) in self._sends, f"{type(message).__name__} over {self!r}"
+        waited = self._out.nbytes
+        self._out.add(encode(message))
+        if waited and self._out.nbytes > self._out_bytes_max:
+            self.close(f"it does not take what is sent: {waited} bytes wait")
+        else:
+            self._sendable.set()
+
+    def pause(self) -> None:
+        """Tell of no more messages: what they cause is more than can be done now. The peer is held up by and by, and
+        closes the link when too much waits there. Until `resume` the end of the link is noticed only by sending."""
+        if self._readable.is_set():
+            self._readable = trio.Event()
+
+    def resume(self) -> None:
+        self._readable.set()
+
+    def close(self, why: str = "this forwarder closed it") -> None:
+        """What waits is not sent. `lost`, or `left`, comes a little later."""
+        if self._why is None:
+            self._why = why
+            self._out.clear()
+            self._scope.cancel()
+
+    async def run(self, begun: Callable[[Link], None]) -> str:
+        """Until it ends; why it did. `begun` is called before anything is told. Raises what that and
+        `LinkEvents.received` raise."""
+        try:
+            begun(self)
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._receive)
+                    nursery.start_soon(self._send)
+        finally:
+            self._stream.close()
+        assert self._why is not None
+        return self._why
+
+    async def _receive(self) -> None:
+        told = 0
+        while True:
+            if not self._readable.is_set():
+                await self._readable.wait()
+            message = self._next()
+            if self.ended:
+                return
+            if message is not None:
+                self.heard = True
+                self._events.received(self, message)
+                told += 1
+                if told % MESSAGES_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+                continue
+            try:
+                nbytes = await self._stream.receive_into(self._incoming.space())
+            except Broken as error:
+                self.close(str(error))
+                return
+            self._incoming.took(nbytes)
+
+    def _next(self) -> Message | None:
+        try:
+            message = self._incoming.next()
+        except MalformedMessage as error:
+            self.close(f"what it sends is no message: {error}")
+            return None
+        if message is not None and type(message) not in self._peer_sends:
+            self.close(f"{type(message).__name__} is not for it to send")
+        return message
+
+    async def _send(self) -> None:
+        while True:
+            if self._out.nbytes:
+                await trio.lowlevel.checkpoint()
+            else:
+                self._sendable = trio.Event()
+                await self._sendable.wait()
+            try:
+                nbytes = await self._stream.send(self._out.next())
+            except Broken as error:
+                self.close(str(error))
+            if self.ended:
+                return  # nothing waits any more, also of what was sent just now
+            self._out.sent(nbytes)

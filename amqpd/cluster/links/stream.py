@@ -1,0 +1,129 @@
+"""A connected socket, with TLS or without: bytes both ways.
+
+What comes in: a socket that is connected and does not block. What goes out: bytes received and sent; `Broken` with
+the reason when there is no connection any more.
+Rules: 1. One task receives and one sends. 2. A call that was cancelled leaves a stream that can only be closed. 3.
+Other tasks run before something is received, but not when all is sent at once: that is for the caller to see to. 4. A
+handshake is computed in a thread, one at a time: it takes milliseconds, and a stranger can ask for it.
+Not here: opening a connection (`sockets.py`, `accepting.py`), who the peer is (`handshake.py`).
+
+Python's TLS over a socket rather than trio's: a record of 16 kB is decrypted where it is to be decoded, and many of
+them between two turns of the loop.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+
+import trio
+
+TLS_BYTES_AT_ONCE = 128 << 10
+"""Joined and encrypted at once: eight records, some hundredth of a millisecond each."""
+
+_thread = trio.CapacityLimiter(1)
+
+
+class Broken(Exception):
+    """There is no connection, or not any more. The text says why."""
+
+
+class Refused(Broken):
+    """Nobody listens there."""
+
+
+class Stream:
+    """Bytes to and from a peer."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        """`connected`: an ssl.SSLSocket needs `handshake` first."""
+        self._socket = connected
+        self._is_tls = isinstance(connected, ssl.SSLSocket)
+        self._has_more = True
+        """there may be something to receive without anything new from the network"""
+
+    async def handshake(self) -> None:
+        """TLS's; of a plain socket there is none. Raises Broken."""
+        connected = self._socket
+        while isinstance(connected, ssl.SSLSocket):
+            try:
+                return await trio.to_thread.run_sync(connected.do_handshake, limiter=_thread)
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(connected)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(connected)
+            except (OSError, ValueError) as error:
+                raise Broken(f"no TLS: {reason_of(error)}") from None
+        return None
+
+    async def receive_into(self, view: memoryview) -> int:
+        """At least one byte. Raises Broken, also at the end of the stream."""
+        if self._has_more:
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.wait_readable(self._socket)
+        while True:
+            try:
+                nbytes = self._receive_tls(view) if self._is_tls else self._socket.recv_into(view)
+            except (BlockingIOError, InterruptedError, ssl.SSLWantReadError):
+                await trio.lowlevel.wait_readable(self._socket)
+            except OSError as error:
+                # Also ssl.SSLWantWriteError: the peer asked for new keys, which no forwarder does.
+                raise Broken(reason_of(error)) from None
+            else:
+                if not nbytes:
+                    raise Broken("the peer closed the connection")
+                self._has_more = nbytes == len(view)
+                return nbytes
+
+    def _receive_tls(self, view: memoryview) -> int:
+        """Record by record, until nothing more is there or fits."""
+        at = 0
+        try:
+            while at < len(view):
+                nbytes = self._socket.recv_into(view[at:])
+                if not nbytes:
+                    break
+                at += nbytes
+        except OSError:
+            if not at:  # else the next call has it again
+                raise
+        return at
+
+    async def send(self, pieces: Sequence[memoryview]) -> int:
+        """Some of it, at least one byte; how many. Raises Broken."""
+        # OpenSSL wants what it did not send at once to be given again, the same bytes.
+        joined = _joined(pieces) if self._is_tls else b""
+        while True:
+            try:
+                nbytes = self._socket.send(joined) if self._is_tls else self._socket.sendmsg(pieces)
+            except (BlockingIOError, InterruptedError, ssl.SSLWantWriteError):
+                await trio.lowlevel.wait_writable(self._socket)
+            except OSError as error:
+                raise Broken(reason_of(error)) from None
+            else:
+                return nbytes
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _joined(pieces: Sequence[memoryview]) -> bytes | memoryview:
+    if len(pieces[0]) >= TLS_BYTES_AT_ONCE:
+        return pieces[0][:TLS_BYTES_AT_ONCE]
+    taken: list[memoryview] = []
+    nbytes = 0
+    for piece in pieces:
+        taken.append(piece[: TLS_BYTES_AT_ONCE - nbytes])
+        nbytes += len(taken[-1])
+        if nbytes == TLS_BYTES_AT_ONCE:
+            break
+    return b"".join(taken)
+
+
+def reason_of(error: Exception) -> str:
+    """For the log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the peer's certificate: {error.verify_message}"
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,76 @@
+"""The cluster as an operator looks at it: its members, and where the sources are.
+
+What comes in: a roster. What goes out: rows, for people and for programs.
+Rules: 1. Who was a member and lives no more is in it, with what is still at home there: that waits for another home.
+2. A copy counts when the disk is the one that the source's record names.
+Not here: columns and JSON (`amqpd/commands/`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqpd.cluster.roster import Roster
+
+Row = dict[str, Any]
+
+
+def member_rows(roster: Roster) -> list[Row]:
+    """One for each name that is or was a member, or that a source names."""
+    records = roster.records.values()
+    named = {name for record in records for name in (record.home.forwarder, *record.members)}
+    rows = []
+    for name in sorted({*roster.members, *roster.known, *named}):
+        member, known = roster.members.get(name), roster.known.get(name)
+        last = member or known
+        generation = last.generation if last is not None else -1
+        listed = [record for record in records if name in record.members]
+        rows.append(
+            {
+                "name": name,
+                "lives": member is not None,
+                "life": last.life if last is not None else None,
+                "generation": last.generation if last is not None else None,
+                "version": member.version if member is not None else None,
+                "label": member.cluster if member is not None else None,
+                "region": member.region if member is not None else None,
+                "host": member.host if member is not None else None,
+                "port": member.port if member is not None else None,
+                "homes": sum(record.home.forwarder == name for record in records),
+                "copies": sum(record.counts(name, generation) for record in listed),
+                "copies_of_another_disk": sum(not record.counts(name, generation) for record in listed),
+            }
+        )
+    return rows
+
+
+def source_rows(roster: Roster) -> list[Row]:
+    return [
+        {
+            "source": source,
+            "home": record.home.forwarder,
+            "epoch": record.home.epoch,
+            "life": record.home.life,
+            "members": list(record.members),
+        }
+        for source, record in sorted(roster.records.items())
+    ]
+
+
+def home_rows(roster: Roster) -> list[Row]:
+    """One for each home: how many sources, and which."""
+    at: dict[str, list[int]] = {}
+    for source, record in sorted(roster.records.items()):
+        at.setdefault(record.home.forwarder, []).append(source)
+    return [{"home": home, "sources": len(found), "numbers": ranges(found)} for home, found in sorted(at.items())]
+
+
+def ranges(numbers: list[int]) -> str:
+    """`[1, 2, 3, 7]` -> `1-3 7`."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

@@ -1,0 +1,62 @@
+"""One replica set of this forwarder, as the home of sources: what confirms wait for, and who answers.
+
+What comes in: transactions of the journal, answers of peers. What goes out: messages to the peers; one growing
+number.
+Rules: 1. A lane is all sources of this home with one replica set (docs/decisions/replication.md). 2. Where somebody
+waits for a transaction in which the lane has nothing, an empty frame is cut.
+Not here: which sources it has, and how they came (`homes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from amqpd.cluster.questions import Questions
+from amqpd.journal.lane import Lane
+from amqpd.replication.home import HomeLane
+from amqpd.replication.reign import Reign
+
+
+class ReplicaSetLane(Lane):
+    """What confirms of queues of these sources wait for."""
+
+    def __init__(self, gathering: int, reported: int, force_journal: Callable[[], None]) -> None:
+        super().__init__(gathering, reported)
+        self.forced = 0
+        """somebody waits for this transaction: of what gathers while one before it is on its way to the disk"""
+        self._force_journal = force_journal
+
+    def force(self) -> None:
+        """See `Lane.force`."""
+        self.forced = self.gathering
+        self._force_journal()
+
+
+class OwnLane:
+    """One of them."""
+
+    def __init__(self, number: int, members: Iterable[str], index: int, lease_s: float, lane: ReplicaSetLane) -> None:
+        """`number`: of the lane, as peers know it; `index`: of the journal's last transaction."""
+        self.number = number
+        self.members = tuple(members)
+        self.home = HomeLane(self.members, index)
+        self.reign = Reign(lease_s, len(self.members))
+        self.lane = lane
+        self.questions: dict[str, Questions] = {}
+        """peer -> over its connection"""
+        self.open: set[int] = set()
+        """sources with entries that are not known to be committed"""
+        self.told: dict[str, int] = {}
+        """peer -> up to where it was told that frames are committed"""
+
+    def connected(self, peer: str) -> None:
+        """Over a new connection."""
+        self.questions[peer] = Questions()
+        self.told[peer] = 0
+
+    def lost(self, peer: str) -> None:
+        """There is none any more."""
+        self.home.close(peer)
+        self.reign.closed(peer)
+        self.questions.pop(peer, None)
+        self.told.pop(peer, None)

@@ -1,0 +1,158 @@
+"""What the metadata store has of a cluster: its members, who was one, and the sources.
+
+What comes in: records. What goes out: keys and JSON text, and records from these.
+Rules: 1. A member's record is held by a lease: it says that the process lives. What is known of a member by its name,
+and the sources, are durable. 2. A field that is not known here is left alone: neighbouring versions read each other's
+records. 3. What cannot be read otherwise is damage, and raises.
+Not here: reading and writing them (`directory.py`), the records of the topology (`topology/metadata/codec.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.store import StoreDamaged
+
+PREFIX = "cluster/"
+_MEMBER, _KNOWN, _SOURCE = f"{PREFIX}member/", f"{PREFIX}known/", f"{PREFIX}source/"
+# Sources are numbered from 1; how many there are is fixed, so that a forwarder knows them without the store.
+SOURCES = 256
+# Lives, generations and epochs are columns of SQLite's type INTEGER, too.
+NUMBER_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    """A forwarder that lives, where others reach it, and what placement goes by. (The record of a source is
+    `amqpd.replication.take_over.SourceRecord`.)"""
+
+    name: str
+    life: int
+    """of its process: it grows with each start on the same disk"""
+    generation: int
+    """of its disk: another one has none of what this one acknowledged"""
+    host: str
+    port: int
+    cluster: str = ""
+    """failure domain: a rack, a zone. Empty: it is one of its own"""
+    region: str = ""
+    version: str = ""
+    """of amqpd"""
+
+    @property
+    def domain(self) -> tuple[str, str]:
+        """What fails together has the same one."""
+        return (self.cluster, "") if self.cluster else ("", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRecord:
+    """Who a member was last, whether it lives or not. A life that is not above this one, or another generation, is
+    not the disk that acknowledged what this member acknowledged."""
+
+    name: str
+    life: int
+    generation: int
+
+
+ClusterRecord = MemberRecord | KnownRecord | SourceRecord
+
+
+def member_key(name: str) -> str:
+    return _MEMBER + name
+
+
+def known_key(name: str) -> str:
+    return _KNOWN + name
+
+
+def source_key(source: int) -> str:
+    return f"{_SOURCE}{source}"
+
+
+def encode(record: ClusterRecord) -> str:
+    """The value. A source's revision is the store's, and not in it."""
+    fields: dict[str, Any]
+    match record:
+        case MemberRecord():
+            fields = {
+                name: getattr(record, name)
+                for name in ("life", "generation", "host", "port", "cluster", "region", "version")
+            }
+        case KnownRecord():
+            fields = {"life": record.life, "generation": record.generation}
+        case SourceRecord():
+            pairs = zip(record.members, record.generations, strict=True)
+            fields = {
+                "home": record.home._asdict(),
+                "members": [{"name": name, "generation": generation} for name, generation in pairs],
+            }
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def decode(key: str, text: str, revision: int) -> ClusterRecord | None:
+    """None for a key of another kind. `revision`: of the store, at which it was put. Raises StoreDamaged."""
+    try:
+        for prefix, read in _READERS.items():
+            if key.startswith(prefix):
+                return read(key.removeprefix(prefix), json.loads(text), revision)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise StoreDamaged(f"the metadata's record {key} cannot be read ({error!r})") from error
+    return None
+
+
+def _member(name: str, fields: Mapping[str, Any], _: int) -> MemberRecord:
+    port = _number(fields, "port")
+    if port > 65535:
+        raise ValueError(f"port is {port}")
+    return MemberRecord(
+        name,
+        _number(fields, "life"),
+        _number(fields, "generation"),
+        _text(fields, "host"),
+        port,
+        _text(fields, "cluster"),
+        _text(fields, "region"),
+        _text(fields, "version"),
+    )
+
+
+def _known(name: str, fields: Mapping[str, Any], _: int) -> KnownRecord:
+    return KnownRecord(name, _number(fields, "life"), _number(fields, "generation"))
+
+
+def _source(name: str, fields: Mapping[str, Any], revision: int) -> SourceRecord:
+    source, home, members = int(name), fields["home"], fields["members"]
+    if str(source) != name or not 0 < source <= SOURCES:
+        raise ValueError(f"it is of source {name}")
+    seal = Seal(_number(home, "epoch"), _text(home, "forwarder"), _number(home, "life"))
+    names = tuple(_text(each, "name") for each in members)
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"its members are {names}")
+    return SourceRecord(source, seal, names, tuple(_number(each, "generation") for each in members), revision)
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    value = fields[name]
+    if type(value) is not int or not 0 <= value <= NUMBER_MAX:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields[name]
+    if type(value) is not str:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+_READERS: dict[str, Callable[[str, Mapping[str, Any], int], ClusterRecord]] = {
+    _MEMBER: _member,
+    _KNOWN: _known,
+    _SOURCE: _source,
+}

@@ -1,0 +1,71 @@
+"""What a forwarder's place in the cluster asks of the world.
+
+What comes in: nothing. What goes out: a base class, which `runner.py` fills, and a simulator may.
+Rules: 1. None of it blocks; what takes time is answered by a call, in a later turn, or never. 2. An answer that comes
+when the one who asked has given up is harmless: who asks looks.
+Not here: the messages (`replication/messages.py`), the node's queues (`node/`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from amqpd.journal.lane import Lane
+from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.messages import Message
+from amqpd.replication.receiver import State
+from amqpd.replication.take_over import SourceRecord
+
+
+class OwnLog(NamedTuple):
+    """What the disk of this forwarder has of a source, beside what is known to be committed."""
+
+    tail: list[LogEntry]
+    """entries above the base"""
+    reserved: int
+    """sequence numbers below may have been given"""
+
+
+class Shell(ABC):
+    """The world, as a forwarder sees it."""
+
+    @property
+    @abstractmethod
+    def now_s(self) -> float:
+        """Of a clock that goes on while the machine sleeps; only differences mean something."""
+
+    @abstractmethod
+    def send(self, peer: str, message: Message) -> None:
+        """Over the connection that was dialed to it; without one it is lost."""
+
+    @abstractmethod
+    def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
+        """Put the record, if its revision is still the one that it was read at. Not answered while nobody knows."""
+
+    @abstractmethod
+    def read_log(self, source: int, after: Position, answered: Callable[[list[LogEntry]], None]) -> None:
+        """Entries of the source behind this one, of the own disk, as many as go with one message."""
+
+    @abstractmethod
+    def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
+        """What a take-over has won is on it."""
+
+    @abstractmethod
+    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
+        """What the own disk has of the source between `state.after` and `state.base`, part by part: `sends` is given
+        one after the other, as fast as they are taken, until it says that no more are wanted. `state` is the first,
+        without its part."""
+
+    @abstractmethod
+    def served(self, source: int) -> None:
+        """This forwarder is its home, everything before is committed: its queues may be used."""
+
+    @abstractmethod
+    def ended(self, source: int, lane: Lane) -> None:
+        """It is the home no more: its queues are elsewhere. This lane had it, and whatever of it is not committed is
+        not reported any more."""
+
+    @abstractmethod
+    def log(self, event: str, **fields: Any) -> None: ...

@@ -1,0 +1,78 @@
+"""Which sources this forwarder is to take over, and when.
+
+What comes in: the records of sources, who is a member, of whom something was heard; the time. What goes out: sources
+to begin an attempt for.
+Rules: 1. A source is taken over when its home is gone: its process has ended or another life of it speaks, or nothing
+was heard of it for `SILENCES` lease times. That is a reason to ask; whether it may be done is decided by those who
+are asked. 2. The members of a set try one after the other, in an order of their own for each source, so that they do
+not stand in each other's way, and the sources of a lost home spread. 3. An attempt that failed is made again later,
+by chance.
+Not here: the attempt (`takeovers.py`), which member should be the home while all are well (`placement.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+
+from amqpd.replication.reign import MARGIN
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+
+STAGGER_S = 0.15
+"""between the first member of a set and the next one: several times what a take-over takes"""
+AGAIN_S = 0.15
+"""after a failure; up to twice that"""
+SILENCES = MARGIN
+"""lease times: so long a replica that has answered puts a seal off"""
+
+
+class Succession:
+    """Of one forwarder."""
+
+    def __init__(self, name: str, life: int, lease_s: float, chance: Callable[[], float]) -> None:
+        self._name = name
+        self._life = life
+        self._lease_s = lease_s
+        self._chance = chance
+        self._since: dict[int, tuple[Seal, float]] = {}
+        """sources whose home is gone: which one, and since when that is known"""
+        self._not_before: dict[int, float] = {}
+
+    def failed(self, source: int, now_s: float) -> None:
+        """An attempt of it."""
+        self._not_before[source] = now_s + AGAIN_S * (1 + self._chance())
+
+    def due(
+        self,
+        records: Iterable[SourceRecord],
+        is_gone: Callable[[Seal], bool],
+        heard_s: Mapping[str, float],
+        now_s: float,
+    ) -> list[SourceRecord]:
+        """Records of sources to begin with, of which this forwarder is a member and not the home. `is_gone`: the home
+        of this seal is known to be; `heard_s`: when something was heard of a forwarder last, from the start on."""
+        found = []
+        for record in records:
+            source, home = record.source, record.home
+            mine = home.forwarder == self._name
+            silent_s = now_s - heard_s.get(home.forwarder, now_s)
+            if not (mine or is_gone(home) or silent_s > SILENCES * self._lease_s):
+                self._since.pop(source, None)
+                continue
+            seal, since_s = self._since.get(source, (home, now_s))
+            if seal != home:
+                since_s = now_s
+            self._since[source] = home, since_s
+            at_s = since_s + (0 if mine else STAGGER_S * self._rank(record))
+            if now_s >= max(at_s, self._not_before.get(source, at_s)):
+                found.append(record)
+        return found
+
+    def _rank(self, record: SourceRecord) -> int:
+        others = [member for member in record.members if member != record.home.forwarder]
+        return sorted(others, key=lambda member: _place(record.source, member)).index(self._name)
+
+
+def _place(source: int, member: str) -> bytes:
+    return blake2b(f"{source} {member}".encode(), digest_size=8).digest()

@@ -1,0 +1,181 @@
+"""Attempts of this forwarder to become the home of sources.
+
+What comes in: sources to be taken over; answers of the store and of other members. What goes out: questions to them;
+in the end, a source to be the home of.
+Rules: 1. One attempt for each source at a time, given up when it takes too long. 2. At most `ATTEMPTS_MAX` at once:
+the others wait, so that a forwarder that takes over a third of all does not make everybody wait for everything.
+Not here: the steps of one (`replication/take_over.py`), which sources, and when (`succession.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestSeal, Sealed, Would
+from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
+from amqpd.replication.take_over import Ask as AskAll
+from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
+
+ATTEMPT_S = 2.0
+ATTEMPTS_MAX = 64
+
+
+class Attempt:
+    """One that is under way, and when it is given up."""
+
+    def __init__(self, take_over: TakeOver, ends_s: float) -> None:
+        self.take_over = take_over
+        self.ends_s = ends_s
+
+
+class TakeOvers:
+    """All that are under way."""
+
+    def __init__(
+        self,
+        name: str,
+        life: int,
+        generation: int,
+        shell: Shell,
+        journal: JournalBuffer,
+        replicas: Replicas,
+        won: Callable[[SourceRecord, OwnLog], None],
+        ended: Callable[[int, bool], None],
+    ) -> None:
+        """`ended`: of a source, and whether it was won."""
+        self._name = name
+        self._life = life
+        self._generation = generation
+        self._shell = shell
+        self._journal = journal
+        self._replicas = replicas
+        self._won = won
+        self._ended = ended
+        self._attempts: dict[int, Attempt] = {}
+        self._requests: dict[int, Attempt] = {}
+        """number of a question to a member -> whose it is"""
+        self._request = 0
+        self._waiting: list[tuple[int, Attempt, Callable[[], None]]] = []
+        """what waits for the own disk: the transaction"""
+
+    def __contains__(self, source: int) -> bool:
+        return source in self._attempts
+
+    @property
+    def full(self) -> bool:
+        return len(self._attempts) >= ATTEMPTS_MAX
+
+    def begin(self, record: SourceRecord) -> None:
+        """`record`: as the store has it now. There is no attempt of the source."""
+        take_over = TakeOver(self._name, self._life, self._replicas, record)
+        attempt = self._attempts[record.source] = Attempt(take_over, self._shell.now_s + ATTEMPT_S)
+        self._go_on(attempt, take_over.begin())
+
+    def beat(self) -> None:
+        """Those that take too long are given up."""
+        for attempt in list(self._attempts.values()):
+            if attempt.ends_s <= self._shell.now_s:
+                attempt.take_over.failed()
+                self._go_on(attempt, None)
+
+    def stored(self) -> None:
+        """More transactions are on the own disk."""
+        stored = self._journal.stored_index
+        due = [each for each in self._waiting if each[0] <= stored]
+        self._waiting = [each for each in self._waiting if each[0] > stored]
+        for _, attempt, then in due:
+            if self._is_on(attempt):
+                then()
+
+    def received(self, peer: str, message: Would | Sealed | Entries | Fetched) -> None:
+        """A member answers."""
+        attempt = self._requests.get(message.request)
+        if attempt is None or not self._is_on(attempt):
+            return
+        take_over, writes = attempt.take_over, list[Write]()
+        if isinstance(message, Would):
+            step = take_over.would(peer, message.ballot)
+        elif isinstance(message, Sealed):
+            step = take_over.sealed(peer, message.seal, message.ballot)
+        else:
+            step = self._fetched(take_over, peer, message, writes)
+        self._when_stored(attempt, writes, lambda: self._go_on(attempt, step))
+
+    def _fetched(
+        self, take_over: TakeOver, peer: str, message: Entries | Fetched, writes: list[Write]
+    ) -> Step | None:
+        try:
+            if isinstance(message, Fetched):
+                return take_over.fetched_state(peer, message.state, writes)
+            return take_over.fetched(peer, message.entries, writes)
+        except Fenced as error:
+            take_over.failed(str(error))
+        except Contradiction as error:
+            self._shell.log("replica_contradicts", peer=peer, sources=[take_over.source], reason=str(error))
+            take_over.failed(str(error))
+        return None
+
+    def _is_on(self, attempt: Attempt) -> bool:
+        return self._attempts.get(attempt.take_over.source) is attempt
+
+    def _when_stored(self, attempt: Attempt, writes: list[Write], then: Callable[[], None]) -> None:
+        if not writes:
+            then()
+        else:
+            self._waiting.append((self._journal.write(writes), attempt, then))
+
+    def _ask(self, attempt: Attempt) -> int:
+        self._request += 1
+        self._requests[self._request] = attempt
+        return self._request
+
+    def _go_on(self, attempt: Attempt, step: Step | None) -> None:
+        if not self._is_on(attempt):
+            return
+        take_over, source = attempt.take_over, attempt.take_over.source
+        others = [member for member in take_over.record.members if member != self._name]
+        if isinstance(step, AskAll):
+            for member in others:
+                self._shell.send(member, Ask(self._ask(attempt), source))
+            self._go_on(attempt, take_over.would(self._name, self._own_ballot(attempt, True)))
+        elif isinstance(step, Swap):
+            self._shell.swap(step.record, lambda record: self._swapped(attempt, record))
+        elif isinstance(step, Request):
+            for member in others:
+                self._shell.send(member, RequestSeal(self._ask(attempt), source, step.seal))
+        elif isinstance(step, Fetch):
+            self._shell.send(step.member, FetchEntries(self._ask(attempt), source, step.after))
+        elif isinstance(step, FetchState):
+            self._shell.send(step.member, FetchParts(self._ask(attempt), source, step.after))
+        if take_over.phase is Phase.LOST:
+            self._end(attempt)
+            self._shell.log("take_over_lost", source=source, reason=take_over.reason)
+            self._ended(source, False)
+        elif take_over.phase is Phase.WON:
+            self._shell.read_own(source, lambda own: self._win(attempt, own))
+
+    def _swapped(self, attempt: Attempt, record: SourceRecord | None) -> None:
+        if not self._is_on(attempt):
+            return
+        take_over, writes = attempt.take_over, list[Write]()
+        step = take_over.swapped(record, writes)
+        ballot = self._own_ballot(attempt, step is not None)
+        seal = take_over.seal
+        self._when_stored(attempt, writes, lambda: self._go_on(attempt, take_over.sealed(self._name, seal, ballot)))
+        self._go_on(attempt, step)
+
+    def _own_ballot(self, attempt: Attempt, granted: bool) -> Ballot:
+        replica = self._replicas[attempt.take_over.source]
+        return Ballot(granted, replica.seal, replica.log.last, self._generation, replica.log.base)
+
+    def _win(self, attempt: Attempt, own: OwnLog) -> None:
+        if self._is_on(attempt) and attempt.take_over.phase is Phase.WON:
+            self._end(attempt)
+            self._won(attempt.take_over.record, own)
+            self._ended(attempt.take_over.source, True)
+
+    def _end(self, attempt: Attempt) -> None:
+        del self._attempts[attempt.take_over.source]
+        self._requests = {number: each for number, each in self._requests.items() if each is not attempt}

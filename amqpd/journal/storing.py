@@ -1,0 +1,39 @@
+"""How a segment becomes a row of a transaction.
+
+What comes in: a segment of a queue, of which something is to be written. What goes out: its row, and what of it is
+settled already.
+Rules: 1. Runs are joined by what writes the row, in a thread of its own.
+Not here: which segments (`buffer.py`), rows on the disk (`sqlite/`).
+"""
+
+from __future__ import annotations
+
+from amqpd.journal.entry import Entry
+from amqpd.journal.records import Range, Row
+from amqpd.journal.transaction import Transaction
+
+
+def store(transaction: Transaction, queue_id: int, segment: Entry) -> int:
+    """How many ranges of it are settled."""
+    segment.stored = True
+    transaction.rows.append(_row(queue_id, segment))
+    if segment.whole:
+        return 0
+    settled = [Range(queue_id, *part) for part in segment.settled_ranges()]
+    transaction.settled += settled
+    return len(settled)
+
+
+def store_settled(transaction: Transaction, queue_id: int, segment: Entry, retired: list[Range]) -> None:
+    """All of it is settled, and the row is written all the same: what became of its messages is not safe yet."""
+    segment.stored = True
+    transaction.rows.append(_row(queue_id, segment))
+    retired.append(Range(queue_id, segment.first, segment.last))
+
+
+def _row(queue_id: int, segment: Entry) -> Row:
+    assert segment.runs is not None
+    return Row(
+        *(queue_id, segment.first, segment.last, b"", segment.persistent),
+        *(0, segment.published_ms, segment.packed_deadlines(), segment.runs),
+    )

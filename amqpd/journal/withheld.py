@@ -1,0 +1,82 @@
+"""What is settled because it went on to another source, and is not settled on the disk before it is safe there.
+
+What comes in: which queues let messages go on elsewhere in a transaction, and where messages came in. What goes out:
+ranges that are left out of that transaction, and come with a later one.
+Rules: 1. Across sources nothing is atomic: after a failure each has its own end. So a dead letter, a delayed or a
+moved message is settled when the sources that got something in its transaction have that committed; until then a
+crash leaves it where it was. It may come twice then, and is never lost. 2. Inside one source both are in one entry.
+Not here: a node without replicas, where one transaction has both (`docs/decisions/letters-twice.md`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+
+from amqpd.journal.homes import Home
+from amqpd.journal.lane import Lane
+from amqpd.journal.records import Range
+from amqpd.journal.transaction import Transaction
+
+LOCAL = 0
+
+
+class _Later:
+    """Of one transaction."""
+
+    def __init__(self, index: int, lanes: list[Lane], settled: list[Range], retired: list[Range]) -> None:
+        self.index = index
+        self.lanes = lanes
+        self.settled = settled
+        self.retired = retired
+
+
+class Withheld:
+    """Of one journal."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Later] = deque()
+
+    @property
+    def is_due(self) -> bool:
+        """Some of it may be settled with the next transaction."""
+        waiting = self._waiting
+        return bool(waiting) and all(lane.reported >= waiting[0].index for lane in waiting[0].lanes)
+
+    def release(self, transaction: Transaction, retired: list[Range]) -> None:
+        """What is due goes with this transaction."""
+        while self.is_due:
+            later = self._waiting.popleft()
+            transaction.settled += later.settled
+            retired += later.retired
+
+    def withhold(
+        self,
+        transaction: Transaction,
+        retired: list[Range],
+        going: Collection[int],
+        entered: Collection[int],
+        homes: Mapping[int, Home],
+        local: Lane,
+    ) -> list[Range]:
+        """The queues `going` let messages go to other sources of `entered`: what they settled stays out of this
+        transaction. What is left of `retired`."""
+        lanes = [local if source == LOCAL else homes[source].lane for source in entered]
+        settled = [each for each in transaction.settled if each.queue_id in going]
+        gone = [each for each in retired if each.queue_id in going]
+        if settled:
+            self._waiting.append(_Later(transaction.index, lanes, settled, gone))
+            transaction.settled = [each for each in transaction.settled if each.queue_id not in going]
+        return [each for each in retired if each.queue_id not in going]
+
+    def forget(self, queues: Collection[int]) -> None:
+        """They are deleted, or their home is elsewhere."""
+        for later in self._waiting:
+            later.settled = [each for each in later.settled if each.queue_id not in queues]
+            later.retired = [each for each in later.retired if each.queue_id not in queues]
+
+
+def going_elsewhere(gone_on: Collection[int], entered: Collection[int], of: Mapping[int, int]) -> set[int]:
+    """Those of the queues that let something go, where another source than their own got messages. `of`:
+    queue_id -> source."""
+    return {queue_id for queue_id in gone_on if any(source != of.get(queue_id, LOCAL) for source in entered)}

@@ -1,0 +1,111 @@
+"""Directories over a metadata store, for tests: members of one cluster, in one process.
+
+What comes in: stores. What goes out: a `Member`: its directory, which runs, and what it was told; `Unsure`, a store
+that does not always say what it did.
+Not here: stores (`tests/topology/etcd_stores.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import trio
+
+from amqpd.cluster.directory import Directory
+from amqpd.cluster.records import MemberRecord
+from amqpd.cluster.roster import Changed
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
+from amqpd.topology.metadata.store import (
+    MetadataStore,
+    Outcome,
+    OutcomeUnknown,
+    Snapshot,
+    StoreBusy,
+    StoreUnavailable,
+    Transaction,
+)
+
+HOST = "127.0.0.1"
+
+
+def member_record(name: str, life: int = 1, generation: int = 1) -> MemberRecord:
+    return MemberRecord(name, life, generation, HOST, 5673, "", "", "1.0")
+
+
+def source_record(source: int = 1, home: str = "a@x", epoch: int = 1, revision: int = 0) -> SourceRecord:
+    return SourceRecord(source, Seal(epoch, home, 1), ("a@x", "b@x", "c@x"), (1, 2, 3), revision)
+
+
+class Unsure(MemoryStore):
+    """What is in `fates` happens to the next transactions; `away`: nothing answers."""
+
+    def __init__(self, space: MemorySpace) -> None:
+        super().__init__(space)
+        self.fates: list[str] = []
+        self.away = False
+        self.calls = 0
+
+    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        self.calls += 1
+        fate = self.fates.pop(0) if self.fates else "done"
+        if fate == "busy":
+            raise StoreBusy("another process holds it")
+        if fate == "unavailable" or self.away:
+            raise StoreUnavailable("it does not answer")
+        outcomes = await super().transact_all(transactions) if fate != "lost" else []
+        if fate != "done":
+            raise OutcomeUnknown("the answer was lost")
+        return outcomes
+
+    async def keep_alive(self, lease: int) -> None:
+        if self.away:
+            raise StoreUnavailable("it does not answer")
+        await super().keep_alive(lease)
+
+    async def range(self, prefix: str) -> Snapshot:
+        if self.away:
+            raise StoreUnavailable("it does not answer")
+        return await super().range(prefix)
+
+
+@dataclass
+class Member:
+    """`told`: each change that it was told, in order. `scope`: cancel it, and nobody keeps its lease alive."""
+
+    directory: Directory
+    scope: trio.CancelScope
+    told: list[Changed] = field(default_factory=list)
+    news: trio.Event = field(default_factory=trio.Event)
+
+    def on_change(self, changed: Changed) -> None:
+        self.told.append(changed)
+        self.news.set()
+        self.news = trio.Event()
+
+    async def until(self, holds: Callable[[Directory], object]) -> None:
+        while not holds(self.directory):
+            await self.news.wait()
+
+
+def drawing(first: int = 100) -> Callable[[], int]:
+    numbers = count(first)
+    return lambda: next(numbers)
+
+
+async def joined(nursery: trio.Nursery, store: MetadataStore, record: MemberRecord, lease_s: float = 2.0) -> Member:
+    """A member, as soon as it is one."""
+    told: list[Member] = []
+    directory = Directory(store, record, lambda changed: told[0].on_change(changed), lease_s=lease_s, draw=drawing())
+    member = Member(directory, trio.CancelScope())
+    told.append(member)
+
+    async def run(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with member.scope:
+            await directory.run(task_status)
+
+    await nursery.start(run)
+    return member

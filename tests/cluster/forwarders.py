@@ -1,0 +1,291 @@
+"""Forwarders in one process: messages, disks and the store move when a test says so.
+
+What comes in: names. What goes out: a `World` that delivers, writes and beats.
+Rules: 1. Nothing happens by itself; `settle` goes on until nothing is left to be moved. 2. The journal is the real
+buffer's interface with a list of writes in place of the disk.
+Not here: faults of all kinds (`tests/replication/simulation`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from amqpd.cluster.copies import HomeLink
+from amqpd.cluster.forwarder import SOURCES, Forwarder
+from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.journal.lane import Lane
+from amqpd.journal.numbers import Numbers
+from amqpd.replication import seal as seals
+from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.log import Log
+from amqpd.replication.messages import FROM_ACCEPTOR, Message
+from amqpd.replication.receiver import State
+from amqpd.replication.replica import Appended, Replica, Replicas, Sealed, Undone, Write
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+
+LEASE_S = 1.0
+
+
+class FakeJournal:
+    """What the forwarder needs of `JournalBuffer`."""
+
+    def __init__(self) -> None:
+        self.index, self.stored_index = 1, 0
+        self.wrote: list[Write] = []
+        self.homes: dict[int, tuple[int, Numbers]] = {}
+        self.wanted: dict[int, bytes] = {}
+        """payloads that gather"""
+        self.bases: dict[int, Position] = {}
+        self.forced = self.lagging = False
+
+    def write(self, writes: list[Write]) -> int:
+        self.wrote += writes
+        self.forced = True
+        return self.index
+
+    def is_committed(self, source: int, position: Position) -> None:
+        self.bases[source] = position
+
+    def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
+        self.homes[source] = epoch, numbers
+        self.wanted[source] = b"reserves"
+
+    def leave(self, source: int) -> None:
+        self.homes.pop(source, None)
+        self.wanted.pop(source, None)
+
+    def source_committed(self, source: int, index: int) -> None:
+        pass
+
+    def force(self) -> None:
+        self.forced = True
+
+
+class Machine(Shell):
+    """One process, with its disk."""
+
+    def __init__(self, world: World, name: str, before: Machine | None = None) -> None:
+        """`before`: the process that had its disk."""
+        self.world, self.name = world, name
+        self.life: int = 1 if before is None else before.life + 1
+        self.up = True
+        self.journal = FakeJournal()
+        self.entries: dict[int, list[LogEntry]] = {} if before is None else before.entries
+        """source -> its log on the disk"""
+        self.seals: dict[int, Seal] = {} if before is None else before.seals
+        self.serving: set[int] = set()
+        self.events: list[str] = []
+        self.reports: list[int] = []
+        replicas = Replicas(self._replica(source) for source in range(1, SOURCES + 1))
+        self.forwarder = Forwarder(
+            *(name, self.life, 7, self, self.journal, replicas, LEASE_S, lambda: 0.5),  # type: ignore[arg-type]
+            lambda lane: self.reports.append(lane.reported),
+            fast_takeover=True,
+        )
+
+    def _replica(self, source: int) -> Replica:
+        entries = self.entries.get(source, [])
+        log = Log((0, 0))
+        for entry in entries:
+            log.append(entry)
+        return Replica(source, log, self.seals.get(source, seals.NONE))
+
+    # Shell
+
+    @property
+    def now_s(self) -> float:
+        return self.world.now_s
+
+    def send(self, peer: str, message: Message) -> None:
+        self.world.send(self.name, peer, message)
+
+    def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
+        self.world.later(self, lambda: answered(self.world.swap(record)))
+
+    def read_log(self, source: int, after: Position, answered: Callable[[list[LogEntry]], None]) -> None:
+        found = [each for each in self.entries.get(source, []) if each.position > after]
+        self.world.later(self, lambda: answered(found))
+
+    def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
+        def read() -> None:
+            base = self.forwarder.base_of(source)
+            answered(OwnLog([each for each in self.entries.get(source, []) if each.position > base], 0))
+
+        self.world.later(self, read)
+
+    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
+        self.events.append("state")
+
+    def served(self, source: int) -> None:
+        self.serving.add(source)
+
+    def ended(self, source: int, lane: Lane) -> None:
+        self.serving.discard(source)
+
+    def log(self, event: str, **fields: Any) -> None:
+        self.events.append(event)
+
+    # What a test does
+
+    def publish(self, source: int, payload: bytes) -> int:
+        """The transaction that it gathers in."""
+        self.journal.wanted[source] = payload
+        return self.journal.index
+
+    def commit(self) -> bool:
+        """One transaction, if there is something."""
+        journal = self.journal
+        if not (journal.wanted or journal.wrote or journal.forced):
+            return False
+        index = journal.index
+        wanted, journal.wanted = journal.wanted, {}
+        writes, journal.wrote = journal.wrote, []
+        journal.forced = False
+        journal.index += 1
+        writes = [*writes, *self.forwarder.homes.cut(index, wanted)]
+        for write in writes:
+            if isinstance(write, Appended):
+                self.entries.setdefault(write.entry.source, []).append(write.entry)
+            elif isinstance(write, Sealed):
+                self.seals[write.source] = write.seal
+            elif isinstance(write, Undone):
+                kept = [each for each in self.entries[write.source] if each.position <= write.position]
+                self.entries[write.source] = kept
+        journal.stored_index = index
+        self.forwarder.stored(index)
+        return True
+
+
+class World:
+    def __init__(self, names: str = "abc") -> None:
+        self.now_s = 100.0
+        self.records: dict[int, SourceRecord] = {}
+        self._revision = 0
+        self._moves: deque[Callable[[], None]] = deque()
+        self._links: dict[tuple[str, str], HomeLink] = {}
+        """of who dialed and who was dialed"""
+        self.machines: dict[str, Machine] = {}
+        for name in names:
+            self.machines[name] = Machine(self, name)
+        self._lives: dict[str, int] = {}
+        self.tell_members()
+        for name in names:
+            self.connect(name)
+
+    def __getitem__(self, name: str) -> Machine:
+        return self.machines[name]
+
+    # The store
+
+    def swap(self, record: SourceRecord) -> SourceRecord | None:
+        now = self.records.get(record.source)
+        if record.revision != (now.revision if now is not None else 0):
+            return None
+        self._revision += 1
+        put = self.records[record.source] = replace(record, revision=self._revision)
+        for machine in self.machines.values():
+            self.later(machine, lambda machine=machine: machine.forwarder.record_is(put))  # type: ignore[misc]
+        return put
+
+    def tell_members(self) -> None:
+        lives = {name: machine.life for name, machine in self.machines.items() if machine.up}
+        for machine in self.machines.values():
+            machine.forwarder.members_are(lives, self._lives)
+        self._lives = lives
+
+    # The network
+
+    def later(self, machine: Machine, what: Callable[[], None]) -> None:
+        self._moves.append(lambda: what() if machine.up else None)
+
+    def send(self, sender: str, receiver: str, message: Message) -> None:
+        link = self._links.get((sender, receiver))
+        if link is not None:
+            machine = self.machines[receiver]
+            self.later(machine, lambda: machine.forwarder.asked(link, message) if link.open else None)
+
+    def connect(self, name: str) -> None:
+        """Everybody dials it, and it dials everybody."""
+        for other in self.machines:
+            if other != name and self.machines[other].up:
+                self._dial(name, other)
+                self._dial(other, name)
+
+    def _dial(self, one: str, other: str) -> None:
+        if (one, other) in self._links:
+            return
+        dialer, acceptor = self.machines[one], self.machines[other]
+
+        def back(message: Message) -> None:
+            assert type(message) in FROM_ACCEPTOR
+            self.later(dialer, lambda: dialer.forwarder.answered(other, message) if link.open else None)
+
+        def close(why: str) -> None:
+            raise AssertionError(why)
+
+        link = self._links[one, other] = HomeLink(one, dialer.life, back, close)
+        acceptor.forwarder.accepted(link)
+        dialer.forwarder.dialed(other, acceptor.life, 7)
+
+    def disconnect(self, one: str, other: str) -> None:
+        for pair in ((one, other), (other, one)):
+            link = self._links.pop(pair, None)
+            if link is not None:
+                if self.machines[pair[1]].up:
+                    self.machines[pair[1]].forwarder.left(link)
+                link.open = False
+                if self.machines[pair[0]].up:
+                    self.machines[pair[0]].forwarder.lost(pair[1])
+
+    def kill(self, name: str) -> None:
+        """What was on its way stays so; what was on its disk is there."""
+        self.machines[name].up = False
+        for other in self.machines:
+            if other != name:
+                self.disconnect(name, other)
+                self.machines[other].forwarder.refused(name)
+
+    def start(self, name: str) -> None:
+        old = self.machines[name]
+        self.machines[name] = Machine(self, name, old)
+        self.tell_members()
+        for record in self.records.values():
+            self.machines[name].forwarder.record_is(record)
+        self.connect(name)
+
+    # Time
+
+    def move(self) -> None:
+        """Until nothing is on its way and nothing is to be written."""
+        moved = True
+        while moved:
+            moved = False
+            while self._moves:
+                self._moves.popleft()()
+                moved = True
+            for machine in self.machines.values():
+                moved = (machine.up and machine.commit()) or moved
+
+    def wait(self, seconds: float) -> None:
+        """Beats go on meanwhile."""
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            self.now_s += LEASE_S / 20
+            for machine in self.machines.values():
+                if machine.up:
+                    machine.forwarder.beat()
+            self.move()
+
+    def new_source(self, source: int, home: str) -> None:
+        """Taken over for the first time."""
+        names = tuple(self.machines)
+        created = self.swap(SourceRecord(source, seals.NONE, names, (7,) * len(names)))
+        assert created is not None
+        machine = self.machines[home]
+        machine.forwarder.record_is(created)
+        machine.forwarder.take_over(created)
+        self.move()

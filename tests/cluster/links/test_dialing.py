@@ -1,0 +1,146 @@
+"""How often a peer is dialed: pauses that double up to a bound, and begin again when there is reason to.
+
+Not verified: sockets (`test_links.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+
+import pytest
+import trio
+
+from amqpd.cluster.links import dialing
+from amqpd.cluster.links.dialing import Dialer
+from amqpd.cluster.links.limits import LinkLimits
+from amqpd.cluster.links.stream import Refused
+from amqpd.replication.messages import Hello
+from tests.cluster.links.forwarders import Heard, hello
+
+pytestmark = pytest.mark.trio
+
+LIMITS = LinkLimits(back_off_first_s=1.0, back_off_max_s=10.0)
+HERE, THERE = ("here", 1), ("there", 1)
+
+
+class Attempts:
+    """Stands in for `connect`: nobody is there."""
+
+    def __init__(self) -> None:
+        self.at_s: list[float] = []
+        self.begun_s = trio.current_time()
+
+    async def connect(self, address: object) -> None:
+        await trio.lowlevel.checkpoint()
+        self.at_s.append(trio.current_time() - self.begun_s)
+        raise Refused("Connection refused")
+
+
+def dialer(chance: float) -> Dialer:
+    return Dialer("b", HERE, hello("a"), Heard(), None, LIMITS, lambda: chance)
+
+
+@pytest.fixture
+async def attempts(monkeypatch: pytest.MonkeyPatch) -> Attempts:
+    made = Attempts()
+    monkeypatch.setattr(dialing, "connect", made.connect)
+    return made
+
+
+@pytest.mark.parametrize(("chance", "share"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
+async def test_pauses_double_up_to_a_bound(
+    attempts: Attempts, nursery: trio.Nursery, autojump_clock: object, chance: float, share: float
+) -> None:
+    nursery.start_soon(dialer(chance).run)
+    await trio.sleep(60)
+    pauses = [later - earlier for earlier, later in zip(attempts.at_s, attempts.at_s[1:], strict=False)]
+    assert pauses[:6] == pytest.approx([share * each for each in (1, 2, 4, 8, 10, 10)])
+
+
+async def test_a_peer_that_has_dialed_is_dialed_soon(
+    attempts: Attempts, nursery: trio.Nursery, autojump_clock: object
+) -> None:
+    made = dialer(1.0)
+    nursery.start_soon(made.run)
+    await trio.sleep(30)
+    made.heard_of(hello("b"))
+    before = len(attempts.at_s)
+    await trio.sleep(0.9)
+    assert len(attempts.at_s) == before
+    await trio.sleep(0.2)
+    assert len(attempts.at_s) == before + 1
+
+
+async def test_a_peer_that_moved_is_dialed_at_once(
+    attempts: Attempts, nursery: trio.Nursery, autojump_clock: object
+) -> None:
+    made = dialer(1.0)
+    nursery.start_soon(made.run)
+    await trio.sleep(30)
+    before = len(attempts.at_s)
+    made.move(HERE)
+    await trio.sleep(0.1)
+    assert len(attempts.at_s) == before
+    made.move(THERE)
+    await trio.sleep(0.1)
+    assert len(attempts.at_s) == before + 1
+
+
+class Short:
+    """A link that ends at once."""
+
+    def __init__(self, heard: bool) -> None:
+        self.heard = heard
+        self.peer = hello("b")
+
+    async def run(self, begun: object) -> str:
+        return "it ended"
+
+
+@pytest.mark.parametrize(("heard", "pauses"), [(True, [1, 1, 1, 1, 1]), (False, [1, 2, 4, 8, 10])])
+async def test_a_link_over_which_something_came_is_dialed_again_soon(
+    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, autojump_clock: object, heard: bool, pauses: list[int]
+) -> None:
+    made, at_s = dialer(1.0), []
+
+    async def dial(address: object) -> Short:
+        at_s.append(trio.current_time())
+        return Short(heard)
+
+    monkeypatch.setattr(made, "_dial", dial)
+    nursery.start_soon(made.run)
+    await trio.sleep(60)
+    assert [later - earlier for earlier, later in itertools.pairwise(at_s)][:5] == pytest.approx(pauses)
+
+
+async def test_a_peer_that_moves_as_it_answers_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    heard, mine = Heard(), socket.socketpair()
+    made = Dialer("b", HERE, hello("a"), heard, None, LIMITS, lambda: 1.0)
+
+    async def connect(address: object) -> socket.socket:
+        return mine[0]
+
+    async def answer(*_: object) -> Hello:
+        made.move(None)
+        return hello("b")
+
+    monkeypatch.setattr(dialing, "connect", connect)
+    monkeypatch.setattr(dialing, "dial_hello", answer)
+    await made.run()
+    assert heard.all == []
+    assert mine[0].fileno() == -1
+    mine[1].close()
+
+
+async def test_what_is_no_peer_any_more_is_not_dialed(attempts: Attempts, autojump_clock: object) -> None:
+    made = dialer(1.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        await trio.sleep(30)
+        made.move(None)
+    before = len(attempts.at_s)
+    await trio.sleep(100)
+    assert len(attempts.at_s) == before

@@ -1,0 +1,135 @@
+"""Forwarders together: a source gets its first home, is copied, and goes to the next one.
+
+What is verified: the wiring of homes, copies and take-overs, message by message. Not verified here: what faults of
+all kinds make of it (the simulator), sockets and disks (`tests/faults/test_cluster_kill.py`).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from amqpd.cluster import homes
+
+from .forwarders import World
+
+
+def logs(world: World, source: int) -> list[list[bytes]]:
+    return [[each.payload for each in machine.entries.get(source, [])] for machine in world.machines.values()]
+
+
+def test_a_source_gets_a_home() -> None:
+    world = World()
+    world.new_source(5, "b")
+    assert world["b"].serving == {5}
+    assert not world["a"].serving
+    assert world.records[5].home.forwarder == "b"
+    assert logs(world, 5) == [[b"reserves"]] * 3
+
+
+def test_what_is_published_is_committed_at_all() -> None:
+    world = World()
+    world.new_source(5, "a")
+    index = world["a"].publish(5, b"one")
+    world.move()
+    assert world["a"].reports[-1] >= index
+    assert logs(world, 5) == [[b"reserves", b"one"]] * 3
+    world.wait(0.2)
+    assert all(machine.journal.bases[5] == (1, index) for machine in world.machines.values())
+
+
+def test_without_a_majority_nothing_is_reported() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world.disconnect("a", "c")
+    index = world["a"].publish(5, b"one")
+    world.move()
+    assert world["a"].reports[-1] < index
+
+
+def test_a_lost_home_is_followed_by_another_with_everything_that_it_reported() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world["a"].publish(5, b"one")
+    world.move()
+    world.kill("a")
+    world.wait(3)
+    (home,) = [machine for machine in world.machines.values() if machine.up and machine.serving]
+    assert logs(world, 5)[1] == [b"reserves", b"one", b"reserves"]
+    home.publish(5, b"two")
+    world.move()
+    world.start("a")
+    world.wait(1)
+    assert logs(world, 5) == [[b"reserves", b"one", b"reserves", b"two"]] * 3
+
+
+def test_what_only_the_lost_home_had_is_undone_when_it_comes_back() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world.disconnect("a", "c")
+    world["a"].publish(5, b"never")
+    world.move()
+    world.kill("a")
+    world.wait(3)
+    world.start("a")
+    world.wait(1)
+    (found,) = {tuple(log) for log in logs(world, 5)}
+    assert b"never" not in found
+    assert found.count(b"reserves") == 2
+
+
+def test_a_home_that_a_higher_record_names_ends() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world.disconnect("a", "c")
+    world.wait(4)
+    assert [name for name, machine in world.machines.items() if machine.serving] != ["a"]
+    assert not world["a"].serving
+
+
+def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one() -> None:
+    world = World()
+    world.new_source(5, "a")
+    machine = world["a"]
+    (own,) = machine.forwarder.homes.lanes.values()
+    index = machine.publish(5, b"one")
+    own.lane.gathering = index + 1  # the journal has cut what gathered
+    own.lane.force()
+    machine.commit()
+    world.move()
+    assert machine.reports[-1] == index
+    machine.journal.force()
+    world.move()
+    assert machine.reports[-1] == index + 1
+
+
+def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world.disconnect("a", "c")
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world.move()
+    assert world["a"].journal.lagging
+    world.connect("a")
+    world.wait(0.2)
+    assert not world["a"].journal.lagging
+
+
+def test_a_forwarder_that_leaves_is_followed_at_once() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world["a"].publish(5, b"one")
+    world.wait(2)  # nobody puts a seal off because it has just started
+    world["a"].forwarder.leave()
+    world.move()
+    assert not world["a"].serving
+    world["a"].up = False
+    world.tell_members()
+    world.wait(0.5)
+    assert sum(machine.up and bool(machine.serving) for machine in world.machines.values()) == 1
+    assert logs(world, 5)[1][:2] == [b"reserves", b"one"]

@@ -1,0 +1,146 @@
+"""Records of the cluster as keys and values, and what a roster makes of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqpd.cluster.records import (
+    NUMBER_MAX,
+    SOURCES,
+    ClusterRecord,
+    KnownRecord,
+    MemberRecord,
+    decode,
+    encode,
+    known_key,
+    member_key,
+    source_key,
+)
+from amqpd.cluster.roster import Changed, Roster
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot, StoreDamaged
+
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,8}@[A-Za-z0-9_.-]{1,8}", fullmatch=True)
+NUMBERS = st.integers(0, NUMBER_MAX)
+MEMBERS = st.builds(
+    MemberRecord, NAMES, NUMBERS, NUMBERS, st.text(), st.integers(0, 65535), st.text(), st.text(), st.text()
+)
+KNOWN = st.builds(KnownRecord, NAMES, NUMBERS, NUMBERS)
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> SourceRecord:
+    members = tuple(draw(st.lists(NAMES, min_size=1, max_size=5, unique=True)))
+    generations = tuple(draw(st.lists(NUMBERS, min_size=len(members), max_size=len(members))))
+    home = Seal(draw(NUMBERS), draw(NAMES), draw(NUMBERS))
+    return SourceRecord(draw(st.integers(1, SOURCES)), home, members, generations, draw(st.integers(1, NUMBER_MAX)))
+
+
+def key_of(record: ClusterRecord) -> str:
+    match record:
+        case MemberRecord():
+            return member_key(record.name)
+        case KnownRecord():
+            return known_key(record.name)
+        case SourceRecord():
+            return source_key(record.source)
+
+
+def revision_of(record: ClusterRecord) -> int:
+    return record.revision if isinstance(record, SourceRecord) else 7
+
+
+@given(MEMBERS | KNOWN | sources())
+def test_a_record_comes_back_as_it_was(record: ClusterRecord) -> None:
+    assert decode(key_of(record), encode(record), revision_of(record)) == record
+
+
+def test_a_newer_versions_field_is_left_alone() -> None:
+    fields = json.loads(encode(KnownRecord("a", 1, 2)))
+    assert decode(known_key("a"), json.dumps({**fields, "more": []}), 1) == KnownRecord("a", 1, 2)
+
+
+def test_a_key_of_another_kind_is_no_record() -> None:
+    assert decode("cluster/else/a", "no JSON", 1) is None
+    assert decode("topology/vhost/a/", "{}", 1) is None
+
+
+SOURCE = encode(SourceRecord(3, Seal(2, "a", 1), ("a", "b"), (4, 5)))
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (known_key("a"), "no JSON"),
+        (known_key("a"), "[]"),
+        (known_key("a"), '{"life": 1}'),
+        (known_key("a"), '{"life": true, "generation": 1}'),
+        (known_key("a"), '{"life": -1, "generation": 1}'),
+        (known_key("a"), '{"life": 1, "generation": 9223372036854775808}'),
+        (member_key("a"), '{"life": 1, "generation": 1, "host": 1, "port": 1}'),
+        (member_key("a"), encode(MemberRecord("a", 1, 1, "h", 65536))),
+        (source_key(0), SOURCE),
+        (source_key(SOURCES + 1), SOURCE),
+        ("cluster/source/03", SOURCE),
+        ("cluster/source/x", SOURCE),
+        (source_key(3), SOURCE.replace('"b"', '"a"')),
+        (source_key(3), '{"home": {"epoch": 1, "forwarder": "a", "life": 1}, "members": []}'),
+        (source_key(3), '{"home": null, "members": [{"name": "a", "generation": 1}]}'),
+    ],
+)
+def test_what_cannot_be_read_is_damage(key: str, text: str) -> None:
+    with pytest.raises(StoreDamaged, match=key):
+        decode(key, text, 1)
+
+
+def test_labels_say_what_fails_together() -> None:
+    a, b, c = (MemberRecord(name, 1, 1, "h", 1, label) for name, label in [("a", ""), ("b", ""), ("c", "a")])
+    assert len({a.domain, b.domain, c.domain}) == 3
+    assert MemberRecord("d", 1, 1, "h", 1, "a").domain == c.domain
+
+
+def put(record: ClusterRecord) -> PutKey:
+    return PutKey(key_of(record), encode(record))
+
+
+@given(st.lists(st.tuples(MEMBERS | KNOWN | sources(), st.booleans()), max_size=12))
+def test_a_roster_that_hears_everything_is_the_one_that_reads_everything(
+    steps: list[tuple[ClusterRecord, bool]],
+) -> None:
+    heard, read, entries = Roster(), Roster(), dict[str, Entry]()
+    told = Changed()
+    for revision, (record, gone) in enumerate(steps, 1):
+        key = key_of(record)
+        entries.pop(key, None)
+        if not gone:
+            entries[key] = Entry(key, encode(record), revision)
+        changed = heard.apply(Event(revision, (DeleteKey(key) if gone else put(record), PutKey("topology/x", "?"))))
+        told = Changed(told.members | changed.members, told.known | changed.known, told.sources | changed.sources)
+    changed = read.load(Snapshot(len(steps), list(entries.values())))
+    assert vars(read) == vars(heard)
+    # Reading tells of what is there; hearing told of what came and went, too.
+    assert changed == Changed(frozenset(read.members), frozenset(read.known), frozenset(read.records))
+    assert changed.members <= told.members
+    assert changed.known <= told.known
+    assert changed.sources <= told.sources
+    assert not read.load(Snapshot(len(steps), list(entries.values())))
+
+
+def test_a_roster_tells_of_what_went_while_it_was_not_told() -> None:
+    roster = Roster()
+    roster.load(Snapshot(1, [Entry(known_key("a"), encode(KnownRecord("a", 1, 1)), 1)]))
+    assert roster.load(Snapshot(2, [])) == Changed(known=frozenset({"a"}))
+    assert roster.revision == 2
+
+
+def test_the_deletion_of_a_key_that_is_none_changes_nothing() -> None:
+    roster = Roster()
+    roster.apply(Event(1, (PutKey(source_key(3), SOURCE),)))
+    for key in ("cluster/source/03", "cluster/source/", "cluster/source/x", "cluster/x", "cluster/"):
+        assert not roster.apply(Event(2, (DeleteKey(key),)))
+    assert roster.apply(Event(3, (DeleteKey(source_key(3)),))).sources == {3}

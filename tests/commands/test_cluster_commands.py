@@ -1,0 +1,115 @@
+"""`amqpd cluster status`: what it says of the members and homes that are in etcd."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
+
+from amqpd.cluster.overview import ranges
+from amqpd.cluster.records import KnownRecord, MemberRecord, encode, known_key, member_key, source_key
+from amqpd.commands.cluster import cluster
+from amqpd.config import Settings
+from amqpd.process import cluster_store
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.etcd.store import EtcdStore
+from amqpd.topology.metadata.store import PutKey
+from tests.harness.etcd import EtcdProcess, free_ports
+from tests.topology.etcd_stores import etcd_stores, new_prefix
+from tests.topology.etcd_stores import shared_etcd as shared_etcd
+
+A = MemberRecord("a@x", 3, 11, "::1", 5673, "rack-1", "eu", "1.0")
+STATUS = """\
+name  state  life  version  label   region  address     homes  copies
+a@x   lives  3     1.0      rack-1  eu      [::1]:5673  3      4
+b@x   gone   2                                          1      3 (1 of another disk)
+c@x   gone                                              0      0 (1 of another disk)
+
+home  sources  numbers
+a@x   3        1-2 9
+b@x   1        7
+"""
+
+
+def told(settings: Settings, *words: str) -> Result:
+    return CliRunner().invoke(cluster, ["status", *words], obj=settings)
+
+
+@pytest.fixture
+def settings(shared_etcd: EtcdProcess) -> Settings:
+    """Of a cluster in which a lives, b did, and c is named by one source alone."""
+    prefix = new_prefix()
+
+    async def fill() -> None:
+        async with etcd_stores(shared_etcd.endpoint, prefix) as open_one:
+            records = [
+                SourceRecord(1, Seal(4, "a@x", 3), ("a@x", "b@x", "c@x"), (11, 22, 33)),
+                SourceRecord(2, Seal(4, "a@x", 3), ("a@x", "b@x"), (11, 22)),
+                SourceRecord(9, Seal(4, "a@x", 3), ("a@x", "b@x"), (11, 22)),
+                SourceRecord(7, Seal(1, "b@x", 2), ("b@x", "a@x"), (21, 11)),
+            ]
+            puts = [PutKey(source_key(record.source), encode(record)) for record in records]
+            puts.append(PutKey(member_key("a@x"), encode(A)))
+            puts += [PutKey(known_key(each.name), encode(each)) for each in (KnownRecord("b@x", 2, 22),)]
+            await (await open_one()).transact([], puts)
+
+    trio.run(fill)
+    return Settings(cluster_store=f"etcd://{shared_etcd.endpoint}/{prefix.removesuffix('/')}")
+
+
+def test_members_and_homes_at_a_glance(settings: Settings) -> None:
+    result = told(settings)
+    assert (result.exit_code, result.stdout) == (0, STATUS)
+
+
+def test_members_and_sources_for_programs(settings: Settings) -> None:
+    found = json.loads(told(settings, "--json").stdout)
+    assert [each["name"] for each in found["members"]] == ["a@x", "b@x", "c@x"]
+    assert found["members"][0] == {
+        "name": "a@x",
+        "lives": True,
+        "life": 3,
+        "generation": 11,
+        "version": "1.0",
+        "label": "rack-1",
+        "region": "eu",
+        "host": "::1",
+        "port": 5673,
+        "homes": 3,
+        "copies": 4,
+        "copies_of_another_disk": 0,
+    }
+    assert found["sources"][2] == {"source": 7, "home": "b@x", "epoch": 1, "life": 2, "members": ["b@x", "a@x"]}
+    assert found["revision"] > 0
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        ("", "cluster_store is not set: there is no cluster to look at"),
+        ("etcd://{endpoint}/none", "has no metadata store"),
+    ],
+)
+def test_where_there_is_no_cluster_the_reason_is_said(shared_etcd: EtcdProcess, store: str, words: str) -> None:
+    result = told(Settings(cluster_store=store.format(endpoint=shared_etcd.endpoint)))
+    assert result.exit_code == 1
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_etcd_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_store, "EtcdStore", partial(EtcdStore, wait_s=0.2))
+    result = told(Settings(cluster_store=f"etcd://127.0.0.1:{free_ports(1)[0]}"))
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert "cannot be reached" in result.stderr
+
+
+@pytest.mark.parametrize(("numbers", "text"), [([], ""), ([1], "1"), ([1, 2], "1-2"), ([1, 3, 4, 5, 9], "1 3-5 9")])
+def test_ranges(numbers: list[int], text: str) -> None:
+    assert ranges(numbers) == text

@@ -1,0 +1,106 @@
+"""Several forwarders and an etcd of their own, as processes on this machine.
+
+What comes in: a directory. What goes out: brokers by name; which of them is the home of a queue.
+Rules: 1. Each forwarder has its own data and its own ports, the same over its restarts. 2. Where a queue is, is asked
+of the brokers, as a client would.
+Not here: what is done to them (`test_cluster_kill.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from pamqp import commands
+
+from ..clients.broker_process import BrokerProcess
+from ..clients.wire import ClosedByBroker, Wire
+from ..harness.etcd import EtcdProcess, free_ports
+from ..harness.namespaces import HERE, Machines
+
+FOUND_DEADLINE_S = 60.0
+BETWEEN_QUESTIONS_S = 0.02
+
+
+class Cluster:
+    """`machines`: each forwarder on one of its own, etcd and the caller on `HERE`; None: all on this one."""
+
+    def __init__(
+        self,
+        directory: Path,
+        names: Sequence[str] = "abc",
+        environment: dict[str, str] | None = None,
+        machines: Machines | None = None,
+    ) -> None:
+        self.machines = machines
+        self.etcd = EtcdProcess(directory / "etcd", host=self._address(HERE))
+        links = dict(zip(names, free_ports(len(names)), strict=True))
+        self.brokers = {
+            name: BrokerProcess(
+                directory / name,
+                environment={
+                    "AMQPD_NODE_NAME": name,
+                    "AMQPD_CLUSTER_STORE": f"etcd://{self.etcd.endpoint}/test",
+                    "AMQPD_CLUSTER_LISTEN": f"{self._address(name)}:{links[name]}",
+                    "AMQPD_CLUSTER_LABEL": name,
+                    **(environment or {}),
+                },
+                prefix=machines.prefix(name) if machines is not None else (),
+            )
+            for name in names
+        }
+
+    def _address(self, name: str) -> str:
+        return self.machines.address(name) if self.machines is not None else "127.0.0.1"
+
+    def inside(self, name: str) -> AbstractContextManager[None]:
+        """Where 127.0.0.1 is that forwarder's machine, for this thread."""
+        return self.machines.inside(name) if self.machines is not None else nullcontext()
+
+    def start(self) -> None:
+        self.etcd.start()
+        for broker in self.brokers.values():
+            broker.spawn()
+        for broker in self.brokers.values():
+            broker.wait_ready()
+
+    def close(self) -> None:
+        for broker in self.brokers.values():
+            broker.close()
+        self.etcd.stop()
+
+    def home_of(self, queues: Collection[str]) -> str:
+        """The forwarder at which all of these queues can be used; waited for."""
+        deadline = time.monotonic() + FOUND_DEADLINE_S
+        while time.monotonic() < deadline:
+            for name, broker in self.brokers.items():
+                if broker.running:
+                    with self.inside(name):
+                        if serves(broker.port, queues):
+                            return name
+            time.sleep(BETWEEN_QUESTIONS_S)  # nobody tells a client that a home has moved
+        raise AssertionError(f"no forwarder serves {sorted(queues)}:\n{self.log}")
+
+    @property
+    def log(self) -> str:
+        return "\n".join(f"--- {name}\n{broker.log[-3000:]}" for name, broker in self.brokers.items())
+
+
+def serves(port: int, queues: Collection[str]) -> bool:
+    """All of these can be used here."""
+    try:
+        with Wire(port) as wire:
+            wire.open()
+            wire.open_channel()
+            found = True
+            for queue in queues:
+                answer: object = wire.call(commands.Queue.Declare(queue=queue, passive=True), channel=1)
+                if not isinstance(answer, commands.Queue.DeclareOk):
+                    found = False  # the channel is closed
+                    break
+            wire.close()
+            return found
+    except (ClosedByBroker, OSError):
+        return False

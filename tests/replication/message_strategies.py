@@ -1,0 +1,96 @@
+"""Messages between forwarders, drawn: every kind, with numbers up to the widest and payloads of all sizes."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from amqpd.replication.entry import Frame, LogEntry, Position, new_entry
+from amqpd.replication.messages import (
+    Answered,
+    Ask,
+    Cut,
+    Ended,
+    Entries,
+    Fetched,
+    FetchEntries,
+    FetchParts,
+    Filled,
+    Hello,
+    Lacked,
+    Message,
+    OpenLane,
+    RequestSeal,
+    Sealed,
+    Told,
+    Would,
+)
+from amqpd.replication.receiver import Answer, Missed, Opened, Opening, State
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import Ballot
+
+numbers = st.integers(0, 2**63 - 1)
+sources = st.integers(1, 256)
+lanes = st.integers(0, 2**32 - 1)
+checksums = st.integers(0, 2**32 - 1)
+names = st.text(st.characters(codec="utf-8"), max_size=30)
+positions = st.tuples(numbers, numbers)
+payloads = st.binary(max_size=300) | st.integers(0, 100_000).map(bytes)
+seals = st.builds(Seal, numbers, names, numbers)
+
+
+@st.composite
+def log_entries(draw: st.DrawFn) -> LogEntry:
+    before, position = sorted(draw(st.lists(positions, min_size=2, max_size=2, unique=True)))
+    return new_entry(draw(sources), position, before, draw(payloads))
+
+
+entries = st.lists(log_entries(), max_size=5).map(tuple)
+openings = st.builds(
+    Opening,
+    numbers,
+    st.lists(st.builds(Opened, sources, numbers, positions, st.none() | checksums), max_size=5).map(tuple),
+    numbers,
+)
+states = st.builds(State, sources, numbers, positions, payloads, st.booleans(), st.booleans(), positions)
+answers = st.builds(
+    Answer,
+    numbers,
+    st.dictionaries(sources, positions, max_size=4),
+    st.dictionaries(sources, seals, max_size=4),
+    st.frozensets(sources, max_size=4),
+    st.frozensets(sources, max_size=4),
+    st.dictionaries(sources, positions, max_size=4),
+)
+frames = st.builds(Frame, numbers, numbers, entries, numbers, numbers, st.lists(sources, max_size=4).map(tuple))
+ballots = st.builds(Ballot, st.booleans(), seals, positions, numbers, positions)
+hellos = st.builds(Hello, st.integers(0, 2**16 - 1), names, names, numbers, numbers)
+
+BY_KIND: dict[type, st.SearchStrategy[Message]] = {
+    Hello: hellos,
+    OpenLane: st.builds(OpenLane, lanes, numbers, openings),
+    Cut: st.builds(Cut, lanes, numbers, frames),
+    Lacked: st.builds(Lacked, lanes, numbers, st.builds(Missed, entries)),
+    Filled: st.builds(Filled, lanes, numbers, states),
+    Told: st.builds(Told, lanes, numbers, numbers),
+    Ended: st.builds(Ended, lanes, sources, numbers),
+    Answered: st.builds(Answered, lanes, numbers, answers),
+    Ask: st.builds(Ask, numbers, sources),
+    Would: st.builds(Would, numbers, ballots),
+    RequestSeal: st.builds(RequestSeal, numbers, sources, seals),
+    Sealed: st.builds(Sealed, numbers, seals, ballots),
+    FetchEntries: st.builds(FetchEntries, numbers, sources, positions),
+    Entries: st.builds(Entries, numbers, entries),
+    FetchParts: st.builds(FetchParts, numbers, sources, positions),
+    Fetched: st.builds(Fetched, numbers, states),
+}
+messages: st.SearchStrategy[Message] = st.one_of(list(BY_KIND.values()))
+
+START: Position = (0, 0)
+EXAMPLES: list[Message] = [
+    Hello(1, "shop", "a", 7, 2**62 + 1),
+    Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
+    OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345), Opened(6, 2, START, None)), 6)),
+    Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Seal(3, "b", 2)}, frozenset({5}), frozenset({7}))),
+    Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
+]
+"""some with all their parts"""
