@@ -43,6 +43,7 @@ class NoBug:
     wipe_ms = 0
     late_ms = 0
     forget_ms = 0
+    taker_ms = 0
     """how often what it needs comes, where that is too seldom as drawn; 0: as drawn"""
 
     @contextmanager
@@ -79,6 +80,10 @@ class NoBug:
 
     def answer_goes(self, node: Node, link: Hashable) -> None:
         """It goes out when the disk is done."""
+
+    def own_seal_waits(self, node: Node, source: int) -> float:
+        """Until when one that takes over puts its own seal off."""
+        return node.take_overs.waits_until(source, node.name)
 
     def admits(self, record: SourceRecord, peer: str, generation: int) -> SourceRecord:
         """A disk that was caught up."""
@@ -351,6 +356,16 @@ class EmptyDiskKeepsTheReign(NoBug):
         return ()
 
 
+class OwnSealDoesNotWait(NoBug):
+    """One that takes over seals when the store says yes, although it has answered the old home meanwhile."""
+
+    seed = 97
+    taker_ms = 400
+
+    def own_seal_waits(self, node: Node, source: int) -> float:
+        return 0.0
+
+
 class DelayFromTheReply(NoBug):
     """A replica waits from when an answer goes out; what it seals before is not in it."""
 
@@ -527,6 +542,7 @@ PLANTED: tuple[type[NoBug], ...] = (
     WipedReplicaAcknowledges,
     ReignFromTheAnswer,
     DelayFromTheReply,
+    OwnSealDoesNotWait,
     DeadRowsLive,
     StateAfterWhatIsNotCommitted,
     StateTakesPlaceTooEarly,
