@@ -70,6 +70,8 @@ class JournalBuffer:
         self.lagging = False
         """too much of what was written here is not committed yet, since replicas do not answer"""
         self._withheld = Withheld()
+        self._strayed: set[int] = set()
+        """queues that let something go to a source which this node left before it was taken"""
         self._lanes: list[Lane] = []
         """of the homes, each once"""
         self._gone: list[int] = []
@@ -166,12 +168,15 @@ class JournalBuffer:
             self._counts.pop(queue_id, None)
         self.unwritten.forget(gone)
         self._withheld.forget(gone)
+        self._withheld.leave(source)
         if self._last_settled is not None:
             self._settled.append(self._last_settled)
         self._last_settled = self._last_segment = None
         self._settled = [each for each in self._settled if each.queue_id not in gone]
         self._retired = [each for each in self._retired if each.queue_id not in gone]
         self._dropped = [each for each in self._dropped if each not in gone]
+        if any(queue_id in gone for queue_id, _ in self._segments):
+            self._strayed |= self.unwritten.gone_on
         self._segments = [each for each in self._segments if each[0] not in gone]
         self._paged = deque([each for each in self._paged if each[0] not in gone])
         self._paged_bytes = sum([nbytes for _, _, nbytes in self._paged])
@@ -315,9 +320,10 @@ class JournalBuffer:
             comes = [each for each, segment in self._segments if segment.left and each not in dropped]
             entered = {of.get(each, LOCAL) for each in comes}
             going = going_elsewhere(self.unwritten.gone_on, entered, of) - dropped
+        strayed = self._strayed - dropped
         for queue_id, segment in self._segments:
             segment.sealed = True
-            if queue_id in going and segment.left == 0:
+            if segment.left == 0 and (queue_id in going or queue_id in strayed):
                 store_settled(transaction, queue_id, segment, self._retired)
             elif segment.left == 0 or queue_id in dropped:
                 self._forget_counts(queue_id, segment)
@@ -333,14 +339,19 @@ class JournalBuffer:
             transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
         retired = self._retired
+        if strayed:
+            retired = self._withheld.lose(transaction, retired, strayed)
         if going:
             retired = self._withheld.withhold(transaction, retired, going, entered, self.homes, self.lane)
+        retired = self._withheld.keep_rows(transaction, retired)
         self._withheld.release(transaction, retired)
         self._deletable = retired
         transaction.writes, transaction.committed = self._writes, self._committed
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
         self.unwritten.take()
+        if self._strayed:
+            self._strayed = set()
         if self.came:
             self.came_before = max(self.came, self.came_before - self.came_before // FADING - 1)
             self.came = 0
