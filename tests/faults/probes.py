@@ -3,8 +3,8 @@
 What comes in: a cluster, the history of a publisher for each forwarder. What goes out: when a message that was sent
 after a given moment was first confirmed, and where; the histories, for the checker.
 Rules: 1. One message at a time; the next one when the broker has answered it, or has ended the connection. 2. An
-answer that does not come within `ANSWER_S` is a violation: a client must not wait for ever, at whichever side of a cut
-it is. 3. What a forwarder confirms counts wherever it is: the checker looks for it in the queue.
+answer that does not come within `ANSWER_S` is a violation: a client must not wait for ever, at whichever side of a
+cut it is. 3. What a forwarder confirms counts wherever it is: the checker looks for it in the queue.
 Not here: publishers at full speed (`workload.py`), the judgement (`checker.py`).
 """
 
