@@ -3,8 +3,8 @@
 What comes in: a cluster on machines, the name of the home of the queues, choices of a seed. What goes out: one fault
 of a kind, made; everything healed.
 Rules: 1. One fault at a time, and `heal` takes back whatever was done: processes go on or are started, links are
-whole, etcd serves. 2. A process that ends though no fault ended it fails `heal`. 3. How long a fault lasts is drawn with
-it; a pause of the home lasts three lease times, so that another home is there when it goes on.
+whole, etcd serves. 2. A process that ends though no fault ended it fails `heal`. 3. How long a fault lasts is drawn
+with it; a pause of the home lasts three lease times, so that another home is there when it goes on.
 Not here: what clients do meanwhile (`cluster_rounds.py`), how links are cut (`tests/harness/namespaces.py`).
 """
 
