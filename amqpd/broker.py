@@ -304,6 +304,8 @@ class Broker:
                 connection.guard(partial(connection.force_close, reason))
             self.pump.settle()
             await self.pump.wait_empty()
+        if self._cluster is not None:
+            await self._cluster.hand_over()
         left = self.pump.link_count
         self.pump.end()
         with trio.move_on_after(timeout_s) as flushing:

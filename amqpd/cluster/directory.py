@@ -82,8 +82,8 @@ class Directory:
         """`on_change`: called after each change with what changed, on the trio thread; first, with everything, before
         `run` has started. An exception in it ends `run`."""
         self.me = me
-        """with the generation that counts: another than was given if the disk is not what it was; keep it in the
-        journal before anything is acknowledged"""
+        """with the generation and the life that count: others than were given if the disk is not what it was; keep
+        them in the journal before anything is acknowledged"""
         self._store = store
         self._on_change = on_change
         self._lease_s = lease_s
@@ -180,7 +180,8 @@ class Directory:
             life=self.me.life,
             new_generation=generation,
         )
-        self.me = replace(self.me, generation=generation)
+        # Lives are compared to know that an earlier process is gone: they grow, on another disk too.
+        self.me = replace(self.me, generation=generation, life=max(self.me.life, known.life + 1))
 
     async def _keep_membership(self) -> None:
         while True:

@@ -65,6 +65,9 @@ class Forwarder:
         self._refused: set[str] = set()
         """forwarders whose machine says that nobody listens there"""
         self._heard_s: dict[str, float] = {}
+        self._leaves = False
+        self._lease_s = lease_s
+        self._beat_s = shell.now_s
 
     # What the store says
 
@@ -157,10 +160,14 @@ class Forwarder:
 
     def beat(self) -> None:
         """Some twenty times in a lease."""
+        now_s, before_s, self._beat_s = self._shell.now_s, self._beat_s, self._shell.now_s
+        if now_s - before_s > self._lease_s / 2:
+            # This process was stopped: others may have spoken meanwhile.
+            self._heard_s = dict.fromkeys(self._heard_s, now_s)
         self.homes.beat()
         self.copies.beat()
         self.takeovers.beat()
-        mine = [record for record in self.records.values() if self._may_take(record)]
+        mine = [record for record in self.records.values() if self._may_take(record)] if not self._leaves else []
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
                 break
@@ -172,6 +179,12 @@ class Forwarder:
             and record.source not in self.takeovers
             and record.source not in self.homes.sources
         )
+
+    def leave(self) -> None:
+        """This process is about to end: it is the home of nothing, and its peers know it."""
+        self._leaves = True
+        for source in list(self.homes.sources):
+            self.homes.end(source)
 
     def take_over(self, record: SourceRecord) -> None:
         """At once: the source is new, or somebody asks for it."""

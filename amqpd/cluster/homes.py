@@ -18,12 +18,16 @@ from amqpd.cluster.own_lane import OwnLane, ReplicaSetLane
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
+from amqpd.replication.home import KEPT_BYTES_MAX
 from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
 from amqpd.replication.receiver import Opening, State
 from amqpd.replication.replica import Replicas, Write
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 
+LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
+"""Of one lane, that are not committed, or kept for a peer that is away: half of it is that at most. Then publishers
+wait: for a majority that does not answer, or is slower than the disk here."""
 UNADMITTED = -1
 """generation of a peer that nobody has heard of"""
 
@@ -170,6 +174,7 @@ class Homes:
 
     def _cut(self, lane: OwnLane, index: int, payloads: Mapping[int, bytes], writes: list[Write]) -> None:
         frame = lane.home.cut(index, payloads)
+        self._look_at_lag()
         for entry in frame.entries:
             self._replicas[entry.source].take(self.sources[entry.source].seal, entry, writes)
             lane.open.add(entry.source)
@@ -249,8 +254,12 @@ class Homes:
                 lane.told[peer] = lane.home.committed
                 self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
 
+    def _look_at_lag(self) -> None:
+        self._journal.lagging = any(each.home.open_bytes > LAG_BYTES_MAX for each in self.lanes.values())
+
     def _look(self, lane: OwnLane) -> None:
         """What is committed by now, and whose home this is not any more."""
+        self._look_at_lag()
         home = lane.home
         for source in list(home.fenced):
             if source in self.sources:

@@ -31,6 +31,7 @@ from amqpd.cluster.records import SOURCES, MemberRecord
 from amqpd.cluster.roster import Changed
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
+from amqpd.journal.buffer import FULL_BYTES
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -52,11 +53,12 @@ BEATS = 20
 """in a lease time"""
 WANT_S = 10.0
 """how long a declaration waits for a source to be served here"""
+HAND_OVER_S = 1.0
 FETCH_BYTES_MAX = 1 << 20
 PART_S = 0.005
 """between two parts of a state: of some hundred kB"""
-GENERATION = "generation"
-"""what the generation of the disk is called among the journal's names"""
+GENERATION, LIFE = "generation", "life"
+"""what the generation of the disk, and the last life on it, are called among the journal's names"""
 
 log = structlog.get_logger(component="cluster")
 
@@ -107,8 +109,12 @@ class ClusterRunner(Shell):
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, HomeLink] = {}
+        self._paused: set[Link] = set()
+        """of these, those that nothing is read from for now"""
         self._wants: list[tuple[float, Callable[[bool], None]]] = []
         self._members: dict[str, int] = {}
+        self._news = trio.Event()
+        """something has happened"""
         self._links: Links
         self._nursery: trio.Nursery
         self._reads = trio.CapacityLimiter(1)
@@ -119,7 +125,7 @@ class ClusterRunner(Shell):
 
     def _me(self) -> MemberRecord:
         settings = self._settings
-        life = self._disk.head(SOURCE).epoch
+        life = max(self._disk.head(SOURCE).epoch, int(self._disk.names.get(LIFE) or 0) + 1)
         generation = int(self._disk.names.get(GENERATION) or drawn_generation())
         host, port = self._place.reached_at
         return MemberRecord(
@@ -167,11 +173,7 @@ class ClusterRunner(Shell):
         def read() -> OwnLog:
             return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
 
-        async def reading() -> None:
-            await self._writer.flush()
-            self._do(partial(answered, await trio.to_thread.run_sync(read, limiter=self._reads)))
-
-        self._nursery.start_soon(reading)
+        self._read(read, answered)
 
     def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
         async def reading() -> None:
@@ -193,7 +195,6 @@ class ClusterRunner(Shell):
 
     def served(self, source: int) -> None:
         async def recovering() -> None:
-            await self._writer.flush()
             recovered = await trio.to_thread.run_sync(self._disk.recovered_of, [source], limiter=self._reads)
             self._do(partial(self._serve, source, recovered))
 
@@ -223,6 +224,8 @@ class ClusterRunner(Shell):
     def _do(self, what: Callable[[], None]) -> None:
         what()
         self._settle()
+        self._news.set()
+        self._news = trio.Event()
 
     # The journal
 
@@ -230,6 +233,10 @@ class ClusterRunner(Shell):
         """See `Forwarder.stored`."""
         if self.forwarder is not None:
             self.forwarder.stored(index)
+        if self._paused and self._node.journal.gathered_bytes <= FULL_BYTES:
+            for link in self._paused:
+                link.resume()
+            self._paused.clear()
 
     def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
         """See `Homes.cut`."""
@@ -263,6 +270,7 @@ class ClusterRunner(Shell):
 
     def left(self, link: Link) -> None:
         """See `LinkEvents`."""
+        self._paused.discard(link)
         self._forwarder.left(self._incoming.pop(link))
 
     def received(self, link: Link, message: Message) -> None:
@@ -272,6 +280,10 @@ class ClusterRunner(Shell):
                 self._do(partial(self._forwarder.answered, link.peer.forwarder, message))
         elif link in self._incoming:
             self._do(partial(self._forwarder.asked, self._incoming[link], message))
+            if self._node.journal.gathered_bytes > FULL_BYTES and link not in self._paused:
+                # Its home sends more than this disk takes.
+                self._paused.add(link)
+                link.pause()
 
     def _close(self, link: Link, why: str) -> None:
         log.warning("a link is closed", peer=link.peer.forwarder, reason=why)
@@ -333,8 +345,8 @@ class ClusterRunner(Shell):
             await nursery.start(directory.run)
             me = directory.me
             # Before anything is acknowledged: what the store counts is this disk.
-            name = {GENERATION: str(me.generation)}
-            await trio.to_thread.run_sync(partial(self._disk.set_names, **name), limiter=self._writer.threads)
+            names = {GENERATION: str(me.generation), LIFE: str(me.life)}
+            await trio.to_thread.run_sync(partial(self._disk.set_names, **names), limiter=self._writer.threads)
             self.forwarder = Forwarder(
                 *(me.name, me.life, me.generation, self, self._node.journal, _replicas(self._disk)),
                 *(settings.cluster_lease_s, random.random, self._node.reported),
@@ -347,6 +359,22 @@ class ClusterRunner(Shell):
             self._changed(Changed())
             nursery.start_soon(self._beats)
             task_status.started()
+
+    async def hand_over(self) -> None:
+        """Before the end: what is under way is committed, and the peers know that this node is no home any more, so
+        that another one need not wait for its reign to end. What does not answer within `HAND_OVER_S` is not waited
+        for."""
+        if self.forwarder is None:
+            return
+        homes = self.forwarder.homes
+        with trio.move_on_after(HAND_OVER_S):
+            while any(lane.home.committed < lane.home.number for lane in homes.lanes.values()):
+                await self._news.wait()
+        self.forwarder.leave()
+        self._settle()
+        with trio.move_on_after(HAND_OVER_S):
+            while any(link.out_bytes for link in self._dialed.values()):
+                await self._news.wait()
 
     async def _beats(self) -> None:
         while True:

@@ -50,7 +50,7 @@ class Shell(ABC):
 
     @abstractmethod
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
-        """When all that was handed to the disk by now is on it."""
+        """What a take-over has won is on it."""
 
     @abstractmethod
     def read_state(self, state: State, sends: Callable[[State], bool]) -> None:

@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 
+from amqpd.replication.reign import MARGIN
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 
 STAGGER_S = 0.15
 """between the first member of a set and the next one: several times what a take-over takes"""
-AGAIN_S = 0.3
+AGAIN_S = 0.15
 """after a failure; up to twice that"""
-SILENCES = 2.5
+SILENCES = MARGIN
+"""lease times: so long a replica that has answered puts a seal off"""
 
 
 class Succession:

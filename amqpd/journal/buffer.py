@@ -67,6 +67,8 @@ class JournalBuffer:
         """source -> what this node has as its home; without the local source"""
         self._sources: dict[int, int] = {}
         """queue_id -> source, of queues that are not of the local one"""
+        self.lagging = False
+        """too much of what was written here is not committed yet, since replicas do not answer"""
         self._withheld = Withheld()
         self._lanes: list[Lane] = []
         """of the homes, each once"""
@@ -171,7 +173,7 @@ class JournalBuffer:
         self._retired = [each for each in self._retired if each.queue_id not in gone]
         self._dropped = [each for each in self._dropped if each not in gone]
         self._segments = [each for each in self._segments if each[0] not in gone]
-        self._paged = deque(each for each in self._paged if each[0] not in gone)
+        self._paged = deque([each for each in self._paged if each[0] not in gone])
         self._paged_bytes = sum([nbytes for _, _, nbytes in self._paged])
 
     def write(self, writes: Sequence[Write]) -> int:
@@ -207,10 +209,9 @@ class JournalBuffer:
 
     @property
     def full(self) -> bool:
-        """Publishers wait: for the writer, or until more sequence numbers of a source are reserved."""
-        return self.gathered_bytes > FULL_BYTES or (
-            bool(self.homes) and any(home.numbers.short for home in self.homes.values())
-        )
+        """Publishers wait: for the writer, for replicas, or until more sequence numbers of a source are reserved."""
+        short = bool(self.homes) and any(home.numbers.short for home in self.homes.values())
+        return self.gathered_bytes > FULL_BYTES or self.lagging or short
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a

@@ -40,8 +40,7 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "vhost": record.vhost,
         "name": record.name,
         "type": said.settings.type,
-        # RabbitMQ's words, except `fenced` (`amqpd/node/fence.py`). Why it crashed: `amqpd/node/quarantine.py`.
-        "state": "crashed" if queue.quarantined else "fenced" if fence and fence["blocked"] else "running",
+        "state": _state(queue, fence),
         "out_of_service": queue.quarantined,
         "fenced": fence,
         "durable": record.durable,
@@ -68,6 +67,16 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "totals": {name: said.totals[name] for name in TOTALS},
         "time_in_queue_ms": dict(zip([*map(str, TIME_IN_QUEUE_MS), "more"], said.time_in_queue, strict=True)),
     }
+
+
+def _state(queue: QueuePort, fence: dict[str, Any] | None) -> str:
+    """RabbitMQ's words, except `fenced` (`amqpd/node/fence.py`) and `elsewhere` (`amqpd/node/sources.py`). Why it
+    crashed: `amqpd/node/quarantine.py`."""
+    if queue.quarantined:
+        return "crashed"
+    if queue.elsewhere:
+        return "elsewhere"
+    return "fenced" if fence and fence["blocked"] else "running"
 
 
 def _settings(settings: QueueSettings) -> dict[str, Any]:

@@ -44,18 +44,18 @@ class Tail:
         self._positions.append(entry.position)
         self.nbytes += len(entry.payload)
 
-    def after(self, position: Position, bytes_max: float = float("inf")) -> list[LogEntry] | None:
-        """What follows the last entry that is not above this position, at least one if there is one; None: that is
-        not kept any more."""
+    def after(self, position: Position, bytes_max: int | None = None) -> list[LogEntry] | None:
+        """What follows the last entry that is not above this position; with a limit, the first of it, and at least
+        one. None: that is not kept any more."""
         if position < self.base:
             return None
-        found: list[LogEntry] = []
-        for at in range(bisect_right(self._positions, position), len(self._entries)):
-            if bytes_max <= 0:
-                break
-            found.append(self._entries[at])
-            bytes_max -= len(found[-1].payload)
-        return found
+        at = end = bisect_right(self._positions, position)
+        if bytes_max is None:
+            return self._entries[at:]
+        while end < len(self._entries) and bytes_max > 0:
+            bytes_max -= len(self._entries[end].payload)
+            end += 1
+        return self._entries[at:end]
 
     def next_after(self, number: int) -> int | None:
         """The first frame above this number that has an entry of it."""

@@ -94,6 +94,8 @@ class HomeLane:
         """number and bytes of frames that some member may lack"""
         self._forgotten = 0
         """the last frame that is not among them any more"""
+        self._held: set[int] = set()
+        """sources whose tails may have entries of such frames, since some peer was apart"""
 
     @property
     def open_bytes(self) -> int:
@@ -165,7 +167,9 @@ class HomeLane:
             if entry.source in peer.transfers:
                 peer.transfers[entry.source].behind.append(entry)
         # What the source's tail has is kept in any case.
-        extra = {source: each.behind.nbytes - self._tails[source].nbytes for source, each in peer.transfers.items()}
+        extra = {
+            source: max(0, each.behind.nbytes - self._tails[source].nbytes) for source, each in peer.transfers.items()
+        }
         while extra and sum(extra.values()) > self._behind_bytes_max:
             source = max(extra, key=extra.__getitem__)
             del peer.transfers[source], extra[source]
@@ -328,6 +332,12 @@ class HomeLane:
             self._forgotten = upto
             for source, tail in self._tails.items():
                 tail.forget(min(too_much if source in apart else upto, self.committed_of(source)))
+            self._held |= apart | self.left_out.keys()
+        if everywhere and self._held:
+            for source in self._held - apart - self.left_out.keys():
+                self._held.discard(source)
+                if source in self._tails:
+                    self._tails[source].forget(min(everywhere, self._forgotten))
         if apart:
             self._forget_apart(apart)
 

@@ -40,7 +40,7 @@ class FakeJournal:
         self.wanted: dict[int, bytes] = {}
         """payloads that gather"""
         self.bases: dict[int, Position] = {}
-        self.forced = False
+        self.forced = self.lagging = False
 
     def write(self, writes: list[Write]) -> int:
         self.wrote += writes

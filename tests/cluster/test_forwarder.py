@@ -6,6 +6,10 @@ all kinds make of it (the simulator), sockets and disks (`tests/faults/test_clus
 
 from __future__ import annotations
 
+import pytest
+
+from amqpd.cluster import homes
+
 from .forwarders import World
 
 
@@ -99,3 +103,33 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     machine.journal.force()
     world.move()
     assert machine.reports[-1] == index + 1
+
+
+def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world.disconnect("a", "c")
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world.move()
+    assert world["a"].journal.lagging
+    world.connect("a")
+    world.wait(0.2)
+    assert not world["a"].journal.lagging
+
+
+def test_a_forwarder_that_leaves_is_followed_at_once() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world["a"].publish(5, b"one")
+    world.wait(2)  # nobody puts a seal off because it has just started
+    world["a"].forwarder.leave()
+    world.move()
+    assert not world["a"].serving
+    world["a"].up = False
+    world.tell_members()
+    world.wait(0.5)
+    assert sum(machine.up and bool(machine.serving) for machine in world.machines.values()) == 1
+    assert logs(world, 5)[1][:2] == [b"reserves", b"one"]

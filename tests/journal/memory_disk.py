@@ -354,7 +354,6 @@ class MemoryDisk:
             self.platter.heads.setdefault(write.source, self.platter.head(write.source))
         elif isinstance(write, Staged):
             self.platter.staged[write.source] = Staging()
-            self.platter.heads.setdefault(write.source, self.platter.head(write.source))
         elif isinstance(write, Dropped):
             self.platter.staged.pop(write.source, None)
         elif write.source not in self.platter.staged:

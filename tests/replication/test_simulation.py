@@ -11,7 +11,7 @@ from tests.replication.simulation.bugs import PLANTED, NoBug
 from tests.replication.simulation.law import LawBroken
 from tests.replication.simulation.run import Stuck, run
 
-SEEDS = int(os.environ.get("AMQPD_SIMULATION_SEEDS", "60"))
+SEEDS = int(os.environ.get("AMQPD_SIMULATION_SEEDS", "400"))
 FIRST = int(os.environ.get("AMQPD_SIMULATION_FIRST", "0"))
 SEEDS_TO_FIND_MAX = 1000
 SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))

@@ -107,24 +107,35 @@ def _forget(of: Table) -> str:
     return text(delete(of).where(_of_source(of), tuple_(of.c.epoch, of.c.idx) <= _given))
 
 
+# What is above the last committed entry is in the tail, which has the place of its rows.
+UNDONE = text(
+    select(tail.c.first_row, tail.c.rows).where(_of_source(tail), tuple_(tail.c.epoch, tail.c.idx) > _given)
+)
+"""Of the entries of a tail above the (epoch, idx)."""
+
+
+def _rows_of(of: Table, chosen: ColumnElement[bool]) -> str:
+    return text(delete(of).where(_of_source(of), chosen))
+
+
+def _between(of: Table) -> ColumnElement[bool]:
+    return of.c.batch_id.between(literal_column(":first_row", Integer), literal_column(":last_row", Integer))
+
+
+UNDO_ROWS, UNDO_DEADLINES = (_rows_of(of, _between(of)) for of in (batch, deadline))
+"""Those from one number to another."""
 # By the index: the table has the bodies.
-_rows_above = (
+_standing_above = (
     select(batch.c.batch_id)
     .with_hint(batch, "INDEXED BY batch_index", "sqlite")
     .where(
         _of_source(batch),
         tuple_(batch.c.epoch, batch.c.idx) > _given,
-        batch.c.batch_id < literal_column(":below_row", Integer),
+        literal_column("+batch_id", Integer) < literal_column(":below_row", Integer),
     )
 )
-UNDO_ROWS = text(delete(batch).where(batch.c.batch_id.in_(_rows_above)))
-UNDO_DEADLINES = text(
-    delete(deadline).where(
-        _of_source(deadline),
-        tuple_(deadline.c.epoch, deadline.c.idx) > _given,
-        deadline.c.batch_id < literal_column(":below_row", Integer),
-    )
-)
+REPLACE_DEADLINES, REPLACE_ROWS = (_rows_of(of, of.c.batch_id.in_(_standing_above)) for of in (deadline, batch))
+"""Those above the (epoch, idx), committed or not, whose numbers are below one."""
 UNDO_SETTLED, UNDO_RETURNED, UNDO_DISCARDS, UNDO_MARKS, UNDO_FORMER, UNDO_TAIL = map(
     _undone, (settled, returned, discard, queue, former, tail)
 )
@@ -151,7 +162,5 @@ UNDO_STAGED = text(
     )
 )
 _from_row = literal_column(":first_row", Integer)
-DROP_ROWS, DROP_DEADLINES = (
-    text(delete(of).where(of.c.batch_id >= _from_row, _of_source(of))) for of in (batch, deadline)
-)
+DROP_ROWS, DROP_DEADLINES = (_rows_of(of, of.c.batch_id >= _from_row) for of in (batch, deadline))
 """Rows of the source, from one on."""

@@ -230,11 +230,11 @@ def _rows(
         if queue.rows and first_seq <= queue.rows[-1].last_seq:
             raise JournalDamaged(f"two rows of queue {queue_id} hold message {first_seq}")
         queue.next_seq = max(queue.next_seq, last_seq + 1)
+        if number != SOURCE:
+            sides.sources[queue_id] = number
         if discards:
             continue
         queue.rows.append(RecoveredRow(first_seq, last_seq, nbytes, [], body_bytes, published_ms, timed))
-        if number != SOURCE:
-            sides.sources[queue_id] = number
         if not persistent and not source.replicated:
             sides.transient.add((queue_id, first_seq))
 

@@ -32,7 +32,6 @@ from amqpd.replication.entry import START, LogEntry, Position
 def begin(connection: sqlite3.Connection, source: int, draft: Draft) -> None:
     """What was staged before goes. Raises sqlite3.Error."""
     drop(connection, source, draft)
-    draft.known(source)
     _put(connection, TailRecord(source, START, START, 0, draft.next_row, 0, b""), 0, STAGED_BEGUN)
     draft.stage(source, Staged(draft.next_row))
 
@@ -189,7 +188,7 @@ def _discard_dead(
             dead.append((queue_id, first, last))
             before = queue_id
     draft.discard([(*run, source, *after) for run in dead])
-    known = {queue_id for state in states for (queue_id,) in state.known} | live.keys()
+    known = {queue_id for state in states for queue_id, _ in state.known}
     rows = connection.execute(queries.MARKS_ABOVE, {"source": source, "epoch": -1, "idx": 0}).fetchall()
     gone = [queue_id for queue_id, _ in rows if queue_id not in known]
     connection.executemany(entry_statements.DROP_MARK, [(queue_id,) for queue_id in gone])
@@ -205,7 +204,12 @@ def _take_over(connection: sqlite3.Connection, source: int, states: list[State],
         connection.executemany(entry_statements.PUT_RETURNED, put)
         draft.counted.update(each[0] for each in state.returned)
         marks: dict[int, Mark] = {}
+        for queue_id, next_seq in state.known:
+            before = draft.mark(queue_id) or (*NONE[:2], source, 0, 0)
+            if next_seq > before[0]:
+                marks[queue_id] = (next_seq, *before[1:])
         for queue_id, delivered, epoch, idx in state.marks:
-            marks[queue_id] = ((draft.mark(queue_id) or NONE)[0], delivered, source, epoch, idx)
+            end = (marks.get(queue_id) or draft.mark(queue_id) or NONE)[0]
+            marks[queue_id] = (end, delivered, source, epoch, idx)
         appending.put_marks(connection, marks)
         draft.marks |= marks

@@ -9,8 +9,9 @@ Not here: reading it (`state_reading.py`), taking it in (`staging.py`).
 
 The layout, little-endian: version, number of rows, source, after, base, reserved, bytes of each of the six lists
 below; then live (triples: queue_id, first_seq, last_seq), settled (sextuples: queue_id, first_seq, last_seq, epoch,
-idx, crc), returned (the same: queue_id, seq, count, ...), marks (quadruples: queue_id, delivered, epoch, idx),
-known (ids of queues with a mark), facts of the rows (see `StateRow`); then bodies and deadlines, end to end.
+idx, crc), returned (the same: queue_id, seq, count, ...), marks (quadruples: queue_id, delivered, epoch, idx), known
+(pairs: queue_id, next_seq, of all queues that there are), facts of the rows (see `StateRow`); then bodies and
+deadlines, end to end.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def decode(part: bytes) -> State:
             lists.append(whole[at : at + size])
             at += size
         *packed, facts = lists
-        live, settled, returned, marks, known = map(_tuples, packed, (3, 6, 6, 4, 1))
+        live, settled, returned, marks, known = map(_tuples, packed, (3, 6, 6, 4, 2))
         state = State(source, after, base, reserved, live, settled, returned, marks, known)
         state.rows = list(_bodies(whole, at, [StateRow(*each) for each in _rows.iter_unpack(facts)]))
         if len(state.rows) != count:

@@ -50,12 +50,16 @@ def _records(connection: sqlite3.Connection, of: State, rows: array[int]) -> Sta
     gone = Gone([each for each in discards if each.source == of.source and each.position <= of.base])
     staged = staged_from(connection).get(of.source)
     live: dict[int, Ranges] = defaultdict(list)
+    known: dict[int, int] = {}
     for item in connection.execute(queries.ROWS_OF, given):
         queue_id, last, first = item[:3]
         position, batch_id = item[6:8], item[12]
         if position > of.base or (staged is not None and batch_id >= staged):
             continue
-        if gone.by(queue_id, first, last, position) or _covers(settled.get(queue_id, []), first, last):
+        if gone.by(queue_id, first, last, position):
+            continue
+        known.setdefault(queue_id, 0)
+        if _covers(settled.get(queue_id, []), first, last):
             continue
         ranges = live[queue_id]
         if ranges and ranges[-1][1] + 1 == first:
@@ -71,26 +75,27 @@ def _records(connection: sqlite3.Connection, of: State, rows: array[int]) -> Sta
         if tuple(position) > of.after and _touches(live.get(queue_id, []), first, last)
     ]
     marks, returned = _at_base(connection, of)
-    found.known = [(queue_id,) for queue_id in marks]
-    for queue_id, (delivered, *position) in marks.items():
+    for queue_id, (next_seq, delivered, *position) in marks.items():
+        known[queue_id] = next_seq
         if of.after < tuple(position) <= of.base:
             found.marks.append((queue_id, delivered, *position))
     for (queue_id, seq), (count, *position) in returned.items():
         if of.after < tuple(position) <= of.base and _touches(live.get(queue_id, []), seq, seq):
             crc = checksums.of_returned(queue_id, seq, count, of.source, *position)
             found.returned.append((queue_id, seq, count, *position, crc))
+    found.known = list(known.items())
     return found
 
 
 def _at_base(
     connection: sqlite3.Connection, of: State
 ) -> tuple[dict[int, tuple[int, ...]], dict[tuple[int, int], tuple[int, ...]]]:
-    """Marks, by queue_id: delivered, epoch, idx; and how often messages came back, by queue_id and seq: count, epoch,
-    idx. As they are now, or, if an entry above `base` has written over them, before that."""
+    """Marks, by queue_id: next_seq, delivered, epoch, idx; and how often messages came back, by queue_id and seq:
+    count, epoch, idx. As they are now, or, if an entry above `base` has written over them, before that."""
     marks, returned = dict[int, tuple[int, ...]](), dict[tuple[int, int], tuple[int, ...]]()
-    for queue_id, (_, delivered, source, *position) in map(mark_of, connection.execute(queries.QUEUES)):
+    for queue_id, (next_seq, delivered, source, *position) in map(mark_of, connection.execute(queries.QUEUES)):
         if source == of.source:
-            marks[queue_id] = (delivered, *position)
+            marks[queue_id] = (next_seq, delivered, *position)
     for queue_id, seq, count, _, *position, _ in connection.execute(
         queries.RETURNED_OF, {"sources": f"[{of.source}]"}
     ):
@@ -101,7 +106,7 @@ def _at_base(
         connection.execute(queries.FORMER_OF, given).fetchall()
     ):
         if kind == FORMER_MARK:
-            marks[queue_id] = (two, epoch, idx)
+            marks[queue_id] = (max(one, marks.get(queue_id, (0,))[0]), two, epoch, idx)
         else:
             returned[queue_id, one] = (two, epoch, idx)
     return marks, returned

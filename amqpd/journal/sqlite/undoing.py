@@ -17,7 +17,7 @@ from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, entry_statements, queries
 from amqpd.journal.sqlite.draft import Draft
 from amqpd.journal.sqlite.queue_marks import Mark
-from amqpd.journal.sqlite.schema import FORMER_MARK, SEQ_MAX
+from amqpd.journal.sqlite.schema import FORMER_MARK
 from amqpd.replication.entry import Position
 
 Former = tuple[int, ...]
@@ -31,11 +31,9 @@ def undo(
     committed, unless that is so, JournalDamaged, sqlite3.Error."""
     draft.undo(source, position, replaced=staged_from is not None)
     given = {"source": source, "epoch": position[0], "idx": position[1]}
-    given["below_row"] = SEQ_MAX if staged_from is None else staged_from
     formers = _formers(connection, given)
     marks = _marks(connection, given, source, position, formers)
-    connection.execute(entry_statements.UNDO_DEADLINES, given)
-    rows = connection.execute(entry_statements.UNDO_ROWS, given).rowcount
+    rows = _undo_rows(connection, given, staged_from)
     settled = connection.execute(entry_statements.UNDO_SETTLED, given).rowcount
     for statement in (
         entry_statements.UNDO_RETURNED,
@@ -55,6 +53,23 @@ def undo(
             connection.execute(entry_statements.PUT_MARK, (*said, checksums.of_mark(*said)))
     connection.execute(entry_statements.UNCOUNT, {"rows": rows, "settled": settled})
     draft.marks |= marks
+
+
+def _undo_rows(connection: sqlite3.Connection, given: dict[str, int], staged_from: int | None) -> int:
+    """How many there were."""
+    if staged_from is not None:
+        given = given | {"below_row": staged_from}
+        connection.execute(entry_statements.REPLACE_DEADLINES, given)
+        return connection.execute(entry_statements.REPLACE_ROWS, given).rowcount
+    places = [
+        {"source": given["source"], "first_row": first, "last_row": first + rows - 1}
+        for first, rows in connection.execute(entry_statements.UNDONE, given).fetchall()
+        if rows
+    ]
+    if not places:
+        return 0
+    connection.executemany(entry_statements.UNDO_DEADLINES, places)
+    return connection.executemany(entry_statements.UNDO_ROWS, places).rowcount
 
 
 def _formers(connection: sqlite3.Connection, given: dict[str, int]) -> list[Former]:
