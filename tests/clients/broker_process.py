@@ -205,8 +205,9 @@ class BrokerProcess:
         assert self._process is not None
         if not self.prefix:
             return self._process.pid
-        # `strace command` runs the command as its child.
-        return int(psutil.Process(self._process.pid).children()[0].pid)
+        # `strace command` runs the command as its child, `ip netns exec` becomes it.
+        children = psutil.Process(self._process.pid).children()
+        return int(children[0].pid) if children else self._process.pid
 
     def resident_bytes(self) -> int:
         return int(psutil.Process(self.broker_pid).memory_info().rss)

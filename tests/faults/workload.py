@@ -2,7 +2,8 @@
 
 What comes in: a port, and the histories to write. What goes out: the histories; `Progress`, which tells how
 many confirms have come, so that a fault can be set off by what happened and not by a clock.
-Rules: 1. A worker ends when its connection breaks. If nobody announced a kill, that is a violation.
+Rules: 1. A worker ends when its connection breaks. If nobody announced a kill, that is a violation. A publisher that
+is to stop ends when everything that it sent is confirmed or refused, a consumer with its next delivery.
 2. Frames are put together once, and only sequence numbers change per message: the broker is the slow side.
 3. Bodies say who published them (`BODY`), and are compared byte for byte when they come out.
 Not here: the judgement (`checker.py`), emptying the queues (`drain.py`).
@@ -10,16 +11,17 @@ Not here: the judgement (`checker.py`), emptying the queues (`drain.py`).
 
 from __future__ import annotations
 
+import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from pamqp import commands, frame
 
-from ..clients.wire import BODY, HEADER, METHOD, ClosedByBroker, Wire, decode_method, publish_bytes
+from ..clients.wire import BODY, HEADER, METHOD, ClosedByBroker, Wire, decode_method, described, publish_bytes
 from .fates import Fate
 from .history import CONFIRMED, REFUSED, Delivery, History, PublisherHistory, QueueHistory
 
@@ -38,16 +40,19 @@ NAME_BYTES, DIGITS = 16, 10
 METHOD_ID = struct.Struct(">HH")
 ACK, NACK, RETURN, DELIVER = (60, 80), (60, 120), (60, 50), (60, 60)
 BLOCKED, UNBLOCKED = (10, 60), (10, 61)
+ENDS = {(10, 50), (20, 40), (60, 30)}
+"""Close of a connection, close of a channel, cancel of a consumer: all that the broker says of its own accord"""
 Judge = Callable[[int, bool], str]
 """see `Fate.verdict`"""
 
 
 @dataclass
 class Progress:
-    """Confirms of all publishers together, and whether a kill was announced."""
+    """Confirms of all publishers together, whether a kill was announced, and whether the workers are to stop."""
 
     confirmed: int = 0
     killed: bool = False
+    stopping: bool = False
     news: threading.Condition = field(default_factory=threading.Condition)
 
     def add(self, count: int) -> None:
@@ -87,10 +92,18 @@ class Worker(threading.Thread):
     def __init__(self, port: int, progress: Progress, violations: list[str]) -> None:
         super().__init__(daemon=True)
         self.port, self.progress, self.violations = port, progress, violations
+        self._wire: Wire | None = None
+
+    def hang_up(self) -> None:
+        """What it waits for comes no more."""
+        if self._wire is not None:
+            with suppress(OSError):  # it has ended
+                self._wire.socket.shutdown(socket.SHUT_RDWR)
 
     def run(self) -> None:
         try:
             with self.inside(), Wire(self.port) as wire:
+                self._wire = wire
                 wire.open(frame_max=FRAME_MAX)
                 wire.open_channel()
                 self.work(wire)
@@ -122,8 +135,8 @@ class Publisher(Worker):
         base = history.attempted - 1  # delivery tag t is the sequence base + t
         lowest, sent = 1, 0  # all tags below `lowest` are resolved
         single: set[int] = set()  # resolved above it
-        while True:
-            while sent - lowest - len(single) + 1 + BATCH_MESSAGES <= WINDOW_MESSAGES:
+        while not self.progress.stopping or len(single) < sent - lowest + 1:
+            while not self.progress.stopping and sent - lowest - len(single) + 1 + BATCH_MESSAGES <= WINDOW_MESSAGES:
                 first = history.attempt(BATCH_MESSAGES, time.time_ns() // 1_000_000)
                 wire.send_bytes(self._batch(first))
                 sent += BATCH_MESSAGES
@@ -137,6 +150,7 @@ class Publisher(Worker):
             if method in (BLOCKED, UNBLOCKED):
                 continue
             if method not in (ACK, NACK):
+                _raise_ended(method, payload)
                 raise AssertionError(f"not due to a publisher: {decode_method(payload)}")
             tag, flags = struct.unpack_from(">QB", payload, 4)
             outcome = CONFIRMED if method == ACK else REFUSED
@@ -155,6 +169,7 @@ class Publisher(Worker):
                 single.discard(lowest)
                 lowest += 1
             self.progress.add(lowest + len(single) - before)
+        wire.close()
 
     def properties(self, sequence: int) -> commands.Basic.Properties:
         return PERSISTENT
@@ -229,7 +244,7 @@ class Consumer(Worker):
         run: list[int] = []
         receipts: list[list[int]] = []  # what each receipt proves, oldest first
         resolved = 0  # receipts whose confirm has come: tag t is receipts[t - 1]
-        while True:
+        while not self.progress.stopping:
             kind, _, payload = wire.read_frame()
             if kind != METHOD:
                 continue
@@ -244,6 +259,7 @@ class Consumer(Worker):
             if method in (BLOCKED, UNBLOCKED):
                 continue
             if method != DELIVER:
+                _raise_ended(method, payload)
                 raise AssertionError(f"not due to a consumer: {decode_method(payload)}")
             tag, index = take_delivery(wire, payload, self.history, self.life)
             delivery = self.history.deliveries[index]
@@ -258,6 +274,7 @@ class Consumer(Worker):
                 wire.send_bytes(receipt)
                 receipts.append(run)
                 run = []
+        wire.close()
 
 
 def take_delivery(wire: Wire, payload: bytes, history: QueueHistory, life: int) -> tuple[int, int]:
@@ -325,6 +342,11 @@ def start_workers(
         worker.inside = inside
         worker.start()
     return progress, workers
+
+
+def _raise_ended(method: tuple[int, int], payload: bytes) -> None:
+    if method in ENDS:
+        raise ClosedByBroker(described(decode_method(payload)))
 
 
 def _requeue_few(sequence: int, redelivered: bool) -> str:

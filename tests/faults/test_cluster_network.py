@@ -1,0 +1,99 @@
+"""Forwarders on machines of their own: processes, links and etcd fail under load, again and again.
+
+What is verified: nothing confirmed at any side of a cut is lost, nothing that was refused comes out, what was settled
+for sure stays so, the order of each publisher is kept; every publisher gets an answer, or its connection ends.
+Printed: what was done, and how long it took to the first confirm anywhere. Not verified: loss and delay of single
+packets (no netem here). Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=... AMQPD_FAULT_ROUNDS=... pytest
+tests/faults/test_cluster_network.py`; AMQPD_FAULT_LOGS names a directory that keeps the whole logs of the brokers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+
+from ..harness.namespaces import Machines
+from .checker import check
+from .cluster import Cluster
+from .cluster_rounds import QUEUES, Rounds
+from .drain import drain, look
+from .network_faults import LEASE_S
+from .probes import QUEUE
+from .test_kill import fault_seed
+from .workload import RECEIPTS
+
+pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
+
+NAMES = "abc"
+ROUNDS, ROUNDS_HEAVY = 4, 39
+"""the long run makes each kind of fault three times"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    machines = Machines(NAMES)
+    try:
+        cluster = Cluster(tmp_path, NAMES, {"AMQPD_CLUSTER_LEASE_S": str(LEASE_S)}, machines)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.close()
+    finally:
+        machines.close()
+
+
+def declare(cluster: Cluster, name: str) -> None:
+    with cluster.inside(name), pika.BlockingConnection(pika.URLParameters(cluster.brokers[name].url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("everyone", "fanout", durable=True)
+        for queue in (*QUEUES, QUEUE, RECEIPTS):
+            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        for queue in QUEUES:
+            channel.queue_bind(queue, "everyone")
+
+
+def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
+    running = Rounds(cluster, seed)
+    history = running.history
+    history.events.append(f"seed {seed}, {rounds} rounds")
+    try:
+        declare(cluster, NAMES[0])
+        running.run(rounds)
+        home = cluster.home_of([*QUEUES, QUEUE])
+        history.life += 1
+        with cluster.inside(home):
+            drain(cluster.brokers[home].port, history)
+        verdict = check(history, acks_are_durable=True)
+        made = ", ".join(f"{kind} {count}" for kind, count in running.counts.items())
+        print(f"seed {seed}: {verdict.text()}\nfaults: {made}\nmoved by itself: {running.moved_by_itself}")
+        assert verdict.valid, verdict.text()
+        with cluster.inside(home):
+            left = look(cluster.brokers[home].port, list(history.queues))
+        assert not any(left.values()), f"came back after the drain: {left}"
+        if rounds >= len(running.counts):
+            assert all(running.counts.values()), made
+    except BaseException:
+        print(history.text())
+        print(f"Again with: AMQPD_FAULT_SEED={seed} AMQPD_FAULT_ROUNDS={rounds}")
+        print(cluster.log)
+        raise
+    finally:
+        if keep := os.environ.get("AMQPD_FAULT_LOGS"):
+            for name, broker in cluster.brokers.items():
+                Path(keep, f"{seed}-{name}.log").write_text(broker.log)
+
+
+@pytest.mark.timeout(600)
+def test_the_network_fails(cluster: Cluster) -> None:
+    run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS))
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(3600)
+def test_the_network_fails_many_times(cluster: Cluster) -> None:
+    run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS_HEAVY))
