@@ -23,6 +23,7 @@ from amqpd import __version__
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.homes import Own
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
 from amqpd.cluster.links.sockets import bind
@@ -38,6 +39,7 @@ from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
 from amqpd.replication import seal as seals
+from amqpd.replication.commit import majority
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Log
 from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message
@@ -52,6 +54,10 @@ BEATS = 20
 """in a lease time"""
 WANT_S = 10.0
 """how long a declaration waits for a source to be served here"""
+SEARCH_S = 3.0
+"""After that another source is tried, while somebody still waits: longer than an attempt to take over."""
+UNSERVED_MAX = 4
+"""Sources that this forwarder made, or tried to have, and that have no home: no more are made beside them."""
 FETCH_BYTES_MAX = 1 << 20
 PART_S = 0.005
 """between two parts of a state: of some hundred kB"""
@@ -108,6 +114,9 @@ class ClusterRunner(Shell):
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, HomeLink] = {}
         self._wants: list[tuple[float, Callable[[bool], None]]] = []
+        self._search_again_s = 0.0
+        self._stored = trio.Event()
+        """more transactions are on the own disk"""
         self._members: dict[str, int] = {}
         self._links: Links
         self._nursery: trio.Nursery
@@ -116,6 +125,7 @@ class ClusterRunner(Shell):
         node.sources.clustered = True
         node.sources.home_of = self._home_of
         node.sources.want = self._want
+        node.sources.is_full = self._is_full
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -168,14 +178,21 @@ class ClusterRunner(Shell):
             return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
 
         async def reading() -> None:
-            await self._writer.flush()
+            await self._on_disk()
             self._do(partial(answered, await trio.to_thread.run_sync(read, limiter=self._reads)))
 
         self._nursery.start_soon(reading)
 
     def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
         async def reading() -> None:
-            parts = self._disk.state_parts(state.source, state.after, state.base)
+            # What is known to be committed may be on its way to the disk.
+            await self._on_disk()
+            asked = partial(self._disk.state_parts, state.source, state.after, state.base)
+            try:
+                parts = await trio.to_thread.run_sync(asked, limiter=self._reads)
+            except ValueError as error:
+                log.warning("state that is asked for is not here", source=state.source, reason=str(error))
+                return
             part, first = await self._next(parts), True
             while part is not None:
                 following = await self._next(parts)
@@ -191,16 +208,28 @@ class ClusterRunner(Shell):
     async def _next(self, parts: Iterator[bytes]) -> bytes | None:
         return await trio.to_thread.run_sync(next, parts, None, limiter=self._reads)
 
+    async def _on_disk(self) -> None:
+        """All that was handed to the disk by now is on it, however much others hand in meanwhile."""
+        journal = self._node.journal
+        index = journal.index if journal.gathered else journal.index - 1
+        if journal.stored_index < index:
+            self._writer.want_commit()
+        while journal.stored_index < index:
+            await self._stored.wait()
+
     def served(self, source: int) -> None:
+        own = self._forwarder.homes.sources[source]
+
         async def recovering() -> None:
-            await self._writer.flush()
+            await self._on_disk()
             recovered = await trio.to_thread.run_sync(self._disk.recovered_of, [source], limiter=self._reads)
-            self._do(partial(self._serve, source, recovered))
+            self._do(partial(self._serve, source, own, recovered))
 
         self._nursery.start_soon(recovering)
 
-    def _serve(self, source: int, recovered: Recovered) -> None:
-        if source in self._forwarder.homes.sources:
+    def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
+        # Of another epoch of this forwarder, what was read is out of date.
+        if self._forwarder.homes.sources.get(source) is own:
             self._node.source_begins(source, recovered)
             log.info("source served", source=source, queues=len(recovered.queues))
             wants, self._wants = self._wants, []
@@ -228,6 +257,8 @@ class ClusterRunner(Shell):
 
     def stored(self, index: int) -> None:
         """See `Forwarder.stored`."""
+        self._stored.set()
+        self._stored = trio.Event()
         if self.forwarder is not None:
             self.forwarder.stored(index)
 
@@ -295,24 +326,49 @@ class ClusterRunner(Shell):
     def _want(self, answer: Callable[[bool], None]) -> None:
         """See `Sources.want`."""
         self._wants.append((self.now_s + WANT_S, answer))
-        if len(self._wants) == 1:
+        self._search()
+
+    def _search(self) -> None:
+        """While somebody waits for a source."""
+        now_s = self.now_s
+        if self._wants and now_s >= self._search_again_s:
+            self._search_again_s = now_s + SEARCH_S
             self._nursery.start_soon(self._find_source)
 
+    def _copies(self) -> int:
+        """As many as a set may have: those that are away for some time are not forgotten."""
+        return min(self._settings.cluster_copies, len(self._directory.known))
+
+    def _is_full(self, source: int) -> bool:
+        """See `Sources.is_full`."""
+        record = self._directory.records.get(source)
+        return record is not None and len(record.members) >= self._copies()
+
     def _new_set(self) -> tuple[str, ...]:
-        """This forwarder and others that live."""
-        me = self._directory.me.name
-        others = sorted(name for name in self._directory.members if name != me)
-        count = min(self._settings.cluster_copies, len(others) + 1)
-        return tuple(sorted([me, *random.sample(others, count - 1)]))
+        """This forwarder and others, those that live first; empty: too few do."""
+        me, living = self._directory.me.name, self._directory.members
+        others = [name for name in self._directory.known if name != me]
+        random.shuffle(others)
+        others.sort(key=lambda name: name not in living)
+        members = [me, *others[: self._copies() - 1]]
+        if sum(name in living for name in members) < majority(len(members)):
+            return ()
+        return tuple(sorted(members))
+
+    def _is_unserved(self, record: SourceRecord) -> bool:
+        """It is to be had by this forwarder, or by another one soon."""
+        me, home = self._directory.me.name, record.home
+        if home == seals.NONE:
+            return me in record.members
+        return home.forwarder == me and record.source not in self._forwarder.homes.sources
 
     async def _find_source(self) -> None:
         """One that nobody has had yet."""
-        members = self._new_set()
-        generations = tuple(self._directory.members[name].generation for name in members)
-        taken = self._directory.records
+        members, taken = self._new_set(), self._directory.records
         free = [number for number in range(1, SOURCES + 1) if number not in taken]
-        if not free:
+        if not members or not free or sum(map(self._is_unserved, taken.values())) >= UNSERVED_MAX:
             return
+        generations = tuple(self._directory.known[name].generation for name in members)
         record = SourceRecord(random.choice(free), seals.NONE, members, generations)
         try:
             created = await self._directory.swap(record)
@@ -357,6 +413,7 @@ class ClusterRunner(Shell):
             self._wants = [each for each in self._wants if each[0] > now_s]
             for answer in late:
                 self._do(partial(answer, False))
+            self._search()
 
 
 def _replicas(disk: SqliteDisk) -> Replicas:

@@ -11,7 +11,7 @@ from typing import Any
 
 from amqpd.cluster.homes import ADMITTED_S
 from amqpd.replication import seal as seals
-from amqpd.replication.messages import Ask, FetchEntries, FetchParts, RequestSeal
+from amqpd.replication.messages import Ask, FetchEntries, FetchParts, Message, RequestSeal
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from tests.cluster.forwarders import LEASE_S, World
@@ -47,12 +47,8 @@ def test_a_peer_that_asks_for_a_source_that_there_is_not_loses_its_connection() 
     closed: list[str] = []
     (link,) = [each for each in world["a"].forwarder.copies._connections if each.forwarder == "b"]
     link.close = closed.append
-    questions = [
-        Ask(1, 300),
-        RequestSeal(2, 0, Seal(1, "b", 1)),
-        FetchEntries(3, 0, (0, 0)),
-        FetchParts(4, -1, (0, 0)),
-    ]
+    questions: list[Message] = [Ask(1, 300), RequestSeal(2, 0, Seal(1, "b", 1))]
+    questions += [FetchEntries(3, 0, (0, 0)), FetchParts(4, -1, (0, 0))]
     for question in questions:
         world["a"].forwarder.asked(link, question)
     assert len(closed) == 4
