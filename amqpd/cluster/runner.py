@@ -59,6 +59,9 @@ SEARCH_S = 3.0
 UNSERVED_MAX = 4
 """Sources that this forwarder made, or tried to have, and that have no home: no more are made beside them."""
 FETCH_BYTES_MAX = 1 << 20
+GATHERED_BYTES_MAX = 64 << 20
+"""Of what homes have sent while one transaction is on its way to the disk: then they are not heard until it is on it.
+As much as a link may have to send."""
 PART_S = 0.005
 """between two parts of a state: of some hundred kB"""
 GENERATION = "generation"
@@ -114,6 +117,8 @@ class ClusterRunner(Shell):
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, HomeLink] = {}
         self._wants: list[tuple[float, Callable[[bool], None]]] = []
+        self._paused: set[Link] = set()
+        """their homes have sent more than the disk takes"""
         self._search_again_s = 0.0
         self._stored = trio.Event()
         """more transactions are on the own disk"""
@@ -259,6 +264,9 @@ class ClusterRunner(Shell):
         """See `Forwarder.stored`."""
         self._stored.set()
         self._stored = trio.Event()
+        paused, self._paused = self._paused, set()
+        for link in paused:
+            link.resume()
         if self.forwarder is not None:
             self.forwarder.stored(index)
 
@@ -303,6 +311,9 @@ class ClusterRunner(Shell):
                 self._do(partial(self._forwarder.answered, link.peer.forwarder, message))
         elif link in self._incoming:
             self._do(partial(self._forwarder.asked, self._incoming[link], message))
+            if self._node.journal.writes_bytes > GATHERED_BYTES_MAX:
+                self._paused.add(link)
+                link.pause()
 
     def _close(self, link: Link, why: str) -> None:
         log.warning("a link is closed", peer=link.peer.forwarder, reason=why)

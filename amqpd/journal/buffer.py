@@ -28,7 +28,7 @@ from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
 from amqpd.journal.withheld import LOCAL, Withheld, going_elsewhere
 from amqpd.replication.entry import Position
-from amqpd.replication.replica import Appended, Write
+from amqpd.replication.replica import Appended, StatePart, Write
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -75,7 +75,8 @@ class JournalBuffer:
         self._gone: list[int] = []
         """those of them that were deleted with the last transaction"""
         self._writes: list[Write] = []
-        self._writes_bytes = 0
+        self.writes_bytes = 0
+        """of what gathers and was sent by homes: while there is any, a commit follows"""
         self._committed: dict[int, Position] = {}
         """by source"""
         self.index = index + 1
@@ -184,9 +185,13 @@ class JournalBuffer:
         `stored_index` has reached that. What a replica answers waits for it."""
         self._writes += writes
         for each in writes:
+            nbytes = 0
             if isinstance(each, Appended):
-                self._writes_bytes += len(each.entry.payload)
-                self.gathered_bytes += len(each.entry.payload)
+                nbytes = len(each.entry.payload)
+            elif isinstance(each, StatePart):
+                nbytes = len(each.part)
+            self.writes_bytes += nbytes
+            self.gathered_bytes += nbytes
         return self.index
 
     def is_committed(self, source: int, position: Position) -> None:
@@ -250,7 +255,7 @@ class JournalBuffer:
                 self._forget_counts(queue_id, segment)
             self._segments = []
             self.came = 0
-            self.gathered_bytes = self._paged_bytes + self._writes_bytes
+            self.gathered_bytes = self._paged_bytes + self.writes_bytes
         return settled
 
     def settle(self, queue_id: int, segment: Entry, first: int, last: int) -> None:
@@ -357,7 +362,7 @@ class JournalBuffer:
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
         if self._writes or self._committed:
-            self._writes, self._writes_bytes, self._committed = [], 0, {}
+            self._writes, self.writes_bytes, self._committed = [], 0, {}
         if self.homes:
             self._deletable = divide(transaction, retired, self.homes, self._sources)
             for queue_id in self._gone:

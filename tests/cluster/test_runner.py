@@ -6,6 +6,7 @@ What is verified: each with the least that it needs around it. Not verified here
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +14,16 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.cluster.copies import HomeLink
+from amqpd.cluster.links.link import Link
 from amqpd.cluster.records import KnownRecord
 from amqpd.cluster.runner import SEARCH_S, UNSERVED_MAX, ClusterRunner
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
 from amqpd.node.sources import LOCAL, Sources
 from amqpd.replication import seal as seals
+from amqpd.replication.messages import Told
+from amqpd.replication.replica import StatePart
 from amqpd.replication.take_over import SourceRecord
 from tests.cluster.directories import member_record
 
@@ -44,12 +49,17 @@ class Runner(ClusterRunner):
             swap=self._swap,
         )
         self.forwarder: Any = SimpleNamespace(
-            homes=SimpleNamespace(sources={}), record_is=lambda record: None, take_over=lambda record: None
+            homes=SimpleNamespace(sources={}),
+            record_is=lambda record: None,
+            take_over=lambda record: None,
+            asked=lambda incoming, message: self.journal.write([StatePart(5, bytes(40 << 20))]),
+            stored=lambda index: None,
         )
         self.made: list[SourceRecord] = []
         self.taken = False
         """by others, whatever is asked for"""
         self._wants, self._search_again_s = [], 0.0
+        self._paused, self._incoming = set(), {}
         self._stored = trio.Event()
         self._settle = lambda: None
 
@@ -67,10 +77,6 @@ class Runner(ClusterRunner):
     def commit(self) -> None:
         self.journal.stored(self.journal.take().index)
         self.stored(self.journal.stored_index)
-
-    def stored(self, index: int) -> None:
-        self._stored.set()
-        self._stored = trio.Event()
 
 
 def test_what_is_handed_in_is_on_the_disk_also_while_others_go_on_handing_in() -> None:
@@ -143,3 +149,16 @@ def test_new_queues_are_not_put_where_there_are_fewer_copies_than_there_may_be()
     assert sources.choose() == LOCAL
     sources.serving[2] = None
     assert sources.choose() == 2
+
+
+def test_homes_are_not_heard_while_more_gathers_than_the_disk_takes() -> None:
+    runner, calls = Runner(), list[str]()
+    link: Any = Link.__new__(Link)
+    link.pause, link.resume = partial(calls.append, "pause"), partial(calls.append, "resume")
+    runner._incoming = {link: HomeLink("b", 1, lambda message: None, lambda why: None)}
+    runner.received(link, Told(1, 1, 1))
+    assert calls == []
+    runner.received(link, Told(1, 2, 1))
+    assert calls == ["pause"]
+    runner.commit()
+    assert calls == ["pause", "resume"]
