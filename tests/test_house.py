@@ -31,6 +31,8 @@ SHELL = (
     "amqpd.checking",
     "amqpd.cluster.directory",
     "amqpd.cluster.links",
+    "amqpd.cluster.own_disk",
+    "amqpd.cluster.place",
     "amqpd.cluster.runner",
     "amqpd.cluster.swaps",
     "amqpd.commands",

@@ -106,8 +106,10 @@ class Copies:
 
     def received(self, incoming: HomeLink, message: Message) -> None:
         """A message of the forwarder that dialed."""
-        if isinstance(message, Ask):
-            granted = self._waits_until(message.source, incoming.forwarder) <= self._shell.now_s
+        if isinstance(message, Ask | RequestSeal | FetchEntries | FetchParts) and not self._has(message.source):
+            incoming.close(f"there is no source {message.source}")
+        elif isinstance(message, Ask):
+            granted = self.would_seal(message.source, incoming.forwarder)
             incoming.send(Would(message.request, self._ballot(message.source, granted)))
         elif isinstance(message, RequestSeal):
             self._request(incoming, message)
@@ -188,6 +190,12 @@ class Copies:
             if incoming.open:
                 incoming.send(answer)
 
+    def _has(self, source: int) -> bool:
+        try:
+            return self._replicas[source] is not None
+        except KeyError:
+            return False
+
     # Seals
 
     def _request(self, incoming: HomeLink, asked: RequestSeal) -> None:
@@ -202,6 +210,10 @@ class Copies:
         ballot = self._ballot(asked.source, granted)
         self._waiting.append((self._index, incoming, NO_LANE, Sealed(asked.request, asked.seal, ballot)))
         self._tell()
+
+    def would_seal(self, source: int, asks: str) -> bool:
+        """Another epoch, now, if this forwarder asks."""
+        return self._waits_until(source, asks) <= self._shell.now_s
 
     def _waits_until(self, source: int, asks: str) -> float:
         """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""

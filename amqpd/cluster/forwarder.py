@@ -54,8 +54,10 @@ class Forwarder:
         self._fast = fast_takeover
         self.homes = Homes(shell, journal, replicas, lease_s, on_report)
         self.copies = Copies(name, generation, shell, journal, replicas, lease_s, self.is_gone)
-        self.takeovers = TakeOvers(name, life, generation, shell, journal, replicas, self._won, self._ended)
-        self._succession = Succession(name, life, lease_s, chance)
+        self.takeovers = TakeOvers(
+            name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended
+        )
+        self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
         self._lives: dict[str, int] = {}

@@ -9,12 +9,10 @@ Not here: what the forwarder does (`forwarder.py` and below), sockets (`links/`)
 from __future__ import annotations
 
 import random
-import socket
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 import trio
@@ -23,15 +21,15 @@ from amqpd import __version__
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.homes import Own
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
-from amqpd.cluster.links.sockets import bind
-from amqpd.cluster.links.tls import LinkTls, link_tls
+from amqpd.cluster.own_disk import OwnDisk
+from amqpd.cluster.place import Place
 from amqpd.cluster.records import SOURCES, MemberRecord
 from amqpd.cluster.roster import Changed
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
-from amqpd.journal.buffer import FULL_BYTES
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -39,6 +37,7 @@ from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
 from amqpd.replication import seal as seals
+from amqpd.replication.commit import majority
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Log
 from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message
@@ -46,7 +45,6 @@ from amqpd.replication.receiver import State
 from amqpd.replication.replica import Replica, Replicas, Write
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import MetadataStore, StoreUnreached
-from amqpd.vocabulary.endpoint import Endpoint, parse_endpoint
 from amqpd.vocabulary.store_address import parse_store_address
 
 BEATS = 20
@@ -54,35 +52,17 @@ BEATS = 20
 WANT_S = 10.0
 """how long a declaration waits for a source to be served here"""
 HAND_OVER_S = 1.0
-FETCH_BYTES_MAX = 1 << 20
-PART_S = 0.005
-"""between two parts of a state: of some hundred kB"""
+SEARCH_S = 3.0
+"""After that another source is tried, while somebody still waits: longer than an attempt to take over."""
+UNSERVED_MAX = 4
+"""Sources that this forwarder made, or tried to have, and that have no home: no more are made beside them."""
+GATHERED_BYTES_MAX = 64 << 20
+"""Of what homes have sent while one transaction is on its way to the disk: then they are not heard until it is on it.
+As much as a link may have to send."""
 GENERATION, LIFE = "generation", "life"
 """what the generation of the disk, and the last life on it, are called among the journal's names"""
 
 log = structlog.get_logger(component="cluster")
-
-
-class Place(NamedTuple):
-    """Where this node listens for others; bound, and not listening yet."""
-
-    listeners: list[socket.socket]
-    reached_at: Endpoint
-    tls: LinkTls | None
-
-
-def place_of(settings: Settings) -> Place | None:
-    """None: it is in no cluster. Raises StartupError."""
-    reached_at = settings.cluster_address
-    if reached_at is None:
-        return None
-    tls = None
-    if settings.cluster_tls_ca is not None and settings.cluster_tls_certificate is not None:
-        tls = link_tls(settings.cluster_tls_ca, settings.cluster_tls_certificate, settings.cluster_tls_key)
-    listeners = bind([parse_endpoint(settings.cluster_listen)])
-    if not reached_at.port:
-        reached_at = Endpoint(reached_at.host, listeners[0].getsockname()[1])
-    return Place(listeners, reached_at, tls)
 
 
 class ClusterRunner(Shell):
@@ -101,6 +81,7 @@ class ClusterRunner(Shell):
         self._node = node
         self._disk = disk
         self._writer = writer
+        self._own = OwnDisk(disk, node.journal, writer)
         self._settle = settle
         self._settings = settings
         self._place = place
@@ -109,19 +90,19 @@ class ClusterRunner(Shell):
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, HomeLink] = {}
-        self._paused: set[Link] = set()
-        """of these, those that nothing is read from for now"""
         self._wants: list[tuple[float, Callable[[bool], None]]] = []
+        self._paused: set[Link] = set()
+        """their homes have sent more than the disk takes"""
+        self._search_again_s = 0.0
         self._members: dict[str, int] = {}
         self._news = trio.Event()
         """something has happened"""
         self._links: Links
         self._nursery: trio.Nursery
-        self._reads = trio.CapacityLimiter(1)
-        """reads of the own disk"""
         node.sources.clustered = True
         node.sources.home_of = self._home_of
         node.sources.want = self._want
+        node.sources.is_full = self._is_full
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -165,43 +146,21 @@ class ClusterRunner(Shell):
         self._nursery.start_soon(swapping)
 
     def read_log(self, source: int, after: Position, answered: Callable[[list[LogEntry]], None]) -> None:
-        self._read(partial(self._disk.log_entries, source, after, FETCH_BYTES_MAX), answered)
+        self._answer(partial(self._own.log_entries, source, after), answered)
 
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
-        base = self._forwarder.base_of(source)
-
-        def read() -> OwnLog:
-            return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
-
-        self._read(read, answered)
+        self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
     def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
-        async def reading() -> None:
-            parts = self._disk.state_parts(state.source, state.after, state.base)
-            part, first = await self._next(parts), True
-            while part is not None:
-                following = await self._next(parts)
-                if not sends(replace(state, part=part, first=first, last=following is None)):
-                    break
-                part, first = following, False
-                # Not faster than the connection takes them, and what else there is to be sent goes in between.
-                await trio.sleep(PART_S)
-            self._settle()
-
-        self._nursery.start_soon(reading)
-
-    async def _next(self, parts: Iterator[bytes]) -> bytes | None:
-        return await trio.to_thread.run_sync(next, parts, None, limiter=self._reads)
+        self._nursery.start_soon(self._own.send_state, state, sends)
 
     def served(self, source: int) -> None:
-        async def recovering() -> None:
-            recovered = await trio.to_thread.run_sync(self._disk.recovered_of, [source], limiter=self._reads)
-            self._do(partial(self._serve, source, recovered))
+        own = self._forwarder.homes.sources[source]
+        self._answer(partial(self._own.queues_of, source), partial(self._serve, source, own))
 
-        self._nursery.start_soon(recovering)
-
-    def _serve(self, source: int, recovered: Recovered) -> None:
-        if source in self._forwarder.homes.sources:
+    def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
+        # Of another epoch of this forwarder, what was read is out of date.
+        if self._forwarder.homes.sources.get(source) is own:
             self._node.source_begins(source, recovered)
             log.info("source served", source=source, queues=len(recovered.queues))
             wants, self._wants = self._wants, []
@@ -215,11 +174,11 @@ class ClusterRunner(Shell):
     def log(self, event: str, **fields: Any) -> None:
         log.info(event, **fields)
 
-    def _read(self, read: Callable[[], Any], answered: Callable[[Any], None]) -> None:
-        async def reading() -> None:
-            self._do(partial(answered, await trio.to_thread.run_sync(read, limiter=self._reads)))
+    def _answer(self, ask: Callable[[], Awaitable[Any]], answered: Callable[[Any], None]) -> None:
+        async def asking() -> None:
+            self._do(partial(answered, await ask()))
 
-        self._nursery.start_soon(reading)
+        self._nursery.start_soon(asking)
 
     def _do(self, what: Callable[[], None]) -> None:
         what()
@@ -231,12 +190,12 @@ class ClusterRunner(Shell):
 
     def stored(self, index: int) -> None:
         """See `Forwarder.stored`."""
+        self._own.stored()
+        paused, self._paused = self._paused, set()
+        for link in paused:
+            link.resume()
         if self.forwarder is not None:
             self.forwarder.stored(index)
-        if self._paused and self._node.journal.gathered_bytes <= FULL_BYTES:
-            for link in self._paused:
-                link.resume()
-            self._paused.clear()
 
     def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
         """See `Homes.cut`."""
@@ -280,8 +239,7 @@ class ClusterRunner(Shell):
                 self._do(partial(self._forwarder.answered, link.peer.forwarder, message))
         elif link in self._incoming:
             self._do(partial(self._forwarder.asked, self._incoming[link], message))
-            if self._node.journal.gathered_bytes > FULL_BYTES and link not in self._paused:
-                # Its home sends more than this disk takes.
+            if self._node.journal.writes_bytes > GATHERED_BYTES_MAX:
                 self._paused.add(link)
                 link.pause()
 
@@ -307,24 +265,49 @@ class ClusterRunner(Shell):
     def _want(self, answer: Callable[[bool], None]) -> None:
         """See `Sources.want`."""
         self._wants.append((self.now_s + WANT_S, answer))
-        if len(self._wants) == 1:
+        self._search()
+
+    def _search(self) -> None:
+        """While somebody waits for a source."""
+        now_s = self.now_s
+        if self._wants and now_s >= self._search_again_s:
+            self._search_again_s = now_s + SEARCH_S
             self._nursery.start_soon(self._find_source)
 
+    def _copies(self) -> int:
+        """As many as a set may have: those that are away for some time are not forgotten."""
+        return min(self._settings.cluster_copies, len(self._directory.known))
+
+    def _is_full(self, source: int) -> bool:
+        """See `Sources.is_full`."""
+        record = self._directory.records.get(source)
+        return record is not None and len(record.members) >= self._copies()
+
     def _new_set(self) -> tuple[str, ...]:
-        """This forwarder and others that live."""
-        me = self._directory.me.name
-        others = sorted(name for name in self._directory.members if name != me)
-        count = min(self._settings.cluster_copies, len(others) + 1)
-        return tuple(sorted([me, *random.sample(others, count - 1)]))
+        """This forwarder and others, those that live first; empty: too few do."""
+        me, living = self._directory.me.name, self._directory.members
+        others = [name for name in self._directory.known if name != me]
+        random.shuffle(others)
+        others.sort(key=lambda name: name not in living)
+        members = [me, *others[: self._copies() - 1]]
+        if sum(name in living for name in members) < majority(len(members)):
+            return ()
+        return tuple(sorted(members))
+
+    def _is_unserved(self, record: SourceRecord) -> bool:
+        """It is to be had by this forwarder, or by another one soon."""
+        me, home = self._directory.me.name, record.home
+        if home == seals.NONE:
+            return me in record.members
+        return home.forwarder == me and record.source not in self._forwarder.homes.sources
 
     async def _find_source(self) -> None:
         """One that nobody has had yet."""
-        members = self._new_set()
-        generations = tuple(self._directory.members[name].generation for name in members)
-        taken = self._directory.records
+        members, taken = self._new_set(), self._directory.records
         free = [number for number in range(1, SOURCES + 1) if number not in taken]
-        if not free:
+        if not members or not free or sum(map(self._is_unserved, taken.values())) >= UNSERVED_MAX:
             return
+        generations = tuple(self._directory.known[name].generation for name in members)
         record = SourceRecord(random.choice(free), seals.NONE, members, generations)
         try:
             created = await self._directory.swap(record)
@@ -385,6 +368,7 @@ class ClusterRunner(Shell):
             self._wants = [each for each in self._wants if each[0] > now_s]
             for answer in late:
                 self._do(partial(answer, False))
+            self._search()
 
 
 def _replicas(disk: SqliteDisk) -> Replicas:

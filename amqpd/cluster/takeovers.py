@@ -41,16 +41,18 @@ class TakeOvers:
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,
+        would_seal: Callable[[int, str], bool],
         won: Callable[[SourceRecord, OwnLog], None],
         ended: Callable[[int, bool], None],
     ) -> None:
-        """`ended`: of a source, and whether it was won."""
+        """`would_seal`: the own replica, if this forwarder asks; `ended`: of a source, and whether it was won."""
         self._name = name
         self._life = life
         self._generation = generation
         self._shell = shell
         self._journal = journal
         self._replicas = replicas
+        self._would_seal = would_seal
         self._won = won
         self._ended = ended
         self._attempts: dict[int, Attempt] = {}
@@ -139,7 +141,8 @@ class TakeOvers:
         if isinstance(step, AskAll):
             for member in others:
                 self._shell.send(member, Ask(self._ask(attempt), source))
-            self._go_on(attempt, take_over.would(self._name, self._own_ballot(attempt, True)))
+            granted = self._would_seal(source, self._name)
+            self._go_on(attempt, take_over.would(self._name, self._own_ballot(attempt, granted)))
         elif isinstance(step, Swap):
             self._shell.swap(step.record, lambda record: self._swapped(attempt, record))
         elif isinstance(step, Request):

@@ -84,7 +84,7 @@ class Withheld:
         return [each for each in retired if each.queue_id not in queues]
 
     def keep_rows(self, transaction: Transaction, retired: list[Range]) -> list[Range]:
-        """Rows that are settled by now, but for what is withheld, wait with that. What is left of `retired`."""
+        """Rows that are settled by now, except what is withheld, wait with that. What is left of `retired`."""
         if not (self._waiting or self._lost):
             return retired
         kept: set[Range] = set()

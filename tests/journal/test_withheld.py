@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from amqpd.audit.kinds import ACKED, DEAD_REJECTED
-from amqpd.journal.buffer import JournalBuffer, JournalLane
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Range, SourceEntry
 from amqpd.queues.backlog import Backlog
@@ -22,7 +23,7 @@ class Journal:
     def __init__(self) -> None:
         self.buffer = buffer = JournalBuffer()
         for source in (1, 2):
-            lane = JournalLane(buffer, buffer.index, buffer.stored_index)
+            lane = JournalLane(buffer.force, buffer.index, buffer.stored_index)
             buffer.home(source, 7, Numbers(0, NUMBERS_STEP), lane)
         for queue_id, source in ((20, 1), (21, 1), (30, 2)):
             buffer.assign(queue_id, source)
