@@ -32,6 +32,7 @@ SHELL = (
     "amqpd.cluster.directory",
     "amqpd.cluster.links",
     "amqpd.cluster.runner",
+    "amqpd.cluster.search",
     "amqpd.cluster.swaps",
     "amqpd.commands",
     "amqpd.compiled",

@@ -41,13 +41,14 @@ class Runner(ClusterRunner):
         )
         self._node: Any = node
         self._writer: Any = SimpleNamespace(want_commit=lambda: None)
-        self._directory: Any = SimpleNamespace(
+        directory: Any = SimpleNamespace(
             me=member_record("a"),
             members={name: member_record(name) for name in living},
             known={name: KnownRecord(name, 1, ord(name)) for name in known},
             records={},
             swap=self._swap,
         )
+        self._directory = directory
         self.forwarder: Any = SimpleNamespace(
             homes=SimpleNamespace(sources={}),
             record_is=lambda record: None,
@@ -59,7 +60,7 @@ class Runner(ClusterRunner):
         self.taken = False
         """by others, whatever is asked for"""
         self.search = SourceSearch(
-            self._directory,
+            directory,
             3,
             lambda: self.at_s,
             lambda task: self._nursery.start_soon(task),
