@@ -49,6 +49,7 @@ class Runner(ClusterRunner):
             swap=self._swap,
         )
         self._directory = directory
+        self.records: dict[int, SourceRecord] = directory.records
         self.forwarder: Any = SimpleNamespace(
             homes=SimpleNamespace(sources={}),
             record_is=lambda record: None,
@@ -79,7 +80,7 @@ class Runner(ClusterRunner):
         self.made.append(record)
         if self.taken:
             return None
-        self._directory.records[record.source] = record
+        self.records[record.source] = record
         return record
 
     def commit(self) -> None:
@@ -151,8 +152,8 @@ def test_sources_without_a_home_are_bounded() -> None:
 def test_new_queues_are_not_put_where_there_are_fewer_copies_than_there_may_be() -> None:
     runner, sources = Runner("abc", "abc"), Sources()
     sources.is_full = runner.search.is_full
-    runner._directory.records[1] = SourceRecord(1, seals.NONE, ("a",), (1,))
-    runner._directory.records[2] = SourceRecord(2, seals.NONE, ("a", "b", "c"), (1, 2, 3))
+    runner.records[1] = SourceRecord(1, seals.NONE, ("a",), (1,))
+    runner.records[2] = SourceRecord(2, seals.NONE, ("a", "b", "c"), (1, 2, 3))
     sources.serving[1] = None
     assert sources.choose() == LOCAL
     sources.serving[2] = None
