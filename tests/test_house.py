@@ -34,6 +34,7 @@ SHELL = (
     "amqpd.cluster.own_disk",
     "amqpd.cluster.place",
     "amqpd.cluster.runner",
+    "amqpd.cluster.search",
     "amqpd.cluster.swaps",
     "amqpd.commands",
     "amqpd.compiled",

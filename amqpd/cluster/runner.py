@@ -28,6 +28,7 @@ from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.place import Place
 from amqpd.cluster.records import SOURCES, MemberRecord
 from amqpd.cluster.roster import Changed
+from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
 from amqpd.journal.lane import Lane
@@ -36,8 +37,6 @@ from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
-from amqpd.replication import seal as seals
-from amqpd.replication.commit import majority
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Log
 from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message
@@ -49,13 +48,7 @@ from amqpd.vocabulary.store_address import parse_store_address
 
 BEATS = 20
 """in a lease time"""
-WANT_S = 10.0
-"""how long a declaration waits for a source to be served here"""
 HAND_OVER_S = 1.0
-SEARCH_S = 3.0
-"""After that another source is tried, while somebody still waits: longer than an attempt to take over."""
-UNSERVED_MAX = 4
-"""Sources that this forwarder made, or tried to have, and that have no home: no more are made beside them."""
 GATHERED_BYTES_MAX = 64 << 20
 """Of what homes have sent while one transaction is on its way to the disk: then they are not heard until it is on it.
 As much as a link may have to send."""
@@ -90,10 +83,16 @@ class ClusterRunner(Shell):
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, HomeLink] = {}
-        self._wants: list[tuple[float, Callable[[bool], None]]] = []
+        self.search = SourceSearch(
+            self._directory,
+            settings.cluster_copies,
+            lambda: self.now_s,
+            lambda task: self._nursery.start_soon(task),
+            lambda source: source in self._forwarder.homes.sources,
+            self._created,
+        )
         self._paused: set[Link] = set()
         """their homes have sent more than the disk takes"""
-        self._search_again_s = 0.0
         self._members: dict[str, int] = {}
         self._news = trio.Event()
         """something has happened"""
@@ -101,8 +100,8 @@ class ClusterRunner(Shell):
         self._nursery: trio.Nursery
         node.sources.clustered = True
         node.sources.home_of = self._home_of
-        node.sources.want = self._want
-        node.sources.is_full = self._is_full
+        node.sources.want = self.search.want
+        node.sources.is_full = self.search.is_full
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -163,8 +162,7 @@ class ClusterRunner(Shell):
         if self._forwarder.homes.sources.get(source) is own:
             self._node.source_begins(source, recovered)
             log.info("source served", source=source, queues=len(recovered.queues))
-            wants, self._wants = self._wants, []
-            for _, answer in wants:
+            for answer in self.search.found():
                 answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
@@ -262,61 +260,9 @@ class ClusterRunner(Shell):
             self.forwarder.record_is(record)
         self._settle()
 
-    def _want(self, answer: Callable[[bool], None]) -> None:
-        """See `Sources.want`."""
-        self._wants.append((self.now_s + WANT_S, answer))
-        self._search()
-
-    def _search(self) -> None:
-        """While somebody waits for a source."""
-        now_s = self.now_s
-        if self._wants and now_s >= self._search_again_s:
-            self._search_again_s = now_s + SEARCH_S
-            self._nursery.start_soon(self._find_source)
-
-    def _copies(self) -> int:
-        """As many as a set may have: those that are away for some time are not forgotten."""
-        return min(self._settings.cluster_copies, len(self._directory.known))
-
-    def _is_full(self, source: int) -> bool:
-        """See `Sources.is_full`."""
-        record = self._directory.records.get(source)
-        return record is not None and len(record.members) >= self._copies()
-
-    def _new_set(self) -> tuple[str, ...]:
-        """This forwarder and others, those that live first; empty: too few do."""
-        me, living = self._directory.me.name, self._directory.members
-        others = [name for name in self._directory.known if name != me]
-        random.shuffle(others)
-        others.sort(key=lambda name: name not in living)
-        members = [me, *others[: self._copies() - 1]]
-        if sum(name in living for name in members) < majority(len(members)):
-            return ()
-        return tuple(sorted(members))
-
-    def _is_unserved(self, record: SourceRecord) -> bool:
-        """It is to be had by this forwarder, or by another one soon."""
-        me, home = self._directory.me.name, record.home
-        if home == seals.NONE:
-            return me in record.members
-        return home.forwarder == me and record.source not in self._forwarder.homes.sources
-
-    async def _find_source(self) -> None:
-        """One that nobody has had yet."""
-        members, taken = self._new_set(), self._directory.records
-        free = [number for number in range(1, SOURCES + 1) if number not in taken]
-        if not members or not free or sum(map(self._is_unserved, taken.values())) >= UNSERVED_MAX:
-            return
-        generations = tuple(self._directory.known[name].generation for name in members)
-        record = SourceRecord(random.choice(free), seals.NONE, members, generations)
-        try:
-            created = await self._directory.swap(record)
-        except StoreUnreached as error:
-            log.warning("the metadata store does not answer", source=record.source, reason=str(error))
-            return
-        if created is not None:
-            self._forwarder.record_is(created)
-            self._do(partial(self._forwarder.take_over, created))
+    def _created(self, record: SourceRecord) -> None:
+        self._forwarder.record_is(record)
+        self._do(partial(self._forwarder.take_over, record))
 
     # Tasks
 
@@ -363,12 +309,9 @@ class ClusterRunner(Shell):
         while True:
             await trio.sleep(self._settings.cluster_lease_s / BEATS)
             self._do(self._forwarder.beat)
-            now_s = self.now_s
-            late = [answer for until_s, answer in self._wants if until_s <= now_s]
-            self._wants = [each for each in self._wants if each[0] > now_s]
-            for answer in late:
+            for answer in self.search.late():
                 self._do(partial(answer, False))
-            self._search()
+            self.search.look()
 
 
 def _replicas(disk: SqliteDisk) -> Replicas:

@@ -23,12 +23,12 @@ from amqpd.journal.homes import Home, divide, lanes_of
 from amqpd.journal.lane import JournalLane, Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.journal.records import Range
-from amqpd.journal.storing import store, store_settled
+from amqpd.journal.storing import bytes_of, store, store_settled
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
 from amqpd.journal.withheld import LOCAL, Withheld, going_elsewhere
 from amqpd.replication.entry import Position
-from amqpd.replication.replica import Appended, StatePart, Write
+from amqpd.replication.replica import Write
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -56,8 +56,6 @@ class JournalBuffer:
         self.lagging = False
         """too much of what was written here is not committed yet, since replicas do not answer"""
         self._withheld = Withheld()
-        self._strayed: set[int] = set()
-        """queues that let something go to a source which this node left before it was taken"""
         self._lanes: list[Lane] = []
         """of the homes, each once"""
         self._gone: list[int] = []
@@ -163,7 +161,7 @@ class JournalBuffer:
         self._retired = [each for each in self._retired if each.queue_id not in gone]
         self._dropped = [each for each in self._dropped if each not in gone]
         if any(queue_id in gone for queue_id, _ in self._segments):
-            self._strayed |= self.unwritten.gone_on
+            self._withheld.strayed |= self.unwritten.gone_on
         self._segments = [each for each in self._segments if each[0] not in gone]
         self._paged = deque([each for each in self._paged if each[0] not in gone])
         self._paged_bytes = sum([nbytes for _, _, nbytes in self._paged])
@@ -172,14 +170,9 @@ class JournalBuffer:
         """To be carried out, in order, with the transaction that gathers now: its index. They are on the disk when
         `stored_index` has reached that. What a replica answers waits for it."""
         self._writes += writes
-        for each in writes:
-            nbytes = 0
-            if isinstance(each, Appended):
-                nbytes = len(each.entry.payload)
-            elif isinstance(each, StatePart):
-                nbytes = len(each.part)
-            self.writes_bytes += nbytes
-            self.gathered_bytes += nbytes
+        nbytes = sum(map(bytes_of, writes))
+        self.writes_bytes += nbytes
+        self.gathered_bytes += nbytes
         return self.index
 
     def is_committed(self, source: int, position: Position) -> None:
@@ -305,16 +298,16 @@ class JournalBuffer:
         if self._paged:
             self._take_paged(transaction)
         dropped = set(self._dropped)
-        going: set[int] = set()
+        going, entered = set[int](), set[int]()
         if self.homes and self.unwritten.gone_on:
             of = self._sources
             comes = [each for each, segment in self._segments if segment.left and each not in dropped]
             entered = {of.get(each, LOCAL) for each in comes}
             going = going_elsewhere(self.unwritten.gone_on, entered, of) - dropped
-        strayed = self._strayed - dropped
+        strayed = self._withheld.strayed
         for queue_id, segment in self._segments:
             segment.sealed = True
-            if segment.left == 0 and (queue_id in going or queue_id in strayed):
+            if segment.left == 0 and queue_id not in dropped and (queue_id in going or queue_id in strayed):
                 store_settled(transaction, queue_id, segment, self._retired)
             elif segment.left == 0 or queue_id in dropped:
                 self._forget_counts(queue_id, segment)
@@ -329,20 +322,13 @@ class JournalBuffer:
         if self._counts:
             transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
-        retired = self._retired
-        if strayed:
-            retired = self._withheld.lose(transaction, retired, strayed)
-        if going:
-            retired = self._withheld.withhold(transaction, retired, going, entered, self.homes, self.lane)
-        retired = self._withheld.keep_rows(transaction, retired)
+        retired = self._withheld.withhold(transaction, self._retired, going, entered, self.homes, self.lane)
         self._withheld.release(transaction, retired)
         self._deletable = retired
         transaction.writes, transaction.committed = self._writes, self._committed
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
         self.unwritten.take()
-        if self._strayed:
-            self._strayed = set()
         if self.came:
             self.came_before = max(self.came, self.came_before - self.came_before // FADING - 1)
             self.came = 0

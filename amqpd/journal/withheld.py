@@ -44,6 +44,8 @@ class Withheld:
         self._waiting: deque[_Later] = deque()
         self._lost: list[Range] = []
         """what is never settled by this home: where it went is not known to be safe"""
+        self.strayed: set[int] = set()
+        """queues that let something go to a source which this node left before that was taken"""
 
     @property
     def is_due(self) -> bool:
@@ -69,6 +71,21 @@ class Withheld:
     ) -> list[Range]:
         """The queues `going` let messages go to other sources of `entered`: what they settled stays out of this
         transaction. What is left of `retired`."""
+        if self.strayed:
+            retired, self.strayed = self._lose(transaction, retired, self.strayed), set()
+        if going:
+            retired = self._put_off(transaction, retired, going, entered, homes, local)
+        return self._keep_rows(transaction, retired) if self._waiting or self._lost else retired
+
+    def _put_off(
+        self,
+        transaction: Transaction,
+        retired: list[Range],
+        going: Collection[int],
+        entered: Collection[int],
+        homes: Mapping[int, Home],
+        local: Lane,
+    ) -> list[Range]:
         lanes = [local if source == LOCAL else homes[source].lane for source in entered]
         settled = [each for each in transaction.settled if each.queue_id in going]
         gone = [each for each in retired if each.queue_id in going]
@@ -77,16 +94,14 @@ class Withheld:
             transaction.settled = [each for each in transaction.settled if each.queue_id not in going]
         return [each for each in retired if each.queue_id not in going]
 
-    def lose(self, transaction: Transaction, retired: list[Range], queues: Collection[int]) -> list[Range]:
+    def _lose(self, transaction: Transaction, retired: list[Range], queues: Collection[int]) -> list[Range]:
         """What these queues let go is in no transaction. What is left of `retired`."""
         self._lost += [each for each in transaction.settled if each.queue_id in queues]
         transaction.settled = [each for each in transaction.settled if each.queue_id not in queues]
         return [each for each in retired if each.queue_id not in queues]
 
-    def keep_rows(self, transaction: Transaction, retired: list[Range]) -> list[Range]:
-        """Rows that are settled by now, except what is withheld, wait with that. What is left of `retired`."""
-        if not (self._waiting or self._lost):
-            return retired
+    def _keep_rows(self, transaction: Transaction, retired: list[Range]) -> list[Range]:
+        """Rows of which only what is withheld is not settled wait with that. What is left of `retired`."""
         kept: set[Range] = set()
         for row in retired:
             if _meets(self._lost, row):

@@ -18,7 +18,8 @@ from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.records import KnownRecord
-from amqpd.cluster.runner import SEARCH_S, UNSERVED_MAX, ClusterRunner
+from amqpd.cluster.runner import ClusterRunner
+from amqpd.cluster.search import SEARCH_S, UNSERVED_MAX, SourceSearch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
 from amqpd.node.sources import LOCAL, Sources
@@ -41,14 +42,15 @@ class Runner(ClusterRunner):
         )
         self._node: Any = node
         self._writer: Any = SimpleNamespace(want_commit=lambda: None)
-        self._settings: Any = SimpleNamespace(cluster_copies=3)
-        self._directory: Any = SimpleNamespace(
+        directory: Any = SimpleNamespace(
             me=member_record("a"),
             members={name: member_record(name) for name in living},
             known={name: KnownRecord(name, 1, ord(name)) for name in known},
             records={},
             swap=self._swap,
         )
+        self._directory = directory
+        self.records: dict[int, SourceRecord] = directory.records
         self.forwarder: Any = SimpleNamespace(
             homes=SimpleNamespace(sources={}),
             record_is=lambda record: None,
@@ -59,7 +61,14 @@ class Runner(ClusterRunner):
         self.made: list[SourceRecord] = []
         self.taken = False
         """by others, whatever is asked for"""
-        self._wants, self._search_again_s = [], 0.0
+        self.search = SourceSearch(
+            directory,
+            3,
+            lambda: self.at_s,
+            lambda task: self._nursery.start_soon(task),
+            lambda source: False,
+            lambda record: None,
+        )
         self._paused, self._incoming = set(), {}
         self._own = OwnDisk(SimpleNamespace(), self.journal, self._writer)  # type: ignore[arg-type]
         self._news = trio.Event()
@@ -73,7 +82,7 @@ class Runner(ClusterRunner):
         self.made.append(record)
         if self.taken:
             return None
-        self._directory.records[record.source] = record
+        self.records[record.source] = record
         return record
 
     def commit(self) -> None:
@@ -116,7 +125,7 @@ def test_what_was_read_for_an_epoch_that_has_ended_is_not_served() -> None:
     ],
 )
 def test_a_set_counts_on_those_that_are_away_for_some_time(living: str, known: str, members: tuple[str, ...]) -> None:
-    assert Runner(living, known)._new_set() == members
+    assert Runner(living, known).search.new_set() == members
 
 
 def test_a_source_is_looked_for_again_while_somebody_waits() -> None:
@@ -126,7 +135,7 @@ def test_a_source_is_looked_for_again_while_somebody_waits() -> None:
     async def main() -> None:
         async with trio.open_nursery() as runner._nursery:
             for _ in range(3):
-                runner._want(lambda found: None)
+                runner.search.want(lambda found: None)
                 runner.at_s += SEARCH_S
 
     trio.run(main)
@@ -137,16 +146,16 @@ def test_a_source_is_looked_for_again_while_somebody_waits() -> None:
 def test_sources_without_a_home_are_bounded() -> None:
     runner = Runner("abc", "abc")
     for _ in range(2 * UNSERVED_MAX):
-        trio.run(runner._find_source)
+        trio.run(runner.search.run)
     assert len(runner.made) == UNSERVED_MAX
     assert {record.home for record in runner.made} == {seals.NONE}
 
 
 def test_new_queues_are_not_put_where_there_are_fewer_copies_than_there_may_be() -> None:
     runner, sources = Runner("abc", "abc"), Sources()
-    sources.is_full = runner._is_full
-    runner._directory.records[1] = SourceRecord(1, seals.NONE, ("a",), (1,))
-    runner._directory.records[2] = SourceRecord(2, seals.NONE, ("a", "b", "c"), (1, 2, 3))
+    sources.is_full = runner.search.is_full
+    runner.records[1] = SourceRecord(1, seals.NONE, ("a",), (1,))
+    runner.records[2] = SourceRecord(2, seals.NONE, ("a", "b", "c"), (1, 2, 3))
     sources.serving[1] = None
     assert sources.choose() == LOCAL
     sources.serving[2] = None
