@@ -54,6 +54,7 @@ BEATS = 20
 WANT_S = 10.0
 """how long a declaration waits for a source to be served here"""
 HAND_OVER_S = 1.0
+STORE_AGAIN_S = 0.5
 FETCH_BYTES_MAX = 1 << 20
 PART_S = 0.005
 """between two parts of a state: of some hundred kB"""
@@ -159,7 +160,9 @@ class ClusterRunner(Shell):
                 found = await self._directory.swap(record)
             except StoreUnreached as error:
                 log.warning("the metadata store does not answer", source=record.source, reason=str(error))
-                return
+                # Whoever asked may ask again, and not at once.
+                await trio.sleep(STORE_AGAIN_S)
+                found = None
             self._do(partial(answered, found))
 
         self._nursery.start_soon(swapping)
