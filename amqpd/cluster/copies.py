@@ -203,6 +203,10 @@ class Copies:
         self._waiting.append((self._index, incoming, NO_LANE, Sealed(asked.request, asked.seal, ballot)))
         self._tell()
 
+    def has_promised(self, source: int) -> bool:
+        """A home that was answered may still reign: this forwarder must not become one."""
+        return self._waits_until(source, self._name) > self._shell.now_s
+
     def _waits_until(self, source: int, asks: str) -> float:
         """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""
         seal = self._replicas[source].seal

@@ -54,7 +54,10 @@ class Forwarder:
         self._fast = fast_takeover
         self.homes = Homes(shell, journal, replicas, lease_s, on_report)
         self.copies = Copies(name, generation, shell, journal, replicas, lease_s, self.is_gone)
-        self.takeovers = TakeOvers(name, life, generation, shell, journal, replicas, self._won, self._ended)
+        self.takeovers = TakeOvers(
+            *(name, life, generation, shell, journal, replicas, self._won, self._ended),
+            self.copies.has_promised,
+        )
         self._succession = Succession(name, life, lease_s, chance)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
@@ -171,7 +174,8 @@ class Forwarder:
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
                 break
-            self.takeovers.begin(record)
+            if not self.copies.has_promised(record.source):
+                self.takeovers.begin(record)
 
     def _may_take(self, record: SourceRecord) -> bool:
         return (

@@ -2,8 +2,10 @@
 
 What comes in: sources to be taken over; answers of the store and of other members. What goes out: questions to them;
 in the end, a source to be the home of.
-Rules: 1. One attempt for each source at a time, given up when it takes too long. 2. At most `ATTEMPTS_MAX` at once:
-the others wait, so that a forwarder that takes over a third of all does not make everybody wait for everything.
+Rules: 1. One attempt for each source at a time, given up when nothing has come for it for too long. 2. At most
+`ATTEMPTS_MAX` at once: the others wait, so that a forwarder that takes over a third of all does not make everybody
+wait for everything. 3. The own replica is a member as the others are: it seals nothing while a home that it has
+answered may still reign.
 Not here: the steps of one (`replication/take_over.py`), which sources, and when (`succession.py`).
 """
 
@@ -43,8 +45,10 @@ class TakeOvers:
         replicas: Replicas,
         won: Callable[[SourceRecord, OwnLog], None],
         ended: Callable[[int, bool], None],
+        promised: Callable[[int], bool],
     ) -> None:
-        """`ended`: of a source, and whether it was won."""
+        """`ended`: of a source, and whether it was won. `promised`: of a source, whether this forwarder puts seals
+        off, for a home that it has answered."""
         self._name = name
         self._life = life
         self._generation = generation
@@ -53,6 +57,7 @@ class TakeOvers:
         self._replicas = replicas
         self._won = won
         self._ended = ended
+        self._promised = promised
         self._attempts: dict[int, Attempt] = {}
         self._requests: dict[int, Attempt] = {}
         """number of a question to a member -> whose it is"""
@@ -77,7 +82,9 @@ class TakeOvers:
         """Those that take too long are given up."""
         for attempt in list(self._attempts.values()):
             if attempt.ends_s <= self._shell.now_s:
-                attempt.take_over.failed()
+                attempt.take_over.failed(
+                    f"nothing has come for {ATTEMPT_S} s while it is {attempt.take_over.phase.name.lower()}"
+                )
                 self._go_on(attempt, None)
 
     def stored(self) -> None:
@@ -95,6 +102,7 @@ class TakeOvers:
         if attempt is None or not self._is_on(attempt):
             return
         take_over, writes = attempt.take_over, list[Write]()
+        attempt.ends_s = self._shell.now_s + ATTEMPT_S  # what is fetched may be large
         if isinstance(message, Would):
             step = take_over.would(peer, message.ballot)
         elif isinstance(message, Sealed):
@@ -139,7 +147,8 @@ class TakeOvers:
         if isinstance(step, AskAll):
             for member in others:
                 self._shell.send(member, Ask(self._ask(attempt), source))
-            self._go_on(attempt, take_over.would(self._name, self._own_ballot(attempt, True)))
+            ballot = self._own_ballot(attempt, not self._promised(source))
+            self._go_on(attempt, take_over.would(self._name, ballot))
         elif isinstance(step, Swap):
             self._shell.swap(step.record, lambda record: self._swapped(attempt, record))
         elif isinstance(step, Request):
@@ -160,6 +169,11 @@ class TakeOvers:
         if not self._is_on(attempt):
             return
         take_over, writes = attempt.take_over, list[Write]()
+        if record is not None and self._promised(take_over.source):
+            # The home was heard again while the store was asked, and by that reigns on.
+            take_over.failed(f"{self._replicas[take_over.source].seal} was answered meanwhile")
+            self._go_on(attempt, None)
+            return
         step = take_over.swapped(record, writes)
         ballot = self._own_ballot(attempt, step is not None)
         seal = take_over.seal
