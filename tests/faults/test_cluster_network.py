@@ -3,8 +3,9 @@
 What is verified: nothing confirmed at any side of a cut is lost, nothing that was refused comes out, what was settled
 for sure stays so, the order of each publisher is kept; every publisher gets an answer, or its connection ends.
 Printed: what was done, and how long it took to the first confirm anywhere. Not verified: loss and delay of single
-packets (no netem here). Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=... AMQPD_FAULT_ROUNDS=... pytest
-tests/faults/test_cluster_network.py`; AMQPD_FAULT_LOGS names a directory that keeps the whole logs of the brokers.
+packets (no netem here). Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
+AMQPD_FAULT_ROUNDS=... pytest tests/faults/test_cluster_network.py`; AMQPD_FAULT_LOGS names a directory that keeps the
+whole logs of the brokers.
 """
 
 from __future__ import annotations
