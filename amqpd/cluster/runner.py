@@ -160,8 +160,7 @@ class ClusterRunner(Shell):
                 found = await self._directory.swap(record)
             except StoreUnreached as error:
                 log.warning("the metadata store does not answer", source=record.source, reason=str(error))
-                # Whoever asked may ask again, and not at once.
-                await trio.sleep(STORE_AGAIN_S)
+                await trio.sleep(STORE_AGAIN_S)  # it may be asked for again at once
                 found = None
             self._do(partial(answered, found))
 

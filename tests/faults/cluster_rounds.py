@@ -96,7 +96,7 @@ class Rounds:
         return self._cards.pop()
 
     def _loaded(self, home: str, confirms: int) -> tuple[str, Progress, list[Worker]]:
-        """Workers at the home, when so many answers have come to them."""
+        """Workers at the home, when this number of answers has come to them."""
         for _ in range(MOVES_MAX):
             self.history.life += 1
             port, inside = self._cluster.brokers[home].port, partial(self._cluster.inside, home)
