@@ -53,7 +53,10 @@ class Forwarder:
         self._replicas = replicas
         self._fast = fast_takeover
         self.homes = Homes(shell, journal, replicas, lease_s, on_report)
-        self.copies = Copies(name, generation, shell, journal, replicas, lease_s, self.is_gone)
+        self.copies = Copies(
+            *(name, generation, shell, journal, replicas, lease_s, self.is_gone),
+            self.homes.reigns,
+        )
         self.takeovers = TakeOvers(
             *(name, life, generation, shell, journal, replicas, self._won, self._ended),
             self.copies.has_promised,

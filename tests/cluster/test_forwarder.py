@@ -182,3 +182,15 @@ def test_an_attempt_goes_on_for_as_long_as_something_comes() -> None:
     assert 5 in takeovers
     world.wait(1)
     assert "take_over_lost" in world["c"].events
+
+
+def test_a_home_that_reigns_is_not_followed_by_one_that_did_not_hear_it() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "c")
+    world.wait(2)
+    world.connect("c")
+    world["c"].forwarder.takeovers.begin(world.records[5])
+    world.wait(1)
+    assert world.records[5].home.forwarder == "a"
+    assert world["a"].serving == {5}
