@@ -4,8 +4,8 @@ What comes in: messages of homes, over connections that they dialed. What goes o
 answers when these are on it.
 Rules: 1. An answer says what stands here when everything handed out before it is on the disk; a later one over the
 same lane takes the place of one that still waits. 2. A seal waits while a home that was answered may still reign,
-unless that home is known to be gone. 3. A home that sends what the protocol does not know loses its connection, and
-nothing else.
+unless that home is known to be gone; and a home that reigns here answers that nobody else is needed. 3. A home that
+sends what the protocol does not know loses its connection, and nothing else.
 Not here: what is compared with what (`replication/receiver.py`), the home's end (`homes.py`).
 """
 
@@ -73,14 +73,17 @@ class Copies:
         replicas: Replicas,
         lease_s: float,
         is_gone: Callable[[Seal], bool],
+        reigns: Callable[[int], bool],
     ) -> None:
-        """`is_gone`: the home of this seal is known not to reign any more."""
+        """`is_gone`: the home of this seal is known not to reign any more. `reigns`: this forwarder does, over this
+        source."""
         self._name = name
         self._generation = generation
         self._shell = shell
         self._journal = journal
         self._replicas = replicas
         self._is_gone = is_gone
+        self._reigns = reigns
         self._seal_delay = SealDelay(lease_s, shell.now_s)
         self._connections: dict[HomeLink, None] = {}
         self._index = 0
@@ -109,7 +112,7 @@ class Copies:
         if isinstance(message, Ask | RequestSeal | FetchEntries | FetchParts) and not self._has(message.source):
             incoming.close(f"there is no source {message.source}")
         elif isinstance(message, Ask):
-            granted = self.would_seal(message.source, incoming.forwarder)
+            granted = self.would_seal(message.source, incoming.forwarder) and not self._reigns(message.source)
             incoming.send(Would(message.request, self._ballot(message.source, granted)))
         elif isinstance(message, RequestSeal):
             self._request(incoming, message)

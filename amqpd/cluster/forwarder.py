@@ -53,7 +53,10 @@ class Forwarder:
         self._replicas = replicas
         self._fast = fast_takeover
         self.homes = Homes(shell, journal, replicas, lease_s, on_report)
-        self.copies = Copies(name, generation, shell, journal, replicas, lease_s, self.is_gone)
+        self.copies = Copies(
+            *(name, generation, shell, journal, replicas, lease_s, self.is_gone),
+            self.homes.reigns,
+        )
         self.takeovers = TakeOvers(
             name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended
         )
@@ -173,7 +176,8 @@ class Forwarder:
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
                 break
-            self.takeovers.begin(record)
+            if self.copies.would_seal(record.source, self.name):
+                self.takeovers.begin(record)
 
     def _may_take(self, record: SourceRecord) -> bool:
         return (

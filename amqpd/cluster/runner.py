@@ -52,6 +52,7 @@ HAND_OVER_S = 1.0
 GATHERED_BYTES_MAX = 64 << 20
 """Of what homes have sent while one transaction is on its way to the disk: then they are not heard until it is on it.
 As much as a link may have to send."""
+STORE_AGAIN_S = 0.5
 GENERATION, LIFE = "generation", "life"
 """what the generation of the disk, and the last life on it, are called among the journal's names"""
 
@@ -139,7 +140,8 @@ class ClusterRunner(Shell):
                 found = await self._directory.swap(record)
             except StoreUnreached as error:
                 log.warning("the metadata store does not answer", source=record.source, reason=str(error))
-                return
+                await trio.sleep(STORE_AGAIN_S)  # it may be asked for again at once
+                found = None
             self._do(partial(answered, found))
 
         self._nursery.start_soon(swapping)

@@ -42,7 +42,8 @@ class Shell(ABC):
 
     @abstractmethod
     def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
-        """Put the record, if its revision is still the one that it was read at. Not answered while nobody knows."""
+        """Put the record, if its revision is still the one that it was read at. None: another one was first, or the
+        store does not say."""
 
     @abstractmethod
     def read_log(self, source: int, after: Position, answered: Callable[[list[LogEntry]], None]) -> None:

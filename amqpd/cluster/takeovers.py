@@ -2,8 +2,10 @@
 
 What comes in: sources to be taken over; answers of the store and of other members. What goes out: questions to them;
 in the end, a source to be the home of.
-Rules: 1. One attempt for each source at a time, given up when it takes too long. 2. At most `ATTEMPTS_MAX` at once:
-the others wait, so that a forwarder that takes over a third of all does not make everybody wait for everything.
+Rules: 1. One attempt for each source at a time, given up when nothing has come for it for too long. 2. At most
+`ATTEMPTS_MAX` at once: the others wait, so that a forwarder that takes over a third of all does not make everybody
+wait for everything. 3. The own replica is a member as the others are: it seals nothing while a home that it has
+answered may still reign.
 Not here: the steps of one (`replication/take_over.py`), which sources, and when (`succession.py`).
 """
 
@@ -79,7 +81,9 @@ class TakeOvers:
         """Those that take too long are given up."""
         for attempt in list(self._attempts.values()):
             if attempt.ends_s <= self._shell.now_s:
-                attempt.take_over.failed()
+                attempt.take_over.failed(
+                    f"nothing has come for {ATTEMPT_S} s while it is {attempt.take_over.phase.name.lower()}"
+                )
                 self._go_on(attempt, None)
 
     def stored(self) -> None:
@@ -97,6 +101,7 @@ class TakeOvers:
         if attempt is None or not self._is_on(attempt):
             return
         take_over, writes = attempt.take_over, list[Write]()
+        attempt.ends_s = self._shell.now_s + ATTEMPT_S  # what is fetched may be large
         if isinstance(message, Would):
             step = take_over.would(peer, message.ballot)
         elif isinstance(message, Sealed):
@@ -163,6 +168,11 @@ class TakeOvers:
         if not self._is_on(attempt):
             return
         take_over, writes = attempt.take_over, list[Write]()
+        if record is not None and not self._would_seal(take_over.source, self._name):
+            # The home was heard again while the store was asked, and by that reigns on.
+            take_over.failed(f"{self._replicas[take_over.source].seal} was answered meanwhile")
+            self._go_on(attempt, None)
+            return
         step = take_over.swapped(record, writes)
         ballot = self._own_ballot(attempt, step is not None)
         seal = take_over.seal

@@ -6,9 +6,13 @@ all kinds make of it (the simulator), sockets and disks (`tests/faults/test_clus
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from amqpd.cluster import homes
+from amqpd.replication.messages import Entries
+from amqpd.replication.take_over import SourceRecord
 
 from .forwarders import World
 
@@ -133,3 +137,60 @@ def test_a_forwarder_that_leaves_is_followed_at_once() -> None:
     world.wait(0.5)
     assert sum(machine.up and bool(machine.serving) for machine in world.machines.values()) == 1
     assert logs(world, 5)[1][:2] == [b"reserves", b"one"]
+
+
+def test_a_member_that_answers_the_home_does_not_take_its_source_over() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "c")
+    world.wait(1.2)  # c would seal another epoch
+    world["b"].forwarder.takeovers.begin(world.records[5])
+    world.wait(0.5)
+    assert world.records[5].home.forwarder == "a"
+    assert world["a"].serving == {5}
+
+
+def test_a_home_that_is_heard_again_while_the_store_is_asked_is_not_followed_by_another() -> None:
+    world = World()
+    world.new_source(5, "a")
+    asked: list[tuple[str, SourceRecord, Callable[[SourceRecord | None], None]]] = []
+    for name in "bc":
+        world[name].swap = lambda record, answered, name=name: asked.append((name, record, answered))  # type: ignore[method-assign,misc]
+    world.disconnect("a", "b")
+    world.disconnect("a", "c")
+    for _ in range(30):
+        world.wait(0.1)
+    world.connect("a")
+    world.wait(0.1)
+    name, record, answered = asked[0]
+    answered(world.swap(record))
+    assert not world[name].forwarder.copies.would_seal(5, name)
+    assert world[name].events[-1] == "take_over_lost"
+
+
+def test_an_attempt_goes_on_for_as_long_as_something_comes() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "c")
+    for name in "bc":
+        world[name].swap = lambda record, answered: None  # type: ignore[method-assign]
+    world.kill("a")
+    world.wait(1.5)
+    takeovers = world["c"].forwarder.takeovers
+    takeovers.received("b", Entries(max(takeovers._requests), ()))
+    world.wait(1.5)
+    assert 5 in takeovers
+    world.wait(1)
+    assert "take_over_lost" in world["c"].events
+
+
+def test_a_home_that_reigns_is_not_followed_by_one_that_did_not_hear_it() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "c")
+    world.wait(2)
+    world.connect("c")
+    world["c"].forwarder.takeovers.begin(world.records[5])
+    world.wait(1)
+    assert world.records[5].home.forwarder == "a"
+    assert world["a"].serving == {5}
