@@ -21,6 +21,8 @@ from amqpd.replication.take_over import Ask as AskAll
 from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
 ATTEMPT_S = 2.0
+REFUSED_S = 0.1
+"""for the others to say that they would seal, when one has said that it would not"""
 ATTEMPTS_MAX = 64
 
 
@@ -82,7 +84,7 @@ class TakeOvers:
         for attempt in list(self._attempts.values()):
             if attempt.ends_s <= self._shell.now_s:
                 attempt.take_over.failed(
-                    f"nothing has come for {ATTEMPT_S} s while it is {attempt.take_over.phase.name.lower()}"
+                    f"too little has come in time while it is {attempt.take_over.phase.name.lower()}"
                 )
                 self._go_on(attempt, None)
 
@@ -104,6 +106,9 @@ class TakeOvers:
         attempt.ends_s = self._shell.now_s + ATTEMPT_S  # what is fetched may be large
         if isinstance(message, Would):
             step = take_over.would(peer, message.ballot)
+            if not message.ballot.granted and take_over.phase is Phase.ASKING:
+                # It may soon: better asked again than waited for those that are gone.
+                attempt.ends_s = self._shell.now_s + REFUSED_S
         elif isinstance(message, Sealed):
             step = take_over.sealed(peer, message.seal, message.ballot)
         else:
@@ -149,6 +154,7 @@ class TakeOvers:
             granted = self._would_seal(source, self._name)
             self._go_on(attempt, take_over.would(self._name, self._own_ballot(attempt, granted)))
         elif isinstance(step, Swap):
+            attempt.ends_s = self._shell.now_s + ATTEMPT_S
             self._shell.swap(step.record, lambda record: self._swapped(attempt, record))
         elif isinstance(step, Request):
             for member in others:

@@ -88,3 +88,14 @@ def test_a_disk_is_admitted_though_the_store_did_not_answer_the_first_time() -> 
     assert world.records[5].generations == (7, 7, 8)
     world.wait(ADMITTED_S)
     assert world.records[5].generations == (7, 7, 7)
+
+
+def test_an_attempt_that_a_majority_refuses_ends_at_once() -> None:
+    """It took the two seconds of an attempt, which came on top of the old home's reign."""
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world["b"].forwarder.refused("a")  # nobody listens there, says somebody in between
+    world.wait(0.5)
+    assert "take_over_lost" in world["b"].events
+    assert world["a"].serving == {5}
