@@ -57,7 +57,8 @@ class Cluster:
     def etcd_command(self, program: str) -> list[str]:
         client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{self.etcd_peer_port}"
         return [
-            *(program, "--name", "one", "--data-dir", str(self.directory / "etcd"), "--log-level", "error"),
+            *(program, "--name", "one", "--data-dir", str(self.directory / "etcd"), "--logger", "zap"),
+            *("--log-level", "error"),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"one={peer}"),
@@ -189,11 +190,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="amqpd-cluster-") as temporary:
         directory = given.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)
+        failures: list[BaseException] = []
         try:
-            trio.run(Cluster(directory, given.port, given.forwarders).run, strict_exception_groups=False)
-        except SystemExit as error:
-            print(f"make cluster: {error}", file=sys.stderr)
-            raise SystemExit(1) from None
+            trio.run(Cluster(directory, given.port, given.forwarders).run)
+        except* SystemExit as group:
+            failures = [*group.exceptions]
+        while failures and isinstance(failures[0], BaseExceptionGroup):
+            failures = [*failures[0].exceptions]
+        if failures:
+            print(f"make cluster: {failures[0]}", file=sys.stderr)
+            raise SystemExit(1)
 
 
 if __name__ == "__main__":

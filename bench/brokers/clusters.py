@@ -44,7 +44,17 @@ class AmqpdCluster(PrivateAmqpd):
         self._etcd = client.removeprefix("http://")
         self._links = {name: free_port() for name in ("a", *OTHERS)}
         command = [
-            *(program, "--name", "one", "--data-dir", str(self.directory / "etcd"), "--log-level", "error"),
+            *(
+                program,
+                "--name",
+                "one",
+                "--data-dir",
+                str(self.directory / "etcd"),
+                "--logger",
+                "zap",
+                "--log-level",
+                "error",
+            ),
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"one={peer}"),
