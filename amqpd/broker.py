@@ -26,7 +26,8 @@ from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.audit.files.log import AuditLog
 from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.running import Backups
-from amqpd.cluster.runner import ClusterRunner, Place, place_of
+from amqpd.cluster.place import Place, place_of
+from amqpd.cluster.runner import ClusterRunner
 from amqpd.config import Settings
 from amqpd.datadir.disk_reason import disk_reason
 from amqpd.datadir.lock import open_data_directory

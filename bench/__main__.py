@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _quick() -> list[str]:
     """What is run when nothing is named."""
-    return [name for name, scenario in SCENARIOS.items() if not scenario.takes_long]
+    return [name for name, scenario in SCENARIOS.items() if not (scenario.takes_long or scenario.needs_cluster)]
 
 
 def _wants_tls(scenarios: list[Scenario]) -> bool:

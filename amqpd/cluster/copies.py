@@ -109,9 +109,10 @@ class Copies:
 
     def received(self, incoming: HomeLink, message: Message) -> None:
         """A message of the forwarder that dialed."""
-        if isinstance(message, Ask):
-            until_s = self._waits_until(message.source, incoming.forwarder)
-            granted = until_s <= self._shell.now_s and not self._reigns(message.source)
+        if isinstance(message, Ask | RequestSeal | FetchEntries | FetchParts) and not self._has(message.source):
+            incoming.close(f"there is no source {message.source}")
+        elif isinstance(message, Ask):
+            granted = self.would_seal(message.source, incoming.forwarder) and not self._reigns(message.source)
             incoming.send(Would(message.request, self._ballot(message.source, granted)))
         elif isinstance(message, RequestSeal):
             self._request(incoming, message)
@@ -192,6 +193,12 @@ class Copies:
             if incoming.open:
                 incoming.send(answer)
 
+    def _has(self, source: int) -> bool:
+        try:
+            return self._replicas[source] is not None
+        except KeyError:
+            return False
+
     # Seals
 
     def _request(self, incoming: HomeLink, asked: RequestSeal) -> None:
@@ -207,9 +214,9 @@ class Copies:
         self._waiting.append((self._index, incoming, NO_LANE, Sealed(asked.request, asked.seal, ballot)))
         self._tell()
 
-    def has_promised(self, source: int) -> bool:
-        """A home that was answered may still reign: this forwarder must not become one."""
-        return self._waits_until(source, self._name) > self._shell.now_s
+    def would_seal(self, source: int, asks: str) -> bool:
+        """Another epoch, now, if this forwarder asks."""
+        return self._waits_until(source, asks) <= self._shell.now_s
 
     def _waits_until(self, source: int, asks: str) -> float:
         """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""

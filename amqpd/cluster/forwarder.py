@@ -58,10 +58,9 @@ class Forwarder:
             self.homes.reigns,
         )
         self.takeovers = TakeOvers(
-            *(name, life, generation, shell, journal, replicas, self._won, self._ended),
-            self.copies.has_promised,
+            name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended
         )
-        self._succession = Succession(name, life, lease_s, chance)
+        self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
         self._lives: dict[str, int] = {}
@@ -177,7 +176,7 @@ class Forwarder:
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
                 break
-            if not self.copies.has_promised(record.source):
+            if self.copies.would_seal(record.source, self.name):
                 self.takeovers.begin(record)
 
     def _may_take(self, record: SourceRecord) -> bool:

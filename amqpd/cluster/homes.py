@@ -30,6 +30,8 @@ LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
 wait: for a majority that does not answer, or is slower than the disk here."""
 UNADMITTED = -1
 """generation of a peer that nobody has heard of"""
+ADMITTED_S = 40.0
+"""The store may never answer. Longer than a swap takes (`SWAP_S`); the same one twice does no harm."""
 
 
 @dataclass(slots=True)
@@ -66,8 +68,8 @@ class Homes:
         self._by_number: dict[int, OwnLane] = {}
         self.generations: dict[str, int] = {}
         """of the disks of peers, as they said over the connections that are open"""
-        self._admitting: set[tuple[str, int]] = set()
-        """peers and sources of which the store is asked to name the disk"""
+        self._admitting: dict[tuple[str, int], float] = {}
+        """peers and sources of which the store is asked to name the disk, and until when its answer is waited for"""
 
     # What ends and begins
 
@@ -203,14 +205,14 @@ class Homes:
         missed, behind = lane.home.answered(peer, message.answer)
         for each in missed:
             self._shell.send(peer, Lacked(lane.number, self._asks(lane, peer), each))
-        for source in behind:
-            self._send_state(lane, peer, source)
-        self._admit(lane, peer)
         self._look(lane)
+        for source in behind:
+            if source in self.sources:
+                self._send_state(lane, peer, source)
+        self._admit(lane, peer)
 
     def _send_state(self, lane: OwnLane, peer: str, source: int) -> None:
-        own, log = self.sources[source], self._replicas[source].log
-        base = log.commit((own.seal.epoch, lane.home.committed_of(source)))
+        base = self._replicas[source].log.base  # as `_look` has just committed it
         transfer = lane.home.sends_state(peer, source, base)
         after = lane.home.peer_base(peer, source)
         questions = lane.questions[peer]
@@ -228,15 +230,16 @@ class Homes:
         """Sources that the peer has all of by now, on a disk that the record does not name."""
         for source in lane.home.admissible(peer):
             own, generation = self.sources[source], self.generations[peer]
-            if (peer, source) in self._admitting:
+            now_s = self._shell.now_s
+            if self._admitting.get((peer, source), now_s) > now_s:
                 continue
-            self._admitting.add((peer, source))
+            self._admitting[peer, source] = now_s + ADMITTED_S
             asked = own.record.admitted(peer, generation)
 
             def answered(
                 record: SourceRecord | None, source: int = source, own: Own = own, generation: int = generation
             ) -> None:
-                self._admitting.discard((peer, source))
+                self._admitting.pop((peer, source), None)
                 if record is None or self.sources.get(source) is not own:
                     return
                 own.record = record

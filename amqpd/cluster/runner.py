@@ -9,12 +9,10 @@ Not here: what the forwarder does (`forwarder.py` and below), sockets (`links/`)
 from __future__ import annotations
 
 import random
-import socket
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 import trio
@@ -23,22 +21,22 @@ from amqpd import __version__
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.homes import Own
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
-from amqpd.cluster.links.sockets import bind
-from amqpd.cluster.links.tls import LinkTls, link_tls
+from amqpd.cluster.own_disk import OwnDisk
+from amqpd.cluster.place import Place
 from amqpd.cluster.records import SOURCES, MemberRecord
 from amqpd.cluster.roster import Changed
+from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
-from amqpd.journal.buffer import FULL_BYTES
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
-from amqpd.replication import seal as seals
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Log
 from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message
@@ -46,44 +44,19 @@ from amqpd.replication.receiver import State
 from amqpd.replication.replica import Replica, Replicas, Write
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import MetadataStore, StoreUnreached
-from amqpd.vocabulary.endpoint import Endpoint, parse_endpoint
 from amqpd.vocabulary.store_address import parse_store_address
 
 BEATS = 20
 """in a lease time"""
-WANT_S = 10.0
-"""how long a declaration waits for a source to be served here"""
 HAND_OVER_S = 1.0
+GATHERED_BYTES_MAX = 64 << 20
+"""Of what homes have sent while one transaction is on its way to the disk: then they are not heard until it is on it.
+As much as a link may have to send."""
 STORE_AGAIN_S = 0.5
-FETCH_BYTES_MAX = 1 << 20
-PART_S = 0.005
-"""between two parts of a state: of some hundred kB"""
 GENERATION, LIFE = "generation", "life"
 """what the generation of the disk, and the last life on it, are called among the journal's names"""
 
 log = structlog.get_logger(component="cluster")
-
-
-class Place(NamedTuple):
-    """Where this node listens for others; bound, and not listening yet."""
-
-    listeners: list[socket.socket]
-    reached_at: Endpoint
-    tls: LinkTls | None
-
-
-def place_of(settings: Settings) -> Place | None:
-    """None: it is in no cluster. Raises StartupError."""
-    reached_at = settings.cluster_address
-    if reached_at is None:
-        return None
-    tls = None
-    if settings.cluster_tls_ca is not None and settings.cluster_tls_certificate is not None:
-        tls = link_tls(settings.cluster_tls_ca, settings.cluster_tls_certificate, settings.cluster_tls_key)
-    listeners = bind([parse_endpoint(settings.cluster_listen)])
-    if not reached_at.port:
-        reached_at = Endpoint(reached_at.host, listeners[0].getsockname()[1])
-    return Place(listeners, reached_at, tls)
 
 
 class ClusterRunner(Shell):
@@ -102,6 +75,7 @@ class ClusterRunner(Shell):
         self._node = node
         self._disk = disk
         self._writer = writer
+        self._own = OwnDisk(disk, node.journal, writer)
         self._settle = settle
         self._settings = settings
         self._place = place
@@ -110,19 +84,25 @@ class ClusterRunner(Shell):
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, HomeLink] = {}
+        self.search = SourceSearch(
+            self._directory,
+            settings.cluster_copies,
+            lambda: self.now_s,
+            lambda task: self._nursery.start_soon(task),
+            lambda source: source in self._forwarder.homes.sources,
+            self._created,
+        )
         self._paused: set[Link] = set()
-        """of these, those that nothing is read from for now"""
-        self._wants: list[tuple[float, Callable[[bool], None]]] = []
+        """their homes have sent more than the disk takes"""
         self._members: dict[str, int] = {}
         self._news = trio.Event()
         """something has happened"""
         self._links: Links
         self._nursery: trio.Nursery
-        self._reads = trio.CapacityLimiter(1)
-        """reads of the own disk"""
         node.sources.clustered = True
         node.sources.home_of = self._home_of
-        node.sources.want = self._want
+        node.sources.want = self.search.want
+        node.sources.is_full = self.search.is_full
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -167,47 +147,24 @@ class ClusterRunner(Shell):
         self._nursery.start_soon(swapping)
 
     def read_log(self, source: int, after: Position, answered: Callable[[list[LogEntry]], None]) -> None:
-        self._read(partial(self._disk.log_entries, source, after, FETCH_BYTES_MAX), answered)
+        self._answer(partial(self._own.log_entries, source, after), answered)
 
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
-        base = self._forwarder.base_of(source)
-
-        def read() -> OwnLog:
-            return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
-
-        self._read(read, answered)
+        self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
     def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
-        async def reading() -> None:
-            parts = self._disk.state_parts(state.source, state.after, state.base)
-            part, first = await self._next(parts), True
-            while part is not None:
-                following = await self._next(parts)
-                if not sends(replace(state, part=part, first=first, last=following is None)):
-                    break
-                part, first = following, False
-                # Not faster than the connection takes them, and what else there is to be sent goes in between.
-                await trio.sleep(PART_S)
-            self._settle()
-
-        self._nursery.start_soon(reading)
-
-    async def _next(self, parts: Iterator[bytes]) -> bytes | None:
-        return await trio.to_thread.run_sync(next, parts, None, limiter=self._reads)
+        self._nursery.start_soon(self._own.send_state, state, sends)
 
     def served(self, source: int) -> None:
-        async def recovering() -> None:
-            recovered = await trio.to_thread.run_sync(self._disk.recovered_of, [source], limiter=self._reads)
-            self._do(partial(self._serve, source, recovered))
+        own = self._forwarder.homes.sources[source]
+        self._answer(partial(self._own.queues_of, source), partial(self._serve, source, own))
 
-        self._nursery.start_soon(recovering)
-
-    def _serve(self, source: int, recovered: Recovered) -> None:
-        if source in self._forwarder.homes.sources:
+    def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
+        # Of another epoch of this forwarder, what was read is out of date.
+        if self._forwarder.homes.sources.get(source) is own:
             self._node.source_begins(source, recovered)
             log.info("source served", source=source, queues=len(recovered.queues))
-            wants, self._wants = self._wants, []
-            for _, answer in wants:
+            for answer in self.search.found():
                 answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
@@ -217,11 +174,11 @@ class ClusterRunner(Shell):
     def log(self, event: str, **fields: Any) -> None:
         log.info(event, **fields)
 
-    def _read(self, read: Callable[[], Any], answered: Callable[[Any], None]) -> None:
-        async def reading() -> None:
-            self._do(partial(answered, await trio.to_thread.run_sync(read, limiter=self._reads)))
+    def _answer(self, ask: Callable[[], Awaitable[Any]], answered: Callable[[Any], None]) -> None:
+        async def asking() -> None:
+            self._do(partial(answered, await ask()))
 
-        self._nursery.start_soon(reading)
+        self._nursery.start_soon(asking)
 
     def _do(self, what: Callable[[], None]) -> None:
         what()
@@ -233,12 +190,12 @@ class ClusterRunner(Shell):
 
     def stored(self, index: int) -> None:
         """See `Forwarder.stored`."""
+        self._own.stored()
+        paused, self._paused = self._paused, set()
+        for link in paused:
+            link.resume()
         if self.forwarder is not None:
             self.forwarder.stored(index)
-        if self._paused and self._node.journal.gathered_bytes <= FULL_BYTES:
-            for link in self._paused:
-                link.resume()
-            self._paused.clear()
 
     def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
         """See `Homes.cut`."""
@@ -282,8 +239,7 @@ class ClusterRunner(Shell):
                 self._do(partial(self._forwarder.answered, link.peer.forwarder, message))
         elif link in self._incoming:
             self._do(partial(self._forwarder.asked, self._incoming[link], message))
-            if self._node.journal.gathered_bytes > FULL_BYTES and link not in self._paused:
-                # Its home sends more than this disk takes.
+            if self._node.journal.writes_bytes > GATHERED_BYTES_MAX:
                 self._paused.add(link)
                 link.pause()
 
@@ -306,36 +262,9 @@ class ClusterRunner(Shell):
             self.forwarder.record_is(record)
         self._settle()
 
-    def _want(self, answer: Callable[[bool], None]) -> None:
-        """See `Sources.want`."""
-        self._wants.append((self.now_s + WANT_S, answer))
-        if len(self._wants) == 1:
-            self._nursery.start_soon(self._find_source)
-
-    def _new_set(self) -> tuple[str, ...]:
-        """This forwarder and others that live."""
-        me = self._directory.me.name
-        others = sorted(name for name in self._directory.members if name != me)
-        count = min(self._settings.cluster_copies, len(others) + 1)
-        return tuple(sorted([me, *random.sample(others, count - 1)]))
-
-    async def _find_source(self) -> None:
-        """One that nobody has had yet."""
-        members = self._new_set()
-        generations = tuple(self._directory.members[name].generation for name in members)
-        taken = self._directory.records
-        free = [number for number in range(1, SOURCES + 1) if number not in taken]
-        if not free:
-            return
-        record = SourceRecord(random.choice(free), seals.NONE, members, generations)
-        try:
-            created = await self._directory.swap(record)
-        except StoreUnreached as error:
-            log.warning("the metadata store does not answer", source=record.source, reason=str(error))
-            return
-        if created is not None:
-            self._forwarder.record_is(created)
-            self._do(partial(self._forwarder.take_over, created))
+    def _created(self, record: SourceRecord) -> None:
+        self._forwarder.record_is(record)
+        self._do(partial(self._forwarder.take_over, record))
 
     # Tasks
 
@@ -382,11 +311,9 @@ class ClusterRunner(Shell):
         while True:
             await trio.sleep(self._settings.cluster_lease_s / BEATS)
             self._do(self._forwarder.beat)
-            now_s = self.now_s
-            late = [answer for until_s, answer in self._wants if until_s <= now_s]
-            self._wants = [each for each in self._wants if each[0] > now_s]
-            for answer in late:
+            for answer in self.search.late():
                 self._do(partial(answer, False))
+            self.search.look()
 
 
 def _replicas(disk: SqliteDisk) -> Replicas:

@@ -30,7 +30,8 @@ SILENCES = MARGIN
 class Succession:
     """Of one forwarder."""
 
-    def __init__(self, name: str, life: int, lease_s: float, chance: Callable[[], float]) -> None:
+    def __init__(self, name: str, life: int, lease_s: float, chance: Callable[[], float], started_s: float) -> None:
+        self._started_s = started_s
         self._name = name
         self._life = life
         self._lease_s = lease_s
@@ -51,12 +52,13 @@ class Succession:
         now_s: float,
     ) -> list[SourceRecord]:
         """Records of sources to begin with, of which this forwarder is a member and not the home. `is_gone`: the home
-        of this seal is known to be; `heard_s`: when something was heard of a forwarder last, from the start on."""
+        of this seal is known to be; `heard_s`: when something was heard of a forwarder last; of one that is not in
+        it, nothing was since the start."""
         found = []
         for record in records:
             source, home = record.source, record.home
             mine = home.forwarder == self._name
-            silent_s = now_s - heard_s.get(home.forwarder, now_s)
+            silent_s = now_s - heard_s.get(home.forwarder, self._started_s)
             if not (mine or is_gone(home) or silent_s > SILENCES * self._lease_s):
                 self._since.pop(source, None)
                 continue

@@ -43,21 +43,20 @@ class TakeOvers:
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,
+        would_seal: Callable[[int, str], bool],
         won: Callable[[SourceRecord, OwnLog], None],
         ended: Callable[[int, bool], None],
-        promised: Callable[[int], bool],
     ) -> None:
-        """`ended`: of a source, and whether it was won. `promised`: of a source, whether this forwarder puts seals
-        off, for a home that it has answered."""
+        """`would_seal`: the own replica, if this forwarder asks; `ended`: of a source, and whether it was won."""
         self._name = name
         self._life = life
         self._generation = generation
         self._shell = shell
         self._journal = journal
         self._replicas = replicas
+        self._would_seal = would_seal
         self._won = won
         self._ended = ended
-        self._promised = promised
         self._attempts: dict[int, Attempt] = {}
         self._requests: dict[int, Attempt] = {}
         """number of a question to a member -> whose it is"""
@@ -147,8 +146,8 @@ class TakeOvers:
         if isinstance(step, AskAll):
             for member in others:
                 self._shell.send(member, Ask(self._ask(attempt), source))
-            ballot = self._own_ballot(attempt, not self._promised(source))
-            self._go_on(attempt, take_over.would(self._name, ballot))
+            granted = self._would_seal(source, self._name)
+            self._go_on(attempt, take_over.would(self._name, self._own_ballot(attempt, granted)))
         elif isinstance(step, Swap):
             self._shell.swap(step.record, lambda record: self._swapped(attempt, record))
         elif isinstance(step, Request):
@@ -169,7 +168,7 @@ class TakeOvers:
         if not self._is_on(attempt):
             return
         take_over, writes = attempt.take_over, list[Write]()
-        if record is not None and self._promised(take_over.source):
+        if record is not None and not self._would_seal(take_over.source, self._name):
             # The home was heard again while the store was asked, and by that reigns on.
             take_over.failed(f"{self._replicas[take_over.source].seal} was answered meanwhile")
             self._go_on(attempt, None)

@@ -20,15 +20,15 @@ from collections.abc import Sequence
 
 from amqpd.journal.entry import Entry
 from amqpd.journal.homes import Home, divide, lanes_of
-from amqpd.journal.lane import Lane
+from amqpd.journal.lane import JournalLane, Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.journal.records import Range
-from amqpd.journal.storing import store, store_settled
+from amqpd.journal.storing import bytes_of, store, store_settled
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
 from amqpd.journal.withheld import LOCAL, Withheld, going_elsewhere
 from amqpd.replication.entry import Position
-from amqpd.replication.replica import Appended, Write
+from amqpd.replication.replica import Write
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -37,24 +37,10 @@ PAGED_BYTES_MAX = 8 << 20
 # A row takes as long as this many bytes, and a range of settled messages that goes with it: with 4 kB for a row the
 # loop makes some ten thousand of them for one transaction, which takes it 15 ms. One that is gone counts as a range.
 ROW_BYTES, RANGE_BYTES = 4096, 512
-# While more than this waits for the writer, publishers are not read: it is some tens of milliseconds of any disk.
-FULL_BYTES = 32 << 20
-# A transaction of not more takes a disk as long as an empty one does, within some 100 us.
+FULL_BYTES = 32 << 20  # while more waits for the writer, publishers are not read: some tens of ms of any disk
+# Not more takes a disk as long as an empty transaction does, within some 100 us.
 SMALL_RECORDS, SMALL_BYTES = 64, 256 << 10
 FADING = 8  # what a transaction brought counts this many ones later for a third of it
-
-
-class JournalLane(Lane):
-    """The lane of a source that has its home here: its number is the journal's index, as far as it is committed."""
-
-    def __init__(self, journal: JournalBuffer, gathering: int, committed: int) -> None:
-        super().__init__(gathering, committed)
-        self.writes = True
-        self._journal = journal
-
-    def force(self) -> None:
-        """See `Lane.force`."""
-        self._journal.force()
 
 
 class JournalBuffer:
@@ -75,12 +61,13 @@ class JournalBuffer:
         self._gone: list[int] = []
         """those of them that were deleted with the last transaction"""
         self._writes: list[Write] = []
-        self._writes_bytes = 0
+        self.writes_bytes = 0
+        """of what gathers and was sent by homes: while there is any, a commit follows"""
         self._committed: dict[int, Position] = {}
         """by source"""
         self.index = index + 1
         """the transaction that gathers now"""
-        self.lane = JournalLane(self, self.index, index)
+        self.lane = JournalLane(self.force, self.index, index)
         """of the local source"""
         self.gathered_bytes = 0
         """bytes of bodies handed in and not yet taken; an upper bound, for back-pressure"""
@@ -166,12 +153,15 @@ class JournalBuffer:
             self._counts.pop(queue_id, None)
         self.unwritten.forget(gone)
         self._withheld.forget(gone)
+        self._withheld.leave(source)
         if self._last_settled is not None:
             self._settled.append(self._last_settled)
         self._last_settled = self._last_segment = None
         self._settled = [each for each in self._settled if each.queue_id not in gone]
         self._retired = [each for each in self._retired if each.queue_id not in gone]
         self._dropped = [each for each in self._dropped if each not in gone]
+        if any(queue_id in gone for queue_id, _ in self._segments):
+            self._withheld.strayed |= self.unwritten.gone_on
         self._segments = [each for each in self._segments if each[0] not in gone]
         self._paged = deque([each for each in self._paged if each[0] not in gone])
         self._paged_bytes = sum([nbytes for _, _, nbytes in self._paged])
@@ -180,10 +170,9 @@ class JournalBuffer:
         """To be carried out, in order, with the transaction that gathers now: its index. They are on the disk when
         `stored_index` has reached that. What a replica answers waits for it."""
         self._writes += writes
-        for each in writes:
-            if isinstance(each, Appended):
-                self._writes_bytes += len(each.entry.payload)
-                self.gathered_bytes += len(each.entry.payload)
+        nbytes = sum(map(bytes_of, writes))
+        self.writes_bytes += nbytes
+        self.gathered_bytes += nbytes
         return self.index
 
     def is_committed(self, source: int, position: Position) -> None:
@@ -246,7 +235,7 @@ class JournalBuffer:
                 self._forget_counts(queue_id, segment)
             self._segments = []
             self.came = 0
-            self.gathered_bytes = self._paged_bytes + self._writes_bytes
+            self.gathered_bytes = self._paged_bytes + self.writes_bytes
         return settled
 
     def settle(self, queue_id: int, segment: Entry, first: int, last: int) -> None:
@@ -309,15 +298,16 @@ class JournalBuffer:
         if self._paged:
             self._take_paged(transaction)
         dropped = set(self._dropped)
-        going: set[int] = set()
+        going, entered = set[int](), set[int]()
         if self.homes and self.unwritten.gone_on:
             of = self._sources
             comes = [each for each, segment in self._segments if segment.left and each not in dropped]
             entered = {of.get(each, LOCAL) for each in comes}
             going = going_elsewhere(self.unwritten.gone_on, entered, of) - dropped
+        strayed = self._withheld.strayed
         for queue_id, segment in self._segments:
             segment.sealed = True
-            if queue_id in going and segment.left == 0:
+            if segment.left == 0 and queue_id not in dropped and (queue_id in going or queue_id in strayed):
                 store_settled(transaction, queue_id, segment, self._retired)
             elif segment.left == 0 or queue_id in dropped:
                 self._forget_counts(queue_id, segment)
@@ -332,9 +322,7 @@ class JournalBuffer:
         if self._counts:
             transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
-        retired = self._retired
-        if going:
-            retired = self._withheld.withhold(transaction, retired, going, entered, self.homes, self.lane)
+        retired = self._withheld.withhold(transaction, self._retired, going, entered, self.homes, self.lane)
         self._withheld.release(transaction, retired)
         self._deletable = retired
         transaction.writes, transaction.committed = self._writes, self._committed
@@ -347,7 +335,7 @@ class JournalBuffer:
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
         if self._writes or self._committed:
-            self._writes, self._writes_bytes, self._committed = [], 0, {}
+            self._writes, self.writes_bytes, self._committed = [], 0, {}
         if self.homes:
             self._deletable = divide(transaction, retired, self.homes, self._sources)
             for queue_id in self._gone:

@@ -11,6 +11,7 @@ Not here: what waits (`session/confirms.py`, `session/durability.py`).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 from mypy_extensions import mypyc_attr
 
@@ -32,6 +33,20 @@ class Lane:
     @abstractmethod
     def force(self) -> None:
         """Something waits for `gathering`: the lane is to report it even when nothing else is handed in."""
+
+
+class JournalLane(Lane):
+    """The lane of a source that has its home here: its number is the journal's index, as far as it is committed."""
+
+    def __init__(self, force: Callable[[], None], gathering: int, committed: int) -> None:
+        """`force`: that of the journal."""
+        super().__init__(gathering, committed)
+        self.writes = True
+        self._force = force
+
+    def force(self) -> None:
+        """See `Lane.force`."""
+        self._force()
 
 
 Lanes = tuple[Lane, ...]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from amqpd.journal.entry import Entry
 from amqpd.journal.records import Range, Row
 from amqpd.journal.transaction import Transaction
+from amqpd.replication.replica import Appended, StatePart, Write
 
 
 def store(transaction: Transaction, queue_id: int, segment: Entry) -> int:
@@ -29,6 +30,13 @@ def store_settled(transaction: Transaction, queue_id: int, segment: Entry, retir
     segment.stored = True
     transaction.rows.append(_row(queue_id, segment))
     retired.append(Range(queue_id, segment.first, segment.last))
+
+
+def bytes_of(write: Write) -> int:
+    """Of messages that a home has sent."""
+    if isinstance(write, Appended):
+        return len(write.entry.payload)
+    return len(write.part) if isinstance(write, StatePart) else 0
 
 
 def _row(queue_id: int, segment: Entry) -> Row:

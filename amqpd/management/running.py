@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import trio
 
 from amqpd.journal.lane import Lanes
-from amqpd.management.errors import NotFound
+from amqpd.management.errors import NotFound, Unavailable
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
@@ -51,8 +51,16 @@ class Running:
 
 
 async def until_durable(node: Node, settle: Callable[[], None], lanes: Lanes) -> None:
-    """Returns when all that was handed to the lanes is safe."""
-    done = trio.Event()
-    node.durability.when_durable(done.set, lanes)
+    """Returns when all that was handed to the lanes is safe. Raises Unavailable when nobody knows whether it is."""
+    done, moved = trio.Event(), False
+
+    def lost() -> None:
+        nonlocal moved
+        moved = True
+        done.set()
+
+    node.durability.when_durable(done.set, lanes, lost)
     settle()
     await done.wait()
+    if moved:
+        raise Unavailable("the home of a queue has moved meanwhile: what was done last may not be safe")

@@ -6,6 +6,7 @@ Source: section 1.9; https://www.rabbitmq.com/docs/confirms, https://www.rabbitm
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
@@ -13,7 +14,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.channels import Channel
 from amqpd.journal.lane import Lane
 from amqpd.limiting.turns import COPY_WORK
-from amqpd.node.node import Handlers
+from amqpd.node.node import MOVED, Handlers
 from amqpd.publishing.acceptance import accept_slowly
 from amqpd.publishing.transaction import Transaction
 from amqpd.queues.port import QueuePort
@@ -60,11 +61,13 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     """See `Holds.commit`."""
     node, complete = channel.node, True
     lanes: dict[Lane, None] = {}
+    used: dict[QueuePort, None] = {}
     transaction.end()
     for run, queues, route, replies, delay_ms in transaction.publishes:
         properties = node.properties.read(run.properties, True)
         left = tuple(_of_now(channel, queues))
         lanes.update(dict.fromkeys(queue.lane for queue in left))
+        used.update(dict.fromkeys(left))
         if delay_ms:
             lanes[node.journal.lane] = None  # of what is delayed, wherever it goes then
         # A requester may have gone since, too: then its name is a queue that is not there.
@@ -76,6 +79,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
         for at in range(0, len(entries), SETTLED_AT_ONCE):
             some = entries[at : at + SETTLED_AT_ONCE]
             lanes.update(dict.fromkeys(entry.queue.lane for entry in some))
+            used.update(dict.fromkeys(entry.queue for entry in some))
             for portion in portions(some):
                 # Each may come into another transaction of the journal, of a commit that does not hold it.
                 node.journal.unwritten.together()
@@ -84,10 +88,15 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
                 yield
     if channel.closed or channel.closing:
         return
-    if not complete:
-        # A queue was full; what others took stays, as in RabbitMQ.
+    if not complete or any(queue.elsewhere for queue in used):
+        # A queue was full, or its home has moved meanwhile; what others took stays, as in RabbitMQ.
         raise AMQPPreconditionFailed("partial tx completion")
-    node.durability.when_durable(channel.suspend(lambda: channel.send(commands.Tx.CommitOk())), tuple(lanes))
+    connection = channel.connection
+    node.durability.when_durable(
+        channel.suspend(lambda: channel.send(commands.Tx.CommitOk())),
+        tuple(lanes),
+        partial(connection.guard, partial(connection.force_close, MOVED)),
+    )
 
 
 def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Iterator[QueuePort]:

@@ -72,7 +72,7 @@ from amqpd.vocabulary.records import BindingRecord, Change, Delete, Put, QueueRe
 # Of the queues that fall due at one instant, at most this number are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
 
-MOVED: Final = "the home of a queue has moved while a confirm was waited for"
+MOVED: Final = "the home of a queue has moved while a confirm, or tx.commit-ok, was waited for"
 
 Handlers = Mapping[type, Callable[[Any, Any], None]]
 """what does each method, by its class: called with the channel and the method"""
@@ -247,6 +247,7 @@ class Node(HomeNode):
         home, or may not: those clients have to ask again, over another connection."""
         self.registry.source_ends(source)
         self.topology.forget_routes()
+        self.durability.abandon(lane)
         for connection in list(self.connections.values()):
             if any(each.confirms is not None and each.confirms.awaits(lane) for each in connection.channels.values()):
                 connection.guard(partial(connection.force_close, MOVED))

@@ -43,6 +43,8 @@ class QueueRegistry:
         self._recovered: Recovered | None = None
         self._of_source: dict[int, dict[tuple[str, str], None]] = {}
         """queues by their source, without those of the local one"""
+        self._unclaimed: dict[int, Recovered] = {}
+        """sources that are served here, with what they have of queues whose records have not come yet"""
 
     @property
     def recovering(self) -> bool:
@@ -136,20 +138,23 @@ class QueueRegistry:
         unknown = set(recovered.queues)
         for key in self._of_source.get(source, ()):
             record = node.queues[key].record
-            unknown.discard(record.id)
             queue = node.queues[key] = self._made(record)
+            unknown.difference_update(range(record.id, record.id + _levels(queue)))
             try:
                 self._recover(queue, recovered)
             except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
                 node.quarantine(queue, error)
             node.books.look_at(queue)
         if unknown:
+            found = {queue_id: recovered.queues[queue_id] for queue_id in unknown}
+            self._unclaimed[source] = Recovered(recovered.index, found)
             node.log("messages_without_queue", source=source, queues=len(unknown))
 
     def source_ends(self, source: int) -> None:
         """See `Node.source_ends`."""
         node = self._node
         node.sources.serving.pop(source, None)
+        self._unclaimed.pop(source, None)
         for key in self._of_source.get(source, ()):
             queue = node.queues[key]
             if queue.elsewhere:
@@ -182,9 +187,10 @@ class QueueRegistry:
             queue.record = record
             node.quarantine(queue, error)
             return queue
-        if self._recovered is not None:
+        recovered = self._recovered or self._unclaimed.get(record.source)
+        if recovered is not None:
             try:
-                self._recover(queue, self._recovered)
+                self._recover(queue, recovered)
             except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
                 node.quarantine(queue, error)
         return queue

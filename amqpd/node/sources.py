@@ -33,9 +33,14 @@ class Sources:
         self.want: Callable[[Answer], None] = _refuse
         """Some source is to be served here; the answer: whether there is one."""
 
+        self.is_full: Callable[[int], bool] = _always
+        """the source has as many copies as it can have: one that was made while fewer nodes were known has not, and
+        gets no new queues"""
+
     def choose(self) -> int:
         """The one that is served here with the fewest queues; `LOCAL`: there is none yet."""
-        return min(self.serving, key=lambda source: (self.queues[source], source), default=LOCAL)
+        full = filter(self.is_full, self.serving)
+        return min(full, key=lambda source: (self.queues[source], source), default=LOCAL)
 
 
 def _nowhere(source: int) -> str:
@@ -44,3 +49,7 @@ def _nowhere(source: int) -> str:
 
 def _refuse(answer: Answer) -> None:
     answer(False)
+
+
+def _always(source: int) -> bool:
+    return True

@@ -99,6 +99,8 @@ def accept_slowly(
         node.turns.charge(channel.connection, COPY_WORK * len(part))
         part_taken, part_waits = offer(node, part, run, properties, publication, channel.connection)
         waits, taken = joined(waits, part_waits), max(0, min(taken, part_taken))
+    if any(queue.elsewhere for queue in queues):
+        taken = 0  # its home has moved meanwhile: what it took before may be in no log
     for reply in replies:
         node.replies.deliver(reply, run)
     if publication is not None:

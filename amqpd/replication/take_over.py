@@ -168,8 +168,10 @@ class TakeOver:
         return Swap(replace(self.record, home=self.seal))
 
     def swapped(self, record: SourceRecord | None, writes: list[Write]) -> Step | None:
-        """What the store has now, if the swap was carried out; None: somebody else was first. When the writes are on
-        the disk, the own ballot is said by `sealed`."""
+        """What the store has now, if the swap was carried out; None: somebody else was first. This seals the own
+        replica: it is not to be said before that may seal, for it may have answered the old home since it was asked
+        (`reign.SealDelay.ends_s`, as for a seal that another member asks for). When the writes are on the disk, the
+        own ballot is said by `sealed`."""
         if self.phase is not Phase.SWAPPING:
             return None
         if record is None:

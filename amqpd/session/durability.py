@@ -36,8 +36,9 @@ class ConfirmingChannel(UnfinishedChannel):
 class Call:
     """To be made when all of its lanes have reported."""
 
-    def __init__(self, done: Callable[[], None], lanes: int) -> None:
+    def __init__(self, done: Callable[[], None], lanes: int, lost: Callable[[], None] | None) -> None:
         self.done = done
+        self.lost = lost
         self.lanes = lanes
         """how many have not"""
 
@@ -122,16 +123,33 @@ class Durability:
                 if not waiting:
                     del self.waiting[lane]
 
-    def when_durable(self, done: Callable[[], None], lanes: Lanes = ()) -> None:
-        """Call `done` when all that was handed to these lanes until now is safe; without any, to the local one."""
+    def when_durable(
+        self, done: Callable[[], None], lanes: Lanes = (), lost: Callable[[], None] | None = None
+    ) -> None:
+        """Call `done` when all that was handed to these lanes until now is safe; without any, to the local one.
+        `lost`: called instead, when nobody will know that of one of them (`abandon`)."""
         lanes = lanes or self._local.alone
-        call = Call(done, len(lanes))
+        call = Call(done, len(lanes), lost)
         for lane in lanes:
             lane.force()
             calls = self._calls.get(lane)
             if calls is None:
                 calls = self._calls[lane] = deque()
             calls.append((lane.gathering, call))
+
+    def abandon(self, lane: Lane) -> None:
+        """Something that was handed to the lane may not be safe, whatever it reports from now on."""
+        for number, call in self._calls.pop(lane, ()):
+            if number <= lane.reported or call.lanes <= 0:
+                continue
+            call.lanes = 0
+            for other in [each for each, calls in self._calls.items() if any(of is call for _, of in calls)]:
+                self._calls[other] = deque(each for each in self._calls[other] if each[1] is not call)
+            if call.lost is not None:
+                try:
+                    call.lost()
+                except Exception as error:  # noqa: BLE001 - the waiting task's; faults reports it, or raises it on
+                    self._faults.contain(TASK, "durable", error)
 
     def refuse(self, channel: ConfirmingChannel, first: int, last: int) -> None:
         """Of the channel's publishes these, which wait, were not taken after all; see `Confirms.refuse_waiting`."""

@@ -78,4 +78,6 @@ class Scenario:
     only: str = ""
     """the product that can do it, as the broker calls itself, in lower case; others are passed over"""
     takes_long: bool = False
+    needs_cluster: bool = False
+    """only several brokers together can do it (`--cluster`)"""
     """minutes each time: only run when it is asked for by its name"""

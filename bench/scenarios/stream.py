@@ -77,6 +77,7 @@ SCENARIOS = [
         "quorum-confirm",
         "as durable-confirm, a quorum queue (for --cluster)",
         Stream(durable=True, window=2000, prefetch=2000, ack_every=200, quorum=True),
+        needs_cluster=True,
     ),
     Scenario(
         "quorum-1k",
@@ -84,6 +85,7 @@ SCENARIOS = [
         Stream(
             body_bytes=1024, durable=True, window=2000, prefetch=2000, ack_every=200, ring_messages=256, quorum=True
         ),
+        needs_cluster=True,
     ),
     Scenario(
         "large-64k",

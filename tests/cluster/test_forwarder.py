@@ -164,7 +164,7 @@ def test_a_home_that_is_heard_again_while_the_store_is_asked_is_not_followed_by_
     world.wait(0.1)
     name, record, answered = asked[0]
     answered(world.swap(record))
-    assert world[name].forwarder.copies.has_promised(5)
+    assert not world[name].forwarder.copies.would_seal(5, name)
     assert world[name].events[-1] == "take_over_lost"
 
 

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from amqpd.journal import writer as writer_module
-from amqpd.journal.buffer import JournalBuffer, JournalLane
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Range, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -28,7 +29,7 @@ HOME = Seal(EPOCH, "a", 1)
 
 def home(buffer: JournalBuffer, reserved: int = NUMBERS_STEP) -> Backlog:
     """Of the source, with a queue of it."""
-    lane = JournalLane(buffer, buffer.index, buffer.stored_index)
+    lane = JournalLane(buffer.force, buffer.index, buffer.stored_index)
     buffer.home(SOURCE, EPOCH, Numbers(0, reserved), lane)
     buffer.assign(20, SOURCE)
     return Backlog(20, buffer, True)
@@ -74,7 +75,7 @@ def test_of_a_source_that_is_left_nothing_is_written():
     buffer.drop(20)
     buffer.leave(SOURCE)
     # The same again, at once: what the first reign left is not of the second.
-    lane = JournalLane(buffer, buffer.index, buffer.stored_index)
+    lane = JournalLane(buffer.force, buffer.index, buffer.stored_index)
     buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
     buffer.assign(20, SOURCE)
     transaction = buffer.take()
@@ -199,7 +200,7 @@ async def test_of_a_source_that_was_left_while_its_payload_was_made_no_entry_is_
 
     def leave() -> None:
         one.buffer.leave(SOURCE)
-        lane = JournalLane(one.buffer, one.buffer.index, one.buffer.stored_index)
+        lane = JournalLane(one.buffer.force, one.buffer.index, one.buffer.stored_index)
         one.buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
 
     monkeypatch.setattr(one.disk, "payload", payload)

@@ -27,7 +27,10 @@ from tests.journal.disks import SqliteDrive, idle, row, store, undo
 
 RECORD = "SELECT epoch, idx, rows, rows_check FROM source WHERE source = 0"
 LOST = "is not all there"
-AS_0004 = ("DROP TABLE tail", "DROP TABLE seal", "UPDATE alembic_version SET version_num = '0004'")
+AS_0004 = (
+    *(f"DROP TABLE {table}" for table in ("tail", "seal", "staged")),
+    "UPDATE alembic_version SET version_num = '0004'",
+)
 
 
 def commit_rows(disk: SqliteDisk, count: int) -> None:

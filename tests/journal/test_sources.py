@@ -190,3 +190,34 @@ def test_a_damaged_body_is_found_when_its_entry_is_asked_for(tail):
         disk.log_entries(1, (0, 0), 1)
     assert len(disk.log_entries(1, (1, 1), 1)) == 1
     disk.close()
+
+
+def test_of_a_queue_that_is_dropped_no_mark_is_left(drive):
+    """Its settles and its drop are told as committed together."""
+    disk = drive.open()
+    disk.recover()
+    store(disk, 1, 1, 1, row(20, 0, 9), row(20, 10, 19))
+    store(disk, 1, 1, 2, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    store(disk, 1, 1, 3, dropped=[20])
+    tell(disk, 1, 1, 3)
+    idle(disk)
+    assert disk.recovered_of({1}).queues == {}
+    assert count(disk, "queue") == count(disk, "batch") == 0
+    disk.close()
+
+
+def test_a_mark_that_came_behind_a_drop_goes_when_that_is_committed(drive):
+    disk = drive.open()
+    disk.recover()
+    store(disk, 1, 1, 1, row(20, 0, 9), row(20, 10, 19))
+    store(disk, 1, 1, 2, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    store(disk, 1, 1, 3, dropped=[20])
+    tell(disk, 1, 1, 2)
+    idle(disk)
+    assert count(disk, "queue") == 1
+    assert undo(disk, 1, 1, 2)[20].next_seq == 20
+    store(disk, 1, 2, 1, dropped=[20])
+    tell(disk, 1, 2, 1)
+    idle(disk)
+    assert count(disk, "queue") == count(disk, "batch") == 0
+    disk.close()

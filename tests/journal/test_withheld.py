@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from amqpd.audit.kinds import DEAD_REJECTED
-from amqpd.journal.buffer import JournalBuffer, JournalLane
+from amqpd.audit.kinds import ACKED, DEAD_REJECTED
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Range, SourceEntry
 from amqpd.queues.backlog import Backlog
@@ -22,7 +23,7 @@ class Journal:
     def __init__(self) -> None:
         self.buffer = buffer = JournalBuffer()
         for source in (1, 2):
-            lane = JournalLane(buffer, buffer.index, buffer.stored_index)
+            lane = JournalLane(buffer.force, buffer.index, buffer.stored_index)
             buffer.home(source, 7, Numbers(0, NUMBERS_STEP), lane)
         for queue_id, source in ((20, 1), (21, 1), (30, 2)):
             buffer.assign(queue_id, source)
@@ -117,3 +118,54 @@ def test_of_a_queue_that_is_deleted_nothing_comes_later(journal: Journal) -> Non
     journal.buffer.drop(20)
     journal.report(2)
     assert settled(journal.take(), 1) == []
+
+
+def test_a_row_is_not_settled_as_a_whole_before_a_letter_of_it(journal: Journal) -> None:
+    journal.publish(20)
+    journal.publish(20)
+    journal.take()
+    journal.goes(20, to=30)
+    journal.take()
+    journal.queues[20].settle(1, 1, ACKED)
+    journal.buffer.force()
+    assert settled(journal.take(), 1) == []
+    journal.report(2)
+    taken = journal.take()
+    assert taken[1].settled == [Range(20, 0, 0), Range(20, 0, 1)]
+    assert taken[1].retired == [Range(20, 0, 1)]
+
+
+def test_a_letter_to_a_source_that_goes_elsewhere_is_not_settled(journal: Journal) -> None:
+    journal.publish(20)
+    journal.publish(20)
+    journal.take()
+    journal.goes(20, to=30)
+    journal.take()
+    lane = journal.buffer.homes[2].lane
+    journal.buffer.leave(2)
+    # It has other sources, and goes on.
+    lane.reported = journal.buffer.stored_index
+    journal.buffer.force()
+    assert settled(journal.take(), 1) == []
+    journal.queues[20].settle(1, 1, ACKED)
+    journal.buffer.force()
+    assert settled(journal.take(), 1) == []
+
+
+def test_a_letter_that_was_not_taken_when_its_source_goes_elsewhere_is_not_settled(journal: Journal) -> None:
+    journal.publish(10)
+    journal.take()
+    journal.goes(10, to=30)
+    lane = journal.buffer.homes[2].lane
+    journal.buffer.leave(2)
+    lane.reported = journal.buffer.index
+    assert settled(journal.take(), 0) == []
+
+
+def test_what_came_and_went_before_its_source_goes_elsewhere_is_written(journal: Journal) -> None:
+    journal.publish(10)
+    journal.goes(10, to=30)
+    journal.buffer.leave(2)
+    transaction = journal.buffer.take()
+    assert [row.queue_id for row in transaction.rows] == [10]
+    assert transaction.settled == []

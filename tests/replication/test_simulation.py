@@ -23,6 +23,7 @@ HAPPENS = (
     *("crash", "crash of a home", "crash with writes under way", "connection broken", "partition"),
     *("message lost", "store did not answer", "swap of unknown outcome", "store put back", "converged"),
     *("damage noticed on the way", "damage found at restart", "disk stalled", "member late", "seal forgotten"),
+    *("taker answered", "own seal put off"),
     *("disk wiped", "disk admitted", "process stopped", "delivered", "seal put off", "home cut off"),
 )
 

@@ -15,8 +15,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.channels import Channel
-from amqpd.journal.buffer import JournalLane
-from amqpd.journal.lane import Lane
+from amqpd.journal.lane import JournalLane, Lane
 from amqpd.journal.numbers import Numbers
 from tests.harness.harness import Client, Harness, publish_bytes
 
@@ -52,7 +51,7 @@ class Lanes:
                 source,
                 1,
                 Numbers(0, 1 << 40),
-                JournalLane(self.journal, self.journal.index, self.journal.stored_index),
+                JournalLane(self.journal.force, self.journal.index, self.journal.stored_index),
             )
         owner = harness.client()
         for name, source in SOURCES.items():

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from amqpd.journal.records import Range
 from amqpd.journal.sqlite import queries
+from amqpd.journal.sqlite.schema import SEQ_MAX
 
 PIECE_BYTES_MAX = 2 << 20
 """Deleting 2 MB of cold rows takes 0.9 ms here, about three fsyncs: what a commit may be late by."""
@@ -110,6 +111,15 @@ class Discards:
             committed = self._is_committed(discard.source, discard.position)
             (self.pending if committed else self._waiting).append(discard)
             self._next_id = max(self._next_id, discard.discard_id + 1)
+
+    @property
+    def waiting(self) -> list[Discard]:
+        """What is begun by transactions that are not committed."""
+        return self._waiting
+
+    def drops(self, queue_id: int) -> bool:
+        """All of the queue is to be deleted, which is committed."""
+        return any(each.queue_id == queue_id and each.last_seq == SEQ_MAX for each in self.pending)
 
     def undone(self, source: int, position: tuple[int, int]) -> None:
         """What the source had above this position is gone, and nothing of that was committed."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from amqpd.journal.sqlite.discards import Discard, Discards
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
-from amqpd.journal.sqlite.schema import SOURCE
+from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.sources import Head, Held, Sources, Staged
 from amqpd.replication.entry import START, Position
 
@@ -99,6 +99,19 @@ class Draft:
             (released if ready and not full else kept).append(each)
         self.held = kept
         return released
+
+    def dropped(self) -> list[int]:
+        """Queues whose drop is committed with this transaction."""
+        begun = (*self._discards.waiting, *self.begun)
+        return [
+            each.queue_id
+            for each in begun
+            if each.last_seq == SEQ_MAX and self.head(each.source).is_committed(each.position)
+        ]
+
+    def drops(self, queue_id: int) -> bool:
+        """The queue's drop was committed before."""
+        return self._discards.drops(queue_id)
 
     def forgettable(self) -> list[Head]:
         """Of which more is committed than the disk knows: what was kept for an undo goes."""

@@ -15,7 +15,8 @@ import sqlite3
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from amqpd.journal.sqlite import appending, checksums, entry_statements, staging, statements
+from amqpd.journal.records import Range
+from amqpd.journal.sqlite import appending, checksums, entry_statements, queries, staging, statements
 from amqpd.journal.sqlite.appending import put_marks
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
@@ -141,15 +142,28 @@ def _put_heads(connection: sqlite3.Connection, draft: Draft, identity: str) -> N
 
 
 def _release(connection: sqlite3.Connection, draft: Draft, work: Work, piece: Piece) -> None:
-    """What is retired and committed leaves the disk with the transaction: added to what that deletes."""
+    """What is retired and committed leaves the disk with the transaction: added to what that deletes. Of a queue
+    whose drop is committed no mark is left."""
     marks: dict[int, Mark] = {}
     for held in draft.release(INLINE_RANGES_MAX):
         now, later = split(held.ranges, len(piece.row_discards) + work.rows)
         piece.add(now, *held.position)
         draft.discard([(item.queue_id, item.first_seq, item.last_seq, held.source, *held.position) for item in later])
         for item in held.ranges:
-            before = marks.get(item.queue_id) or draft.mark(item.queue_id) or (*NONE[:2], held.source, 0, 0)
+            before = marks.get(item.queue_id) or draft.mark(item.queue_id)
+            if before is None:
+                if draft.drops(item.queue_id) or not _has_rows(connection, item):
+                    continue  # it has left with its queue
+                before = (*NONE[:2], held.source, 0, 0)
             # The transaction that it is of stays: an undo takes that back, and not what was deleted since.
             marks[item.queue_id] = (max(before[0], item.last_seq + 1), *before[1:])
     put_marks(connection, marks)
     draft.marks |= marks
+    if dropped := draft.dropped():
+        connection.executemany(entry_statements.DROP_MARK, [(queue_id,) for queue_id in dropped])
+        draft.marks |= dict.fromkeys(dropped)
+
+
+def _has_rows(connection: sqlite3.Connection, item: Range) -> bool:
+    given = {"queue_id": item.queue_id, "first_seq": item.first_seq, "last_seq": item.last_seq}
+    return connection.execute(queries.ANY_ROW, given).fetchone() is not None

@@ -166,6 +166,12 @@ STAGED = _text(select(*_staged).where(staged.c.number == literal_column("0")))
 """The first record of each source."""
 STAGED_OF = _text(select(*_staged).where(staged.c.source == _given("source")).order_by(staged.c.number))
 
+ANY_ROW = _text(
+    select(batch.c.last_seq)
+    .where(batch.c.queue_id == _given("queue_id"), batch.c.last_seq.between(_given("first_seq"), _given("last_seq")))
+    .limit(1)
+)
+
 # --- undo
 
 _above = tuple_(_given("epoch"), _given("idx"))

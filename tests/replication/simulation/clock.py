@@ -13,6 +13,7 @@ class Clock:
     """Time passes from event to event, in milliseconds."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.chance = random.Random(seed)
         self.now_ms = 0.0
         self.counts: Counter[str] = Counter()

@@ -212,6 +212,45 @@ class Cluster:
 
         self.clock.after(stalls_ms + 2, stalls_ms + 12, cut)
 
+    def taker_answers(self) -> None:
+        """A member that may seal by then begins to take over, answers the old home again while another one, which is
+        stopped, lets it wait, and then nobody hears the home any more."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None or self._stopped_for_long(home, taker, source) is None:
+            return
+        self.clock.counts["taker answered"] += 1
+        self.network.cut = {(home.name, taker.name), (taker.name, home.name)}
+        self.network.changed()
+        self._take_over_soon(taker, source, 115, 117)
+        self.clock.after(118, 120, self._reconnect)
+
+    def _stopped_for_long(self, home: Node, taker: Node, source: int) -> Node | None:
+        """The only other member; when it goes on, the home is cut off."""
+        others = [self.nodes[name] for name in self.sets[source] if name not in (home.name, taker.name)]
+        if len(others) != 1 or not others[0].up or others[0].stopped:
+            return None
+        node, life, goes_on_ms = others[0], others[0].life, self.clock.chance.uniform(150, 250)
+        self.clock.counts["process stopped"] += 1
+        node.stop()
+        self.clock.after(goes_on_ms, goes_on_ms, lambda: node.go_on() if node.life == life else None)
+
+        ends_ms = self.clock.now_ms + goes_on_ms + 100
+
+        def watch() -> None:
+            """For the moment at which the store says yes."""
+            if self.store.records[source].home.forwarder == taker.name:
+                self.clock.after(0, 5, cut)
+            elif self.clock.now_ms < ends_ms:
+                self.clock.after(1, 1, watch)
+
+        def cut() -> None:
+            if self.faults:
+                self._cut_off(home.name)
+                self.clock.after(50, 200, self._reconnect)
+
+        self.clock.after(goes_on_ms, goes_on_ms, watch)
+        return node
+
     def forget_seal(self) -> None:
         """A member that has sealed a new home's epoch has its disk emptied, and hears of the old home only."""
         home, taker, source = self._home_and_other()

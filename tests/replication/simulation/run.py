@@ -74,6 +74,9 @@ def _safety(cluster: Cluster) -> None:
         (cluster.store.put_back, cluster.bugs.put_back_ms or chance.choice([0, 0, 0, 1500])),
         (cluster.tell_committed, 30),
     ]
+    # Drawn apart, so that the runs of other seeds stay what they are.
+    apart = random.Random(f"taker of {cluster.clock.seed}")
+    often.append((cluster.taker_answers, cluster.bugs.taker_ms or apart.choice([0, 0, 0, 400])))
     take_over_ms = chance.choice([60, 200, 800])
     for source in cluster.sets:
         often.append((partial(cluster.take_over, source), take_over_ms))

@@ -93,6 +93,13 @@ class TakeOvers:
     def _swapped(self, attempt: TakeOver, record: SourceRecord | None) -> None:
         if not self._goes_on(attempt):
             return
+        # It may have answered the old home again since it was asked whether it would seal.
+        left_ms = self._cluster.bugs.own_seal_waits(self._node, attempt.source) - self._cluster.clock.now_ms
+        if record is not None and left_ms > 0:
+            self._cluster.clock.counts["own seal put off"] += 1
+            later = self._node.of_this_life(lambda: self._swapped(attempt, record))
+            self._cluster.clock.after(left_ms, left_ms, later)
+            return
         writes: list[Write] = []
         step = attempt.swapped(record, writes)
         replica, seal = self._node.replicas[attempt.source], attempt.seal

@@ -1,0 +1,99 @@
+"""What a forwarder reads of its own disk: logs and states of sources, for itself and for others.
+
+What comes in: questions. What goes out: what the disk has when everything that was handed to it by then is on it.
+Rules: 1. One read at a time, in a thread. 2. A state is read part by part, as fast as it is taken.
+Not here: what is written (`amqpd.journal.writer`), what it is for (`runner.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import structlog
+import trio
+
+from amqpd.cluster.shell import OwnLog
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.records import Recovered
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.writer import JournalWriter
+from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.receiver import State
+
+FETCH_BYTES_MAX = 1 << 20
+PART_S = 0.005
+"""between two parts of a state: of some hundred kB"""
+
+log = structlog.get_logger(component="cluster")
+
+Found = TypeVar("Found")
+
+
+class OwnDisk:
+    """Of one forwarder."""
+
+    def __init__(self, disk: SqliteDisk, journal: JournalBuffer, writer: JournalWriter) -> None:
+        self._disk = disk
+        self._journal = journal
+        self._writer = writer
+        self._stored = trio.Event()
+        self._reads = trio.CapacityLimiter(1)
+
+    def stored(self) -> None:
+        """More transactions are on it."""
+        self._stored.set()
+        self._stored = trio.Event()
+
+    async def log_entries(self, source: int, after: Position) -> list[LogEntry]:
+        """As many as go with one message."""
+        return await self._read(partial(self._disk.log_entries, source, after, FETCH_BYTES_MAX))
+
+    async def own_log(self, source: int, base: Position) -> OwnLog:
+        """What stands above the base."""
+
+        def read() -> OwnLog:
+            return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
+
+        await self._all_on_disk()
+        return await self._read(read)
+
+    async def queues_of(self, source: int) -> Recovered:
+        """As a home builds them."""
+        await self._all_on_disk()
+        return await self._read(partial(self._disk.recovered_of, [source]))
+
+    async def send_state(self, state: State, sends: Callable[[State], bool]) -> None:
+        """See `Shell.read_state`."""
+        # What is known to be committed may be on its way to the disk.
+        await self._all_on_disk()
+        try:
+            parts = await self._read(partial(self._disk.state_parts, state.source, state.after, state.base))
+        except ValueError as error:
+            log.warning("state that is asked for is not here", source=state.source, reason=str(error))
+            return
+        part, first = await self._next(parts), True
+        while part is not None:
+            following = await self._next(parts)
+            if not sends(replace(state, part=part, first=first, last=following is None)):
+                break
+            part, first = following, False
+            # Not faster than the connection takes them, and what else there is to be sent goes in between.
+            await trio.sleep(PART_S)
+
+    async def _next(self, parts: Iterator[bytes]) -> bytes | None:
+        return await self._read(partial(next, parts, None))
+
+    async def _read(self, read: Callable[[], Found]) -> Found:
+        return await trio.to_thread.run_sync(read, limiter=self._reads)
+
+    async def _all_on_disk(self) -> None:
+        """All that was handed to the disk by now is on it, however much others hand in meanwhile."""
+        journal = self._journal
+        index = journal.index if journal.gathered else journal.index - 1
+        if journal.stored_index < index:
+            self._writer.want_commit()
+        while journal.stored_index < index:
+            await self._stored.wait()

@@ -1,0 +1,105 @@
+"""What clients are told, and what is settled, when the home of a queue moves while they wait.
+
+What is verified: the node's half, with a lane that reports when a test says so. Not verified here: who becomes the
+home (`tests/cluster`), letters to another source (`tests/journal/test_withheld.py`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from pamqp import commands
+
+from amqpd.journal.lane import Lane
+from amqpd.journal.numbers import NUMBERS_STEP, Numbers
+from amqpd.journal.records import Recovered, RecoveredQueue
+from tests.harness.harness import Client, Harness
+
+Basic, Confirm, Connection, Queue, Tx = (
+    commands.Basic,
+    commands.Confirm,
+    commands.Connection,
+    commands.Queue,
+    commands.Tx,
+)
+QUORUM = {"x-queue-type": "quorum"}
+SOURCE = 5
+
+
+class ReplicaLane(Lane):
+    def force(self) -> None:
+        pass
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.harness = Harness()
+        self.node = self.harness.node
+        self.node.sources.clustered = True
+        self.lane = ReplicaLane(1, 0)
+
+    def begin(self, recovered: Recovered | None = None) -> None:
+        self.node.journal.home(SOURCE, 1, Numbers(0, NUMBERS_STEP), self.lane)
+        self.node.source_begins(SOURCE, recovered or Recovered(0, {}))
+
+    def end(self) -> None:
+        self.node.journal.leave(SOURCE)
+        self.node.source_ends(SOURCE, self.lane)
+        self.harness.step()
+
+    def report(self) -> None:
+        """Everything, of the sources that the lane has by now."""
+        self.lane.reported = self.lane.gathering
+        self.lane.gathering += 1
+        self.node.reported(self.lane)
+        self.harness.step()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def declared(scene: Scene) -> Client:
+    scene.begin()
+    client = scene.harness.client()
+    client.declare("q", durable=True, arguments=QUORUM)
+    return client
+
+
+def test_a_commit_is_not_confirmed_by_what_the_lane_reports_of_other_sources(scene: Scene) -> None:
+    client = declared(scene)
+    client.call(Tx.Select(), Tx.SelectOk)
+    client.publish(b"one", "q", delivery_mode=2)
+    client.send(Tx.Commit())
+    scene.end()
+    scene.report()
+    client.collect()
+    assert client.take(Tx.CommitOk) == []
+    assert client.expect(Connection.Close).reply_code == 320
+
+
+def test_a_commit_that_waits_for_two_lanes_is_dropped_from_both(scene: Scene) -> None:
+    client = declared(scene)
+    other = ReplicaLane(1, 0)
+    told: list[str] = []
+    durability = scene.node.durability
+    durability.when_durable(lambda: told.append("done"), (scene.lane, other), lambda: told.append("lost"))
+    durability.when_durable(lambda: told.append("other"), (other,))
+    scene.end()
+    other.reported = other.gathering
+    scene.node.reported(other)
+    assert told == ["lost", "other"]
+    assert not client.closed
+
+
+def test_messages_of_a_queue_that_is_not_known_yet_are_its_own_when_it_is(scene: Scene) -> None:
+    """The source is taken over faster than the queue's record comes from the metadata store."""
+    first = declared(scene)
+    first.publish(b"one", "q", delivery_mode=2)
+    record = scene.node.queues["/", "q"].record
+    scene.end()
+    scene.node.registry.remove(record.key)
+    found = RecoveredQueue([], 7, 0)
+    scene.begin(Recovered(0, {record.id: found}))
+    scene.node.registry.put(record)
+    assert scene.node.queues["/", "q"].backlog.store.next_seq == 7
