@@ -50,6 +50,8 @@ class Rounds:
         self.history = History({each.name: each for each in publishers}, {each.name: each for each in queues})
         self.counts = Counter(dict.fromkeys(self._faults.kinds, 0))
         self.moved_by_itself = 0
+        self._kinds: dict[int, str] = {}
+        """of the fault that was made in a life"""
 
     def run(self, rounds: int) -> None:
         """The probes run meanwhile, and have ended when it returns."""
@@ -61,6 +63,18 @@ class Rounds:
         finally:
             self.probes.end()
 
+    def duplicates(self) -> Counter[str]:
+        """Deliveries that came again after each kind of fault: counted for the life of the one before."""
+        found: Counter[str] = Counter()
+        for queue in self.history.queues.values():
+            seen: dict[tuple[str, int], int] = {}
+            for publisher, sequence, _, life in queue.deliveries:
+                before = seen.get((publisher, sequence))
+                if before is not None:
+                    found[self._kinds.get(before, "none")] += 1
+                seen[publisher, sequence] = life
+        return found
+
     def _round(self, number: int, home: str) -> str:
         """The next home."""
         kind = self._card()
@@ -70,6 +84,7 @@ class Rounds:
         self._faults.make(kind, home, self._chance)
         made_s = time.monotonic()
         self.counts[kind] += 1
+        self._kinds[self.history.life] = kind
         time.sleep(max(0.0, made_s + lasts_s - time.monotonic()))  # the length of the fault
         healed_s = time.monotonic()
         self._faults.heal()

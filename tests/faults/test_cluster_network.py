@@ -71,7 +71,9 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
             drain(cluster.brokers[home].port, history)
         verdict = check(history, acks_are_durable=True)
         made = ", ".join(f"{kind} {count}" for kind, count in running.counts.items())
+        again = ", ".join(f"{kind} {count}" for kind, count in running.duplicates().most_common())
         print(f"seed {seed}: {verdict.text()}\nfaults: {made}\nmoved by itself: {running.moved_by_itself}")
+        print(f"duplicates: {again}")
         assert verdict.valid, verdict.text()
         with cluster.inside(home):
             left = look(cluster.brokers[home].port, list(history.queues))
