@@ -101,6 +101,7 @@ class ClusterRunner(Shell):
         self._nursery: trio.Nursery
         node.sources.clustered = True
         node.sources.home_of = self._home_of
+        node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
         node.sources.want = self.search.want
         node.sources.is_full = self.search.is_full
 

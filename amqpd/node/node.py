@@ -342,6 +342,10 @@ class Node(HomeNode):
         """See `QueueHost.wake`."""
         self.wakes.ask(queue, at_ms)
 
+    def reigns(self, source: int) -> bool:
+        """See `QueueHost.reigns`."""
+        return self.sources.reigns(source)
+
     def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.dead_letter`."""
         return dead_lettering.dead_letter(self, queue, run, low, high, reason)

@@ -30,9 +30,10 @@ class Sources:
         """how many queues each source has"""
         self.home_of: Callable[[int], str] = _nowhere
         """the name of the node that is the home of a source, as far as that is known; empty if it has none"""
+        self.reigns: Callable[[int], bool] = _always
+        """this node may deliver to the only consumer of a queue of the source (`replication/reign.py`)"""
         self.want: Callable[[Answer], None] = _refuse
         """Some source is to be served here; the answer: whether there is one."""
-
         self.is_full: Callable[[int], bool] = _always
         """the source has as many copies as it can have: one that was made while fewer nodes were known has not, and
         gets no new queues"""
@@ -47,9 +48,9 @@ def _nowhere(source: int) -> str:
     return ""
 
 
-def _refuse(answer: Answer) -> None:
-    answer(False)
-
-
 def _always(source: int) -> bool:
     return True
+
+
+def _refuse(answer: Answer) -> None:
+    answer(False)

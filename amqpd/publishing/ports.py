@@ -103,6 +103,10 @@ class PublishingNode(SessionNode):
         """See `QueueHost.again`."""
 
     @abstractmethod
+    def reigns(self, source: int) -> bool:
+        """See `QueueHost.reigns`."""
+
+    @abstractmethod
     def wake(self, queue: HomeQueue, at_ms: int) -> None:
         """See `QueueHost.wake`."""
 

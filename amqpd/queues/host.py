@@ -49,6 +49,10 @@ class QueueHost(Host, Protocol[QueueOf]):
         """Dispatch the queue when that time has come."""
         ...
 
+    def reigns(self, source: int) -> bool:
+        """As the home of this source the node may still deliver to a consumer that must be the only one."""
+        ...
+
     def end_queue(self, queue: QueueOf) -> None:
         """It ends by its own rules."""
         ...

@@ -45,6 +45,8 @@ PORTION_MESSAGES_MAX = 256
 EXACT_TURNS_MESSAGES = 64
 # What a delivery takes, in the unit of `limiting/turns.py`, beside its messages.
 PIECE_WORK, MESSAGES_A_WORK = 4, 4
+# When a queue whose node's reign has run out is looked at again.
+REIGN_LOOK_MS = 50
 # A consumer that is found without credit.
 PARK_WORK = 2
 # With this many messages that are settled together, their segments may be many too: each takes about a microsecond.
@@ -327,6 +329,11 @@ class Queue(HomeQueue):
             return
         if self.letters:
             self.host.again(self)
+            return
+        source = self.record.source
+        if source and self.single_active_consumer and not self.host.reigns(source):
+            # Another node may be the home by now, and deliver to another one.
+            self.host.wake(self, self.host.now_ms + REIGN_LOOK_MS)
             return
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms

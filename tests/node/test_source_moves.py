@@ -103,3 +103,19 @@ def test_messages_of_a_queue_that_is_not_known_yet_are_its_own_when_it_is(scene:
     scene.begin(Recovered(0, {record.id: found}))
     scene.node.registry.put(record)
     assert scene.node.queues["/", "q"].backlog.store.next_seq == 7
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_only_consumer_gets_nothing_while_the_home_may_have_been_followed(scene: Scene, alone: bool) -> None:
+    scene.begin()
+    client = scene.harness.client()
+    client.declare("q", durable=True, arguments={**QUORUM, "x-single-active-consumer": alone})
+    client.call(Basic.Consume(queue="q"), Basic.ConsumeOk)
+    reigns = False
+    scene.node.sources.reigns = lambda source: reigns
+    client.publish(b"one", "q", delivery_mode=2)
+    assert len(client.messages()) == (0 if alone else 1)
+    reigns = True
+    scene.node.now_ms += 60
+    scene.harness.step()
+    assert len(client.messages()) == (1 if alone else 0)
