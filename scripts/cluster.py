@@ -19,6 +19,7 @@ import tempfile
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import trio
 
@@ -83,7 +84,7 @@ class Cluster:
         for port in self.ports.values():
             refuse_taken(port)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._end_with, nursery)
+            self._end_with_signals(nursery)
             say("etcd starts")
             environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
             nursery.start_soon(self._etcd, program, environment)
@@ -94,12 +95,15 @@ class Cluster:
             say(f"\nThe cluster runs; Ctrl-C ends it. Try this:\n{EXAMPLE.format(url=self.url(self.names[0]))}")
             say("Then kill the forwarder that has the queue, and ask the others for it.\n")
 
-    async def _end_with(self, nursery: trio.Nursery) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                say("\nall of it ends")
-                nursery.cancel_scope.cancel()
-                return
+    def _end_with_signals(self, nursery: trio.Nursery) -> None:
+        """A second Ctrl-C does not end this process before the others have ended."""
+        token = trio.lowlevel.current_trio_token()
+
+        def end(number: int, frame: FrameType | None) -> None:
+            token.run_sync_soon(nursery.cancel_scope.cancel)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end)
 
     async def _etcd(self, program: str, environment: dict[str, str]) -> None:
         process = await trio.run_process(

@@ -70,6 +70,7 @@ def test_the_cluster_comes_up_works_and_ends(tmp_path: Path) -> None:
         assert done.stdout == "b'order 0'\n", (done.stderr, text)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)  # an impatient user
         process.stdout.read()
         assert process.wait(END_SECONDS_MAX) == 0
         assert psutil.wait_procs(children, timeout=END_SECONDS_MAX)[1] == []
