@@ -181,7 +181,6 @@ class Homes:
             self._replicas[entry.source].take(self.sources[entry.source].seal, entry, writes)
             lane.open.add(entry.source)
         for peer in lane.home.peers:
-            lane.told[peer] = frame.committed
             self._shell.send(peer, Cut(lane.number, self._asks(lane, peer), frame))
 
     def stored(self, index: int) -> None:
@@ -254,7 +253,6 @@ class Homes:
         """Now and then: what is committed is told where no frame has told it, and a peer that lives says so."""
         for lane in self.lanes.values():
             for peer in lane.home.peers:
-                lane.told[peer] = lane.home.committed
                 self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
 
     def _look_at_lag(self) -> None:

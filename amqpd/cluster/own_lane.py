@@ -46,17 +46,13 @@ class OwnLane:
         """peer -> over its connection"""
         self.open: set[int] = set()
         """sources with entries that are not known to be committed"""
-        self.told: dict[str, int] = {}
-        """peer -> up to where it was told that frames are committed"""
 
     def connected(self, peer: str) -> None:
         """Over a new connection."""
         self.questions[peer] = Questions()
-        self.told[peer] = 0
 
     def lost(self, peer: str) -> None:
         """There is none any more."""
         self.home.close(peer)
         self.reign.closed(peer)
         self.questions.pop(peer, None)
-        self.told.pop(peer, None)

@@ -95,8 +95,8 @@ class ClusterRunner(Shell):
         self._paused: set[Link] = set()
         """their homes have sent more than the disk takes"""
         self._members: dict[str, int] = {}
-        self._news = trio.Event()
-        """something has happened"""
+        self._news: trio.Event | None = None
+        """somebody waits until something has happened"""
         self._links: Links
         self._nursery: trio.Nursery
         node.sources.clustered = True
@@ -184,8 +184,9 @@ class ClusterRunner(Shell):
     def _do(self, what: Callable[[], None]) -> None:
         what()
         self._settle()
-        self._news.set()
-        self._news = trio.Event()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     # The journal
 
@@ -292,6 +293,11 @@ class ClusterRunner(Shell):
             nursery.start_soon(self._beats)
             task_status.started()
 
+    async def _something(self) -> None:
+        """Has happened."""
+        self._news = self._news or trio.Event()
+        await self._news.wait()
+
     async def hand_over(self) -> None:
         """Before the end: what is under way is committed, and the peers know that this node is no home any more, so
         that another one need not wait for its reign to end. What does not answer within `HAND_OVER_S` is not waited
@@ -301,12 +307,12 @@ class ClusterRunner(Shell):
         homes = self.forwarder.homes
         with trio.move_on_after(HAND_OVER_S):
             while any(lane.home.committed < lane.home.number for lane in homes.lanes.values()):
-                await self._news.wait()
+                await self._something()
         self.forwarder.leave()
         self._settle()
         with trio.move_on_after(HAND_OVER_S):
             while any(link.out_bytes for link in self._dialed.values()):
-                await self._news.wait()
+                await self._something()
 
     async def _beats(self) -> None:
         while True:

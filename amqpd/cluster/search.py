@@ -3,8 +3,8 @@
 What comes in: declarations that wait; members and records, as the store had them last. What goes out: records of new
 sources; whether there is one, to those that wait.
 Rules: 1. Somebody who waits is answered, after `WANT_S` at the latest. 2. A set counts on all nodes that are known,
-those that live first: while some are away new sources have their full number of copies, and with too few of a set
-alive none is made. 3. Sources without a home are bounded.
+those that live first, in different failure domains while there are such: while some are away new sources have their
+full number of copies, and with too few of a set alive none is made. 3. Sources without a home are bounded.
 Not here: how a source is taken over (`takeovers.py`), which of several a queue gets (`amqpd/node/sources.py`).
 """
 
@@ -94,8 +94,14 @@ class SourceSearch:
         me, living = self._directory.me.name, self._directory.members
         others = [name for name in self._directory.known if name != me]
         random.shuffle(others)
-        others.sort(key=lambda name: name not in living)
-        members = [me, *others[: self._copies() - 1]]
+        members, used = [me], {living[me].domain} if me in living else set()
+        while others and len(members) < self._copies():
+            # What lives first, and of that what does not fail together with those that are in already.
+            best = min(others, key=lambda name: (name not in living, name in living and living[name].domain in used))
+            others.remove(best)
+            members.append(best)
+            if best in living:
+                used.add(living[best].domain)
         if sum(name in living for name in members) < majority(len(members)):
             return ()
         return tuple(sorted(members))

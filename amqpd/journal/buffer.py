@@ -22,11 +22,11 @@ from amqpd.journal.entry import Entry
 from amqpd.journal.homes import Home, divide, lanes_of
 from amqpd.journal.lane import JournalLane, Lane
 from amqpd.journal.numbers import Numbers
-from amqpd.journal.records import Range
+from amqpd.journal.records import LOCAL, Range
 from amqpd.journal.storing import bytes_of, store, store_settled
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
-from amqpd.journal.withheld import LOCAL, Withheld, going_elsewhere
+from amqpd.journal.withheld import Withheld, going_elsewhere
 from amqpd.replication.entry import Position
 from amqpd.replication.replica import Write
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from amqpd.kernel import Run
 
 
+LOCAL = 0
+"""The number of the local source, the only one of a node without replicas."""
+
+
 @dataclass(slots=True)
 class Row:
     """A batch of messages. `persistent` is False for transient messages that were paged out: they are

@@ -18,10 +18,8 @@ from collections.abc import Collection, Mapping
 
 from amqpd.journal.homes import Home
 from amqpd.journal.lane import Lane
-from amqpd.journal.records import Range
+from amqpd.journal.records import LOCAL, Range
 from amqpd.journal.transaction import Transaction
-
-LOCAL = 0
 
 
 class _Later:

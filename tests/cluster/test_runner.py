@@ -6,6 +6,7 @@ What is verified: each with the least that it needs around it. Not verified here
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +72,7 @@ class Runner(ClusterRunner):
         )
         self._paused, self._incoming = set(), {}
         self._own = OwnDisk(SimpleNamespace(), self.journal, self._writer)  # type: ignore[arg-type]
-        self._news = trio.Event()
+        self._news = None
         self._settle = lambda: None
 
     @property
@@ -173,3 +174,11 @@ def test_homes_are_not_heard_while_more_gathers_than_the_disk_takes() -> None:
     assert calls == ["pause"]
     runner.commit()
     assert calls == ["pause", "resume"]
+
+
+def test_a_set_is_of_nodes_that_do_not_fail_together() -> None:
+    runner = Runner("abcd", "abcd")
+    racks = {"a": "one", "b": "one", "c": "two", "d": "three"}
+    directory: Any = runner._directory
+    directory.members = {name: replace(member_record(name), cluster=rack) for name, rack in racks.items()}
+    assert {runner.search.new_set() for _ in range(20)} == {("a", "c", "d")}

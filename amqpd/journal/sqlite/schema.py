@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, Integer, LargeBinary, MetaData, Table, Text
 
+from amqpd.journal.records import LOCAL
+
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Formats that this code can read, oldest first; the last one is what it writes."""
 
@@ -30,7 +32,7 @@ PAGE_BYTES = 8192
 with 4, 8 and 16 kB pages and 1.6 times as much with 32 kB; 2 MB of cold rows are deleted in 1.5 ms with
 4 kB pages and in 0.85 ms with 8 kB; rows of 200 kB do not care."""
 
-SOURCE = 0
+SOURCE = LOCAL
 """The local source, the only one of a node without replicas. It is never replicated, so what is stored of it is
 committed. Its record counts the rows of all sources."""
 
