@@ -202,8 +202,13 @@ class Forwarder:
         return self._replicas[source].log.base
 
     def _won(self, record: SourceRecord, own: OwnLog) -> None:
-        self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)
         self.record_is(record)
+        known = self.records[record.source]
+        if known.home != record.home:
+            # Somebody else was in the store before this was won: no later word would end this home.
+            self._shell.log("take_over_lost", source=record.source, reason=f"{known.home} is in the store meanwhile")
+            return
+        self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)
         self.homes.begin(record, own)
 
     def _ended(self, source: int, won: bool) -> None:
