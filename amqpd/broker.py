@@ -180,6 +180,7 @@ class Broker:
             *(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full),
             left_to_caller=lambda: self.pump.takes_commit(),
             cut=self._cut,
+            alone=lambda: self._cluster is not None and self._alone(),
         )
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
@@ -191,7 +192,8 @@ class Broker:
             self._read,
             self._writer.want_commit,
             clock.ms,
-            self._alone,
+            # What other forwarders send comes by trio, and waits for nobody's turn.
+            lambda: self._cluster is None and self._alone(),
             busy_wait_s(self._settings.busy_wait_us),
             self._writer.commit_now,
             self._audit.writer.sink.record,
@@ -328,11 +330,8 @@ class Broker:
             self._audit.writer.threads,
             trio.to_thread.current_default_thread_limiter(),
         )
-        # What other forwarders send comes by trio, too, and waits for nobody's turn.
         return not (
-            self._cluster is not None
-            or any(limiter.borrowed_tokens for limiter in limiters)
-            or trio.lowlevel.current_statistics().tasks_runnable
+            any(limiter.borrowed_tokens for limiter in limiters) or trio.lowlevel.current_statistics().tasks_runnable
         )
 
     # What the other components tell
