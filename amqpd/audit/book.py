@@ -3,7 +3,8 @@
 What comes in: what the queue does with stretches of its messages. What goes out: records, into the recorder's buffer.
 Rules: 1. The queue tells, the book never asks it. 2. Numbers are those of the queue's backlog; since a restart may
 give out again those of messages that never reached the disk, each has its epoch, the life in which it entered; of a
-queue that several nodes keep, it is the epoch of its source. 3. With a sample, SAMPLED_TOGETHER numbers are recorded or not, from the first event to the last.
+queue that several nodes keep, it is the epoch of its source. 3. With a sample, SAMPLED_TOGETHER numbers are recorded
+or not, from the first event to the last.
 Not here: publications (`publication.py`, `recorder.py`), what stands there at a start or an end
 (`coverage/anchors.py`).
 """
@@ -61,7 +62,7 @@ class Book:
         epoch: int = 0,
     ) -> None:
         """`since`: the first number of this life; `eras`: (life, first number) of those before it, ascending.
-        `source`: whose queue it is, and its `epoch`, which then takes the place of the life; 0: of this node alone."""
+        `source`: whose queue it is, and its `epoch`, which is in place of the life then; 0: of this node alone."""
         self.recorder = recorder
         self.epoch = epoch or recorder.life
         """of what comes in now"""

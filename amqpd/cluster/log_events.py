@@ -3,8 +3,8 @@
 What comes in: events, as the parts of a forwarder tell them. What goes out: lines of the log, through the function
 that is given.
 Rules: 1. A name never changes its meaning; docs/clustering.md has the table. 2. Of each name at most `BURST` lines in
-`WITHIN_S`: a lost node has 85 sources, and a link that comes and goes has as many copies each time. What is left out is
-counted, and said with the next line of that name, or by itself when there is none.
+`WITHIN_S`: a lost node has 85 sources, and a link that comes and goes has as many copies each time. What is left out
+is counted, and said with the next line of that name, or by itself when there is none.
 Not here: counters that are never left out (`statistics.py`), what became of messages (`amqpd/audit`).
 """
 
@@ -45,6 +45,13 @@ LEVELS = {
     "swap_unanswered": "warning",
     LEFT_OUT: "warning",
 }
+
+
+def place_of(position: tuple[int, int]) -> str:
+    """Of an entry in a source's log, as the log shows it: 3:1042."""
+    epoch, idx = position
+    return f"{epoch}:{idx}"
+
 
 Write = Callable[[str, str, dict[str, Any]], None]
 """level, event, fields"""

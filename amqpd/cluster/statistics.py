@@ -1,10 +1,9 @@
 """What a forwarder has done for its cluster, and how its sources are now, in numbers.
 
-What comes in: the parts of a forwarder, which count as they go. What goes out: `ClusterStatistics`, a snapshot.
-Rules: 1. Counting is an addition; nothing is counted for each message or frame. 2. Counters only go up, and begin at 0
-with the process; gauges are worked out when somebody asks. 3. Names are those that metrics have: `_total` for
-counters, units last.
-Not here: lines of the log (`log_events.py`), what all nodes together have (`overview.py`).
+What comes in: counters, lanes, records. What goes out: `ClusterStatistics`, a snapshot.
+Rules: 1. Gauges are worked out when somebody asks. 2. Names are those that metrics have: `_total` for counters, units
+last.
+Not here: the counters (`counters.py`), lines of the log (`log_events.py`), what all nodes together have (`overview.py`).
 """
 
 from __future__ import annotations
@@ -13,39 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from amqpd.cluster.counters import Counters
 from amqpd.replication.commit import majority
 
 if TYPE_CHECKING:
     from amqpd.cluster.homes import Homes
     from amqpd.cluster.own_lane import OwnLane
+    from amqpd.replication.home import Peer
     from amqpd.replication.take_over import SourceRecord
-
-
-@dataclass(slots=True)
-class Counters:
-    """Of one process."""
-
-    take_overs_begun: int = 0
-    take_overs: int = 0
-    """that were won"""
-    take_overs_lost: int = 0
-    hand_overs: int = 0
-    sources_lost: int = 0
-    """whose home this was until another one was found"""
-    seals_granted: int = 0
-    seals_refused: int = 0
-    seals_put_off: int = 0
-    """for the end of another home's reign"""
-    reigns_lost: int = 0
-    """of a replica set, while it had sources: no majority answered for a lease time"""
-    state_bytes_sent: int = 0
-    disks_admitted: int = 0
-    replicas_contradicted: int = 0
-    links_lost: int = 0
-    links_closed: int = 0
-    """because of what came over them"""
-    swaps_unanswered: int = 0
-    """of records in the store, whose outcome was not known in time"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +30,9 @@ class PeerLag:
     members: tuple[str, ...]
     connected: bool
     transactions: int
-    """cut since the one that it answered last; of a peer that is away, since the oldest one that is kept"""
+    """that are kept, and that it has not answered"""
     lag_bytes: int
-    """of those that are kept"""
+    """of these"""
     sources_behind: int
     """that it has not matched, or whose record does not name its disk"""
 
@@ -70,12 +44,6 @@ class ClusterStatistics:
     counters: Mapping[str, int]
     gauges: Mapping[str, int]
     lags: tuple[PeerLag, ...]
-
-    def summary(self) -> dict[str, int]:
-        """What an operator looks at first."""
-        names = ("sources_homed", "sources_copied", "sources_under_replicated", "sources_without_majority")
-        totals = ("take_overs_total", "hand_overs_total", "reigns_lost_total")
-        return {name: self.gauges[name] for name in names} | {name: self.counters[name] for name in totals}
 
     def facts(self) -> dict[str, Any]:
         """For JSON."""
@@ -101,7 +69,7 @@ def statistics(
     }
     under = without = 0
     for source, own in homes.sources.items():
-        up_to_date = 1 + sum(peer.counts(source) for peer in own.lane.home.peers.values())
+        up_to_date = 1 + sum(_is_up_to_date(peer, source) for peer in own.lane.home.peers.values())
         under += up_to_date < len(own.lane.members)
         without += up_to_date < majority(len(own.lane.members))
     gauges = {
@@ -118,14 +86,8 @@ def statistics(
     return ClusterStatistics(totals, gauges, tuple(lag for lane in lanes for lag in _lags(lane, name)))
 
 
-def missing_copies(lane: OwnLane, name: str) -> tuple[int, list[str]]:
-    """Of how many sources of the set some member is not up to date, and which members; `name`: this one."""
-    home, sources = lane.home, set(lane.home.sources)
-    away = {member for member in lane.members if member != name and member not in home.peers}
-    if away or not sources:
-        return len(sources), sorted(away) if sources else []
-    behind = {peer: sources & (at.apart | at.uncounted) for peer, at in home.peers.items()}
-    return len(set().union(*behind.values())), sorted(peer for peer, lacks in behind.items() if lacks)
+def _is_up_to_date(peer: Peer, source: int) -> bool:
+    return bool(peer.number) and peer.counts(source)
 
 
 def _lags(lane: OwnLane, name: str) -> Iterable[PeerLag]:

@@ -146,8 +146,9 @@ class QueueRegistry:
             except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
                 node.quarantine(queue, error)
             begun.append(queue)
-        eras = ((each, [(row.epoch, row.first_seq) for row in found.rows]) for each, found in recovered.queues.items())
-        node.books.source_begins(source, node.journal.homes[source].epoch, (era for era in eras if era[1]), begun)
+        stood = {each: found.rows for each, found in recovered.queues.items() if found.rows}
+        eras = ((each, [(row.epoch, row.first_seq) for row in rows]) for each, rows in stood.items())
+        node.books.source_begins(source, node.journal.homes[source].epoch, eras, begun)
         if unknown:
             found = {queue_id: recovered.queues[queue_id] for queue_id in unknown}
             self._unclaimed[source] = Recovered(recovered.index, found)

@@ -15,7 +15,7 @@ epoch is won (`take_over.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
 from amqpd.replication.catch_up import Resend, Tail, Transfer, size_of
@@ -52,6 +52,7 @@ class Peer:
         self.transfers_begun = 0
         self.resends: dict[int, Resend] = {}
         """sources that are caught up by entries"""
+        self.resent_entries = self.resent_bytes = 0
         self.bases: Mapping[int, Position] = {}
         """what it knows to be committed, of sources that it lacks something of"""
 
@@ -118,7 +119,7 @@ class HomeLane:
         return self.left_out.get(source, self.passed)
 
     @property
-    def sources(self) -> Iterable[int]:
+    def sources(self) -> Collection[int]:
         return self._tails.keys()
 
     def begin(
@@ -211,13 +212,11 @@ class HomeLane:
         return self.peers[peer].bases.get(source, START)
 
     def lag_of(self, peer: str) -> tuple[int, int]:
-        """How many frames it has not answered, and their bytes, as far as they are kept; of one that is away, all
-        that are."""
+        """How many of the frames that are kept it has not answered, and their bytes; of one that is away, all."""
         at = self.peers.get(peer)
-        number = self._forgotten if at is None else at.number
-        first = self._kept[0][0] - 1 if self._kept else self.number
-        lag_bytes = sum(nbytes for frame, nbytes in self._kept if frame > number)
-        return self.number - max(number, first) if at is None else self.number - number, lag_bytes
+        number = -1 if at is None else at.number
+        lacks = [nbytes for frame, nbytes in self._kept if frame > number]
+        return len(lacks), sum(lacks)
 
     def admissible(self, peer: str) -> set[int]:
         """Sources that it has all of, and is not counted for: the record may name its disk by now."""
@@ -301,8 +300,9 @@ class HomeLane:
             resend.sends(missed[-1])
             nbytes = size_of(missed[-1])
             capacity -= nbytes
-            self.resent_bytes += nbytes
-            self.resent_entries += len(entries)
+            for counts in (self, at):
+                counts.resent_bytes += nbytes
+                counts.resent_entries += len(entries)
         return missed
 
     def is_stored(self, number: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,10 +41,10 @@ class Shared:
     def routed(self, reign: int, first: int = 0, confirmed: bool = True, **columns: Any) -> None:
         node, life = HOMES[reign]
         publication = self.queue_id * 100 + first
-        given = {"persistent": True, "connection": "c", "channel": 1, "publication": publication}
+        given: dict[str, Any] = {"persistent": True, "connection": "c", "channel": 1, "publication": publication}
         self.add("routed", reign, first, **(given | columns))
         if confirmed:
-            about = {"publication": publication, "connection": "c", "channel": 1, "node": node, "life": life}
+            about: dict[str, Any] = {"publication": publication, "connection": "c", "node": node, "life": life}
             self.log.add("published", **about)
             self.log.add("confirmed", **about)
 
@@ -164,7 +163,7 @@ def letters(log: Log) -> None:
         source.routed(1, first, confirmed=first != 3)
         target.routed(1, first, confirmed=False, connection=None, channel=0)
         source.add("dead_lettered", 1, first, publication=90_100 + first, reason="rejected")
-    # 0: all of it is there. 1: nothing of it is. 2: the end is, and the letter is not. 3: nobody was promised anything.
+    # 0: all is there. 1: nothing is. 2: the end is, and the letter is not. 3: nobody was promised anything.
     source.anchor(2, (1, 1, 1))
     target.anchor(2, (1, 0, 1))
     undecided = Shared(log, "undecided", 902)

@@ -52,9 +52,7 @@ def _gaps(rows: DataFrame, of_sources: DataFrame) -> DataFrame:
         F.coalesce(F.get_json_object("detail", "$.life").cast("int"), F.col("at_life") - 1).alias("life_before"),
     )
     meets = reigns.join(F.broadcast(gaps), F.col("at_node") == F.col("gap_node"))
-    within = (F.col("at_life") == F.col("gap_life")) & (
-        F.col("ended").isNull() | (F.col("number") < F.col("ended"))
-    )
+    within = (F.col("at_life") == F.col("gap_life")) & (F.col("ended").isNull() | (F.col("number") < F.col("ended")))
     behind = (F.col("at_life") == F.col("life_before")) & F.col("ended").isNull()
     return meets.where(within | behind).select(
         *("node", "life", *PUBLISHER),
