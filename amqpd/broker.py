@@ -392,4 +392,5 @@ class Broker:
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {**overview(self.node), "scrub": self._scrub.facts()}
+        facts = {**overview(self.node), "scrub": self._scrub.facts()}
+        return facts if self._cluster is None else {**facts, "cluster": self._cluster.facts()}

@@ -24,6 +24,7 @@ from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.homes import Own
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
+from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.place import Place
 from amqpd.cluster.records import SOURCES, MemberRecord
@@ -80,6 +81,7 @@ class ClusterRunner(Shell):
         self._settings = settings
         self._place = place
         self._directory = Directory(store, self._me(), self._changed, lease_s=settings.cluster_lease_s)
+        self._events = LogEvents(_write, lambda: self.now_s)
         self.forwarder: Forwarder | None = None
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
@@ -140,7 +142,8 @@ class ClusterRunner(Shell):
             try:
                 found = await self._directory.swap(record)
             except StoreUnreached as error:
-                log.warning("the metadata store does not answer", source=record.source, reason=str(error))
+                self._forwarder.counters.swaps_unanswered += 1
+                self.log("swap_unanswered", source=record.source, reason=str(error))
                 await trio.sleep(STORE_AGAIN_S)  # it may be asked for again at once
                 found = None
             self._do(partial(answered, found))
@@ -164,16 +167,22 @@ class ClusterRunner(Shell):
         # Of another epoch of this forwarder, what was read is out of date.
         if self._forwarder.homes.sources.get(source) is own:
             self._node.source_begins(source, recovered)
-            log.info("source served", source=source, queues=len(recovered.queues))
+            lasted_s = self.now_s - own.begun_s
+            self.log(
+                "source_served",
+                source=source,
+                epoch=own.seal.epoch,
+                queues=self._node.sources.queues[source],
+                duration_ms=round(lasted_s * 1000),
+            )
             for answer in self.search.found():
                 answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
-        log.info("source ended", source=source)
         self._node.source_ends(source, lane)
 
     def log(self, event: str, **fields: Any) -> None:
-        log.info(event, **fields)
+        self._events.log(event, fields)
 
     def _answer(self, ask: Callable[[], Awaitable[Any]], answered: Callable[[Any], None]) -> None:
         async def asking() -> None:
@@ -187,6 +196,10 @@ class ClusterRunner(Shell):
         if self._news is not None:
             self._news.set()
             self._news = None
+
+    def facts(self) -> dict[str, Any]:
+        """For an operator (`statistics.py`); without any before this is a member."""
+        return {} if self.forwarder is None else self.forwarder.statistics().facts()
 
     # The journal
 
@@ -216,6 +229,7 @@ class ClusterRunner(Shell):
         name = link.peer.forwarder
         if self._dialed.get(name) is link:
             del self._dialed[name]
+            self._forwarder.counters.links_lost += 1
             self._do(partial(self._forwarder.lost, name))
 
     def refused(self, name: str) -> None:
@@ -246,7 +260,8 @@ class ClusterRunner(Shell):
                 link.pause()
 
     def _close(self, link: Link, why: str) -> None:
-        log.warning("a link is closed", peer=link.peer.forwarder, reason=why)
+        self._forwarder.counters.links_closed += 1
+        self.log("link_closed", peer=link.peer.forwarder, reason=why)
         link.close(why)
 
     # The store
@@ -317,9 +332,14 @@ class ClusterRunner(Shell):
         while True:
             await trio.sleep(self._settings.cluster_lease_s / BEATS)
             self._do(self._forwarder.beat)
+            self._events.beat()
             for answer in self.search.late():
                 self._do(partial(answer, False))
             self.search.look()
+
+
+def _write(level: str, event: str, fields: dict[str, Any]) -> None:
+    getattr(log, level)(event, **fields)
 
 
 def _replicas(disk: SqliteDisk) -> Replicas:
