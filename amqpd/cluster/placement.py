@@ -32,8 +32,8 @@ SLACK = Fraction(1, 4)
 B = TypeVar("B", str, tuple[str, str])
 
 
-def ranked(source: int, names: Iterable[str]) -> list[str]:
-    """In the order in which the source would have them. A name that comes or goes leaves the others' order alone."""
+def ranked(source: int | str, names: Iterable[str]) -> list[str]:
+    """In the order in which the source, or what else has this name, would have them. A name that comes or goes leaves the others' order alone."""
     return sorted(names, key=lambda name: (_hash(source, name), name))
 
 
@@ -186,5 +186,5 @@ def _first(names: Iterable[B]) -> list[B]:
     return list(dict.fromkeys(names))
 
 
-def _hash(source: int, name: str) -> bytes:
+def _hash(source: int | str, name: str) -> bytes:
     return blake2b(f"{source}/{name}".encode(), digest_size=8).digest()

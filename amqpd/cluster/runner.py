@@ -91,6 +91,7 @@ class ClusterRunner(Shell):
             lambda task: self._nursery.start_soon(task),
             lambda source: source in self._forwarder.homes.sources,
             self._created,
+            node.sources,
         )
         self._paused: set[Link] = set()
         """their homes have sent more than the disk takes"""
@@ -102,8 +103,7 @@ class ClusterRunner(Shell):
         node.sources.clustered = True
         node.sources.home_of = self._home_of
         node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
-        node.sources.want = self.search.want
-        node.sources.is_full = self.search.is_full
+        node.sources.choose, node.sources.want = self.search.choose, self.search.want
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -165,8 +165,11 @@ class ClusterRunner(Shell):
         if self._forwarder.homes.sources.get(source) is own:
             self._node.source_begins(source, recovered)
             log.info("source served", source=source, queues=len(recovered.queues))
-            for answer in self.search.found():
-                answer(True)
+            self._look_for_sources()
+
+    def _look_for_sources(self) -> None:
+        for answer in self.search.found():
+            answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
         log.info("source ended", source=source)
@@ -262,6 +265,7 @@ class ClusterRunner(Shell):
         self._links.peers_are({name: (each.host, each.port) for name, each in members.items() if name != me})
         for record in self._directory.records.values():
             self.forwarder.record_is(record)
+        self._look_for_sources()
         self._settle()
 
     def _created(self, record: SourceRecord) -> None:
