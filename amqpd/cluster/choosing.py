@@ -14,12 +14,10 @@ Not here: that a source is made (`search.py`), the set and home that every sourc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from math import ceil
 
-from amqpd.cluster.placement import SLACK, ranked
+from amqpd.cluster.placement import bound_of, next_member, ranked
 from amqpd.cluster.records import KnownRecord, MemberRecord
 from amqpd.node.sources import LOCAL, Wanted
 from amqpd.replication.commit import majority
@@ -49,7 +47,7 @@ def home_for(wanted: Wanted, heard: Heard, queues: Mapping[int, int]) -> str:
     for source, record in heard.records.items():
         if record.home.forwarder in loads:
             loads[record.home.forwarder] += queues.get(source, 0)
-    bound = ceil((1 + SLACK) * Fraction(sum(loads.values()) + 1, len(loads)))
+    bound = bound_of(sum(loads.values()) + 1, len(loads))
     return next(name for name in ranked(wanted.balanced, loads) if loads[name] < bound)
 
 
@@ -75,23 +73,12 @@ def new_set(source: int, home: str, heard: Heard, copies: int) -> tuple[str, ...
     """This number of nodes, `home` among them; empty: too few live."""
     living = heard.living
     loads = Counter(name for record in heard.records.values() for name in record.members)
-    candidates = sorted({*heard.known, home})
-    bound = ceil((1 + SLACK) * Fraction(sum(loads[name] for name in candidates) + copies, len(candidates)))
-    order = {name: at for at, name in enumerate(ranked(source, candidates))}
-    members, others = [home], [name for name in candidates if name != home]
-    while others and len(members) < copies:
-        used = [living[name] for name in members if name in living]
-        best = min(others, key=lambda name: (*_cost(living.get(name), used), loads[name] >= bound, order[name]))
-        others.remove(best)
-        members.append(best)
+    candidates = {*heard.known, home}
+    bound = bound_of(sum(loads[name] for name in candidates) + copies, len(candidates))
+    full = {name for name in candidates if loads[name] >= bound}
+    members = [home]
+    while len(members) < min(copies, len(candidates)):
+        members.append(next_member(source, members, candidates.difference(members), living, full))
     if sum(name in living for name in members) < majority(len(members)):
         return ()
     return tuple(sorted(members))
-
-
-def _cost(member: MemberRecord | None, used: Iterable[MemberRecord]) -> tuple[bool, bool, bool]:
-    """Less is better: it is away, fails together with one that is in the set, is in the region of one."""
-    if member is None:
-        return True, False, False
-    together = any(member.domain == each.domain for each in used)
-    return False, together, bool(member.region) and any(member.region == each.region for each in used)
