@@ -1,6 +1,6 @@
 """What operators ask to be changed, as the members and the home that each source is to have.
 
-What comes in: members that live, the sources' records. What goes out: for each source that is to change, an `Aim`; or
+What comes in: members that live, the sources' records, what is wished of them. What goes out: for each source that is to change, an `Aim`; or
 why it cannot be.
 Rules: 1. A pure function of what comes in: whoever computes it finds the same. 2. As few changes as there can be: a
 node gives away only what it has above its bound. Where the bound is one more than its share rounded up, or less, that
@@ -18,7 +18,7 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from amqpd.cluster.placement import bound_of, next_member, ranked
-from amqpd.cluster.records import MemberRecord
+from amqpd.cluster.records import MemberRecord, WishRecord
 from amqpd.replication.take_over import SourceRecord
 
 SLACK = Fraction(1, 10)
@@ -36,13 +36,36 @@ class Impossible(Exception):
     """The sentence says why."""
 
 
-def aim_of(record: SourceRecord) -> Aim:
-    """As it is."""
-    return Aim(tuple(sorted(record.members)), record.home.forwarder)
+def aim_of(record: SourceRecord, wish: WishRecord | None = None) -> Aim:
+    """As it is, or as it is wished already."""
+    members, home = record.members, record.home.forwarder
+    if wish is not None:
+        members, home = wish.members or members, wish.home or home
+    return Aim(tuple(sorted(members)), home)
+
+
+def wish_of(aim: Aim, record: SourceRecord, wish: WishRecord | None = None) -> WishRecord:
+    """What is to be put in the place of this wish, if there is one, so that the source becomes so."""
+    return WishRecord(
+        record.source,
+        aim.members if set(aim.members) != set(record.members) else (),
+        aim.home if aim.home != record.home.forwarder else "",
+        revision=wish.revision if wish is not None else 0,
+    )
+
+
+def is_nothing(wish: WishRecord) -> bool:
+    """It asks for no change."""
+    return not wish.members and not wish.home
+
+
+Wishes = Mapping[int, WishRecord]
+"""By source. What is wished already counts as if it were so."""
 
 
 def rebalanced(
     records: Mapping[int, SourceRecord],
+    wishes: Wishes,
     living: Mapping[str, MemberRecord],
     slack: Fraction = SLACK,
     *,
@@ -50,7 +73,11 @@ def rebalanced(
 ) -> dict[int, Aim]:
     """The sources that are to change so that no node has more copies, or homes, than its bound; as far as failure
     domains, and the sets, leave a way."""
-    before = {source: aim_of(each) for source, each in sorted(records.items()) if each.home.forwarder in living}
+    before = {
+        source: aim_of(record, wishes.get(source))
+        for source, record in sorted(records.items())
+        if record.home.forwarder in living
+    }
     aims = dict(before)
     if not homes_only:
         _even_copies(aims, living, slack)
@@ -59,10 +86,10 @@ def rebalanced(
 
 
 def without(
-    name: str, records: Mapping[int, SourceRecord], living: Mapping[str, MemberRecord]
+    name: str, records: Mapping[int, SourceRecord], wishes: Wishes, living: Mapping[str, MemberRecord]
 ) -> dict[int, Aim]:
-    """Every source without this node: with another one in its place. Raises Impossible when there is none."""
-    aims = {source: aim_of(record) for source, record in sorted(records.items())}
+    """Every source that has this node, with another one in its place. Raises Impossible when there is none."""
+    aims = {source: aim_of(record, wishes.get(source)) for source, record in sorted(records.items())}
     copies = Counter(member for aim in aims.values() for member in aim.members)
     homes = Counter(aim.home for aim in aims.values())
     others = {other: member for other, member in living.items() if other != name}
@@ -88,17 +115,16 @@ def without(
     return found
 
 
-def grown(source: int, record: SourceRecord, name: str) -> Aim:
+def grown(source: int, aim: Aim, name: str) -> Aim:
     """With this node, too. Raises Impossible."""
-    if name in record.members:
+    if name in aim.members:
         raise Impossible(f"{name} has a copy of source {source} already")
-    aim = aim_of(record)
     return aim._replace(members=tuple(sorted((*aim.members, name))))
 
 
-def shrunk(source: int, record: SourceRecord, name: str, living: Collection[str]) -> Aim:
+def shrunk(source: int, aim: Aim, name: str, living: Collection[str]) -> Aim:
     """Without this node, and none in its place. Raises Impossible."""
-    members, home = aim_of(record)
+    members, home = aim
     if name not in members:
         raise Impossible(f"{name} has no copy of source {source}")
     kept = tuple(member for member in members if member != name)

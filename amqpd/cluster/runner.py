@@ -19,6 +19,7 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster.copies import HomeLink
+from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.homes import Own
@@ -190,6 +191,17 @@ class ClusterRunner(Shell):
         if self._news is not None:
             self._news.set()
             self._news = None
+
+    @property
+    def handlers(self) -> dict[str, Callable[[Any], Awaitable[dict[str, Any]]]]:
+        """What the control socket can be asked of the cluster."""
+
+        async def facts(_: Any) -> dict[str, Any]:
+            here = self._forwarder
+            sources, copies = source_facts(here.homes), replica_facts(here.replicas)
+            return {"node": here.name, "sources": sources, "copies": copies}
+
+        return {"quorum facts": facts}
 
     # The journal
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.cluster.moves import SLACK, Aim, Impossible, aim_of, grown, rebalanced, shrunk, without
-from amqpd.cluster.records import MemberRecord
+from amqpd.cluster.moves import SLACK, Aim, Impossible, aim_of, grown, is_nothing, rebalanced, shrunk, wish_of, without
+from amqpd.cluster.records import MemberRecord, WishRecord
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from tests.cluster.directories import member_record
@@ -64,7 +64,7 @@ def bound(total: int, slack: Fraction) -> int:
 
 @given(clusters(), SLACKS)
 def test_copies_are_bounded_and_no_more_of_them_move_than_are_above_the_bound(before: Records, slack: Fraction) -> None:
-    aims = after(before, rebalanced(before, living(NAMES), slack))
+    aims = after(before, rebalanced(before, {}, living(NAMES), slack))
     had, have = copies_of(after(before, {})), copies_of(aims)
     limit = bound(sum(had.values()), slack)
     assert max(have.values(), default=0) <= limit
@@ -77,7 +77,7 @@ def test_copies_are_bounded_and_no_more_of_them_move_than_are_above_the_bound(be
 @given(clusters(), SLACKS)
 def test_homes_are_as_even_as_the_sets_allow(before: Records, slack: Fraction) -> None:
     """By Hall's theorem: some nodes have no more sources that can be at home nowhere else than the bound."""
-    aims = after(before, rebalanced(before, living(NAMES), slack, homes_only=True))
+    aims = after(before, rebalanced(before, {}, living(NAMES), slack, homes_only=True))
     assert all(set(aims[number].members) == set(record.members) for number, record in before.items())
     homes = Counter(aim.home for aim in aims.values())
     limit = bound(len(before), slack)
@@ -93,13 +93,13 @@ def test_homes_are_as_even_as_the_sets_allow(before: Records, slack: Fraction) -
 
 @given(clusters(), SLACKS)
 def test_what_is_balanced_stays(before: Records, slack: Fraction) -> None:
-    aims = after(before, rebalanced(before, living(NAMES), slack))
+    aims = after(before, rebalanced(before, {}, living(NAMES), slack))
     moved = {
         number: replace(record, members=aims[number].members, home=record.home._replace(forwarder=aims[number].home))
         for number, record in before.items()
     }
     moved = {number: replace(each, generations=tuple(map(ord, each.members))) for number, each in moved.items()}
-    again = rebalanced(moved, living(NAMES), slack)
+    again = rebalanced(moved, {}, living(NAMES), slack)
     assert copies_moved(moved, after(moved, again)) == 0
     assert len(again) <= sum(count > bound(len(before), slack) for count in Counter(a.home for a in aims.values()).values())
 
@@ -107,18 +107,18 @@ def test_what_is_balanced_stays(before: Records, slack: Fraction) -> None:
 @given(clusters(), st.randoms(use_true_random=False))
 def test_the_order_of_what_comes_in_does_not_matter(before: Records, random: object) -> None:
     shuffle = random.shuffle  # type: ignore[attr-defined]
-    found = rebalanced(before, living(NAMES)), without("a", before, living(NAMES))
+    found = rebalanced(before, {}, living(NAMES)), without("a", before, {}, living(NAMES))
     numbers, names = list(before), list(NAMES)
     shuffle(numbers)
     shuffle(names)
     shuffled = {number: before[number] for number in numbers}
     members = living("".join(names))
-    assert (rebalanced(shuffled, members), without("a", shuffled, members)) == found
+    assert (rebalanced(shuffled, {}, members), without("a", shuffled, {}, members)) == found
 
 
 def test_a_new_node_gets_its_share_and_nothing_else_moves() -> None:
     before = records(*(["abc", "bca", "cab"] * 4))
-    aims = after(before, rebalanced(before, living("abcd")))
+    aims = after(before, rebalanced(before, {}, living("abcd")))
     assert copies_of(aims) == {"a": 9, "b": 9, "c": 9, "d": 9}
     assert copies_moved(before, aims) == 9
 
@@ -126,27 +126,27 @@ def test_a_new_node_gets_its_share_and_nothing_else_moves() -> None:
 def test_homes_come_back_to_a_node_that_was_restarted() -> None:
     """Its sources went to the others meanwhile: each of the three has one again, in one move."""
     before = records("abc", "cab", "cab")
-    assert rebalanced(before, living("abc")) in ({number: Aim(("a", "b", "c"), "b")} for number in (2, 3))
+    assert rebalanced(before, {}, living("abc")) in ({number: Aim(("a", "b", "c"), "b")} for number in (2, 3))
 
 
 def test_a_source_without_a_living_home_is_left_to_its_take_over() -> None:
     before = records("abc", "abc", "bca", "dab")
     before[5] = source(5, "", "abc")
-    changes = rebalanced(before, living("abc"))
+    changes = rebalanced(before, {}, living("abc"))
     assert changes.keys() <= {1, 2, 3}
 
 
 def test_a_copy_does_not_move_to_where_another_one_fails_with_it() -> None:
     """c and d are in one rack: of the sets that have c none gets d, whose load is nought, except in its place."""
     before = records(*["abc"] * 4)
-    aims = after(before, rebalanced(before, living("abcd", c="one", d="one")))
+    aims = after(before, rebalanced(before, {}, living("abcd", c="one", d="one")))
     assert all(not {"c", "d"} <= set(aim.members) for aim in aims.values())
     assert copies_of(aims)["d"] > 0
 
 
 @given(clusters(), st.sampled_from(NAMES))
 def test_a_node_that_is_taken_out_is_replaced_and_nothing_else_changes(before: Records, name: str) -> None:
-    changes = without(name, before, living(NAMES))
+    changes = without(name, before, {}, living(NAMES))
     assert changes.keys() == {number for number, record in before.items() if name in record.members}
     for number, aim in changes.items():
         record = before[number]
@@ -164,18 +164,28 @@ def test_a_node_that_is_taken_out_is_replaced_and_nothing_else_changes(before: R
 
 def test_with_too_few_nodes_none_can_be_taken_out() -> None:
     with pytest.raises(Impossible, match="source 1 is on a, b, c, and no other node lives that could take the place"):
-        without("a", records("abc"), living("abc"))
+        without("a", records("abc"), {}, living("abc"))
 
 
 def test_a_node_is_added_and_taken_out() -> None:
-    [record] = records("abc").values()
-    assert grown(1, record, "d") == Aim(("a", "b", "c", "d"), "a")
-    assert shrunk(1, record, "c", living("abc")) == Aim(("a", "b"), "a")
-    assert shrunk(1, record, "a", living("ac")) == Aim(("b", "c"), "c")
+    abc = Aim(("a", "b", "c"), "a")
+    assert grown(1, abc, "d") == Aim(("a", "b", "c", "d"), "a")
+    assert shrunk(1, abc, "c", living("abc")) == Aim(("a", "b"), "a")
+    assert shrunk(1, abc, "a", living("ac")) == Aim(("b", "c"), "c")
     for wrong, words in (
-        (lambda: grown(1, record, "a"), "a has a copy of source 1 already"),
-        (lambda: shrunk(1, record, "d", "abc"), "d has no copy of source 1"),
-        (lambda: shrunk(1, source(1, "a", "a"), "a", "a"), "a has the only copy of source 1: grow it"),
+        (lambda: grown(1, abc, "a"), "a has a copy of source 1 already"),
+        (lambda: shrunk(1, abc, "d", "abc"), "d has no copy of source 1"),
+        (lambda: shrunk(1, Aim(("a",), "a"), "a", "a"), "a has the only copy of source 1: grow it"),
     ):
         with pytest.raises(Impossible, match=words):
             wrong()
+
+
+def test_what_is_wished_already_is_added_to() -> None:
+    [record] = records("abc").values()
+    wish = WishRecord(1, ("a", "b", "c", "d"), revision=7)
+    assert wish_of(grown(1, aim_of(record, wish), "e"), record, wish) == WishRecord(1, tuple("abcde"), revision=7)
+    assert is_nothing(wish_of(shrunk(1, aim_of(record, wish), "d", "abcd"), record, wish))
+    assert wish_of(aim_of(record)._replace(home="b"), record) == WishRecord(1, (), "b")
+    # A rebalance leaves alone what is on its way.
+    assert rebalanced(records("abc", "abc"), {2: WishRecord(2, (), "b")}, living("ab")) == {}
