@@ -1,6 +1,7 @@
 """How far copies are: those of the sources whose home is here, which only the home knows, and the own ones.
 
-What comes in: the home's lanes, the own replicas. What goes out: plain values, for `amqpd quorum status` and for programs.
+What comes in: the home's lanes, the own replicas. What goes out: plain values, for `amqpd quorum status` and for
+programs.
 Rules: 1. Nothing is changed. 2. A copy counts when it may be part of a majority; how many bytes it lacks is another
 question, since under load each one lacks what is just on its way.
 Not here: what the store has of a source (`overview.py`), how it is said (`standing.py`).

@@ -1,7 +1,7 @@
 """What operators ask to be changed, as the members and the home that each source is to have.
 
-What comes in: members that live, the sources' records, what is wished of them. What goes out: for each source that is to change, an `Aim`; or
-why it cannot be.
+What comes in: members that live, the sources' records, what is wished of them. What goes out: for each source that is
+to change, an `Aim`; or why it cannot be.
 Rules: 1. A pure function of what comes in: whoever computes it finds the same. 2. As few changes as there can be: a
 node gives away only what it has above its bound. Where the bound is one more than its share rounded up, or less, that
 is the share rounded up: with a handful of sources all nodes have the same number. 3. A change never puts more copies
@@ -212,9 +212,7 @@ def _even_homes(aims: dict[int, Aim], living: Collection[str], slack: Fraction) 
             loads[path[-1][1]] += 1
 
 
-def _path(
-    aims: Mapping[int, Aim], loads: Mapping[str, int], start: str, bound: int
-) -> list[tuple[int, str]] | None:
+def _path(aims: Mapping[int, Aim], loads: Mapping[str, int], start: str, bound: int) -> list[tuple[int, str]] | None:
     """Sources and their new homes: one of this node's goes to a member of its set, if that is full one of that one's
     to another, and so on to one below the bound, in as few steps as there can be (Kuhn 1955)."""
     came: dict[str, tuple[str, int]] = {start: ("", 0)}

@@ -77,7 +77,10 @@ def sentences(roster: Roster, copies: int) -> list[str]:
     fewer = [each.source for each in found if each.under_replicated]
     wished = sorted(roster.wishes.keys() & roster.records.keys())
     for numbers, words in (
-        (stopped, "without a majority of their copies: their queues are stopped until a node is back, or: amqpd quorum force"),
+        (
+            stopped,
+            "without a majority of their copies: stopped until a node is back, or given up: amqpd quorum force",
+        ),
         (waiting, "about to be taken over by another node"),
         (fewer, f"with fewer than {min(copies, len(roster.known))} copies: amqpd quorum grow NODE --all"),
         (wished, "being changed: amqpd quorum status"),

@@ -33,12 +33,17 @@ B = TypeVar("B", str, tuple[str, str])
 
 
 def ranked(source: int | str, names: Iterable[str]) -> list[str]:
-    """In the order in which the source, or what else has this name, would have them. A name that comes or goes leaves the others' order alone."""
+    """In the order in which the source, or what else has this name, would have them. A name that comes or goes leaves
+    the others' order alone."""
     return sorted(names, key=lambda name: (_hash(source, name), name))
 
 
 def next_member(
-    source: int, members: Iterable[str], others: Iterable[str], living: Mapping[str, MemberRecord], full: Container[str]
+    source: int,
+    members: Iterable[str],
+    others: Iterable[str],
+    living: Mapping[str, MemberRecord],
+    full: Container[str],
 ) -> str:
     """Which of the others comes into the set of these members: one that lives, does not fail together with one that
     is in it, is in another region, is not `full`; of those that are equally good, the first by hash."""

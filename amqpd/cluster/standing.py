@@ -95,8 +95,13 @@ def _home(found: Standing, roster: Roster) -> list[str]:
     if not found.has_majority:
         gone = [name for name in found.members if name not in roster.members]
         other = [name for name in found.members if name in roster.members and name not in found.living]
-        reasons = [*([f"{_and(gone)} {_are(gone)} gone"] * bool(gone)), *(f"{name} has another disk" for name in other)]
-        return [f"stopped: {', '.join(reasons)}, so {len(found.living)} of {len(found.members)} copies are no majority"]
+        reasons = [
+            *([f"{_and(gone)} {_are(gone)} gone"] * bool(gone)),
+            *(f"{name} has another disk" for name in other),
+        ]
+        return [
+            f"stopped: {', '.join(reasons)}, so {len(found.living)} of {len(found.members)} copies are no majority"
+        ]
     if not found.home:
         return ["no home now: one of the nodes is about to take it over"]
     if found.home not in roster.members:

@@ -1,7 +1,7 @@
 """Puts operators' wishes into the metadata store, and follows what becomes of them.
 
 What comes in: the store, what sources are to be like. What goes out: wishes; a sentence for each thing that happens.
-Rules: 1. A few at a time: each copy that moves is sent over the network. 2. A wish that was put stays when the one who
+Rules: 1. A few at a time: each copy that moves is sent over the network. 2. A wish that was put stays when whoever
 put it goes: the sources' homes carry it out, and one that has been fulfilled is gone. 3. Somebody else's wish is
 overwritten only as it was seen. 4. A store that does not answer is asked again: what is under way needs nobody who
 looks.
@@ -23,7 +23,7 @@ from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import Compacted, MetadataStore, StoreBusy, StoreUnreached
 
 AT_ONCE = 8
-"""Wishes that are open at a time: a node that joins is sent the queues of so many sources at once, not all of them."""
+"""Wishes that are open at a time: a node that joins is sent the queues of that many sources at once, not of all."""
 RETRY_S = 0.5
 
 Say = Callable[[str], None]

@@ -96,7 +96,9 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
 
     async def act(opened: Opened) -> None:
         if node not in opened.roster.known and node not in opened.roster.members:
-            raise click.ClickException(f"{node} is no node of this cluster: `amqpd cluster status` says which there are")
+            raise click.ClickException(
+                f"{node} is no node of this cluster: `amqpd cluster status` says which there are"
+            )
         aims = _without(opened, node)
         for source, aim in aims.items():
             click.echo(escaped(f"source {source}: to be on {said(aim)}"))
@@ -109,7 +111,7 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
                 await _forget(opened, node)
             if waiting.cancelled_caught:
                 raise click.ClickException(
-                    f"{node} is not forgotten within {timeout_s:g} seconds: run this again, it goes on from where it is"
+                    f"{node} is not forgotten within {timeout_s:g} seconds: run this again, it goes on from there"
                 )
 
     in_store(settings, act)

@@ -87,7 +87,9 @@ def _sentences() -> Iterator[None]:
 def which_sources(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that name them."""
     command = click.option("--all", "everything", is_flag=True, help="All sources for which it makes sense.")(command)
-    command = click.option("--source", type=click.IntRange(1), metavar="N", help="The source of this number.")(command)
+    command = click.option("--source", type=click.IntRange(1), metavar="N", help="The source of this number.")(
+        command
+    )
     command = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")(command)
     return click.option(
         "--queue", metavar="NAME", help="The source of this queue: all queues of the source go with it."

@@ -144,9 +144,7 @@ def shrink(
 @click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
 @waiting_options
 @click.pass_obj
-def transfer(
-    settings: Settings, queue: str, node: str, vhost: str, no_wait: bool, timeout_s: float | None
-) -> None:
+def transfer(settings: Settings, queue: str, node: str, vhost: str, no_wait: bool, timeout_s: float | None) -> None:
     """Make NODE the home of QUEUE, and of all queues of its source.
 
     NODE has to be one of those that keep the source; grow the source to it first if it is not. Clients are told to
@@ -208,7 +206,9 @@ def rebalance(
     async def act(opened: Opened) -> None:
         roster = opened.roster
         aims = rebalanced(roster.records, roster.wishes, roster.members, Fraction(slack, 100), homes_only=homes_only)
-        homeless = sorted(each for each, record in roster.records.items() if record.home.forwarder not in roster.members)
+        homeless = sorted(
+            each for each, record in roster.records.items() if record.home.forwarder not in roster.members
+        )
         if homeless:
             progress(f"left out, as their homes do not live: {ranges(homeless)}")
         for each, aim in aims.items():

@@ -1,7 +1,7 @@
 """`amqpd quorum force`: a majority is gone for good, and what is left goes on.
 
-What comes in: sources that have no majority. What goes out: a report of what may be lost; with --yes, records in which
-the survivors alone keep the source.
+What comes in: sources that have no majority. What goes out: a report of what may be lost; with --yes, records in
+which the survivors alone keep the source.
 Rules: 1. Nothing is done without --yes, and nothing to a source with a majority. 2. Survivors are nodes that live, on
 the disk that the record names: another disk may lack what it acknowledged.
 Not here: how a survivor takes over (`replication/take_over.py`), what it logs then.
@@ -39,9 +39,7 @@ Positions = dict[int, dict[str, Any]]
 @click.option("--yes", is_flag=True, help="Do it: messages that were confirmed may be lost.")
 @data_dir_option
 @click.pass_obj
-def force(
-    settings: Settings, queue: str | None, vhost: str, everything: bool, yes: bool, data_dir: Path
-) -> None:
+def force(settings: Settings, queue: str | None, vhost: str, everything: bool, yes: bool, data_dir: Path) -> None:
     """Let what is left of a source go on, when most of its copies are gone for good.
 
     A source without a majority of its copies confirms nothing and delivers nothing, since those that are left may

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -22,12 +23,14 @@ from tests.cluster.directories import member_record
 NAMES = "abcdefgh"
 
 
-def heard(living: str, known: str | None = None, me: str = "a", **members: MemberRecord) -> Heard:
+def heard(
+    living: str, known: str | None = None, me: str = "a", members: Mapping[str, MemberRecord] | None = None
+) -> Heard:
     """`members`: those of the living that are something else than a name."""
     known = living if known is None else known
     return Heard(
         me,
-        {name: members.get(name, member_record(name)) for name in living},
+        {name: (members or {}).get(name, member_record(name)) for name in living},
         {name: KnownRecord(name, 1, ord(name)) for name in known},
         {},
     )
@@ -67,7 +70,8 @@ def test_more_copies_than_the_cluster_has_are_for_those_who_ask() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "nodes", "copies"), [(1, 5, 1), (2, 5, 3), (3, 5, 3), (4, 5, 5), (4, 4, 4), (9, 5, 5), (0, 5, 3), (0, 2, 2)]
+    ("asked", "nodes", "copies"),
+    [(1, 5, 1), (2, 5, 3), (3, 5, 3), (4, 5, 5), (4, 4, 4), (9, 5, 5), (0, 5, 3), (0, 2, 2)],
 )
 def test_an_even_number_of_copies_is_one_more_and_never_more_than_there_are_nodes(
     asked: int, nodes: int, copies: int
@@ -120,7 +124,9 @@ def test_a_set_counts_on_those_that_are_away_for_some_time(living: str, known: s
 
 def test_a_set_is_of_nodes_that_do_not_fail_together() -> None:
     racks = {"a": "one", "b": "one", "c": "two", "d": "three"}
-    cluster = heard("abcd", **{name: replace(member_record(name), cluster=rack) for name, rack in racks.items()})
+    cluster = heard(
+        "abcd", members={name: replace(member_record(name), cluster=rack) for name, rack in racks.items()}
+    )
     assert {new_set(at, "a", cluster, 3) for at in range(1, 20)} == {("a", "c", "d")}
 
 
@@ -128,7 +134,9 @@ def test_a_set_is_in_several_regions_where_racks_leave_the_choice() -> None:
     places = {"a": ("1", "eu"), "b": ("2", "eu"), "c": ("1", "us"), "d": ("2", "us"), "e": ("2", "us")}
     cluster = heard(
         "abcde",
-        **{name: replace(member_record(name), cluster=rack, region=where) for name, (rack, where) in places.items()},
+        members={
+            name: replace(member_record(name), cluster=rack, region=where) for name, (rack, where) in places.items()
+        },
     )
     assert {new_set(at, "a", cluster, 2) for at in range(1, 40)} == {("a", "c"), ("a", "d"), ("a", "e")}
 

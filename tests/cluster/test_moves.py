@@ -12,7 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.cluster.moves import SLACK, Aim, Impossible, aim_of, grown, is_nothing, rebalanced, shrunk, wish_of, without
+from amqpd.cluster.moves import (
+    SLACK,
+    Aim,
+    Impossible,
+    aim_of,
+    grown,
+    is_nothing,
+    rebalanced,
+    shrunk,
+    wish_of,
+    without,
+)
 from amqpd.cluster.records import MemberRecord, WishRecord
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
@@ -63,7 +74,9 @@ def bound(total: int, slack: Fraction) -> int:
 
 
 @given(clusters(), SLACKS)
-def test_copies_are_bounded_and_no_more_of_them_move_than_are_above_the_bound(before: Records, slack: Fraction) -> None:
+def test_copies_are_bounded_and_no_more_of_them_move_than_are_above_the_bound(
+    before: Records, slack: Fraction
+) -> None:
     aims = after(before, rebalanced(before, {}, living(NAMES), slack))
     had, have = copies_of(after(before, {})), copies_of(aims)
     limit = bound(sum(had.values()), slack)
@@ -101,7 +114,9 @@ def test_what_is_balanced_stays(before: Records, slack: Fraction) -> None:
     moved = {number: replace(each, generations=tuple(map(ord, each.members))) for number, each in moved.items()}
     again = rebalanced(moved, {}, living(NAMES), slack)
     assert copies_moved(moved, after(moved, again)) == 0
-    assert len(again) <= sum(count > bound(len(before), slack) for count in Counter(a.home for a in aims.values()).values())
+    assert len(again) <= sum(
+        count > bound(len(before), slack) for count in Counter(a.home for a in aims.values()).values()
+    )
 
 
 @given(clusters(), st.randoms(use_true_random=False))

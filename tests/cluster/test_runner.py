@@ -10,7 +10,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import trio
 import trio.testing
 
@@ -172,15 +171,17 @@ def test_sources_for_others_are_bounded_too() -> None:
 
 def test_each_wish_is_answered_when_there_is_a_source_for_it() -> None:
     runner, answers = Runner("ab", "ab"), list[str]()
-    runner._forwarder.homes.sources[9] = object()
     one, two = Wanted(copies=1), HERE
     name = next(name for name in "abcdefgh" if home_for(Wanted(balanced=name), runner.search._heard, {}) == "b")
     elsewhere = Wanted(balanced=name)
 
+    def note(said: str, found: bool) -> None:
+        answers.append(said)
+
     async def main() -> None:
         async with trio.open_nursery() as runner._nursery:
             for wanted, said in ((one, "one"), (two, "two"), (elsewhere, "elsewhere")):
-                runner.search.want(wanted, lambda found, said=said: answers.append(said))
+                runner.search.want(wanted, partial(note, said))
             runner.taken = True  # nothing is made meanwhile
 
     trio.run(main)

@@ -1,4 +1,4 @@
-"""Quorum queues of a cluster: what a declaration asks of their source, and what it answers when the home is elsewhere.
+"""Quorum queues of a cluster: what a declaration asks of their source, and its answer when the home is elsewhere.
 
 What is verified: the node's half, with a cluster that answers as a test says. Not verified here: which source that is
 (`tests/cluster/test_choosing.py`), real nodes (`tests/faults/test_cluster_operators.py`).
@@ -20,7 +20,12 @@ from tests.harness.harness import Client, Harness
 
 Channel, Queue = commands.Channel, commands.Queue
 HERE, ELSEWHERE = 5, 6
-QUORUM = {"x-queue-type": "quorum"}
+QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
+
+
+class ReplicaLane(Lane):
+    def force(self) -> None:
+        pass
 
 
 class Cluster:
@@ -35,7 +40,7 @@ class Cluster:
         sources = self.node.sources
         sources.clustered, sources.choose, sources.want = True, self.choose, self.want
         sources.home_of = {HERE: "a", ELSEWHERE: "b"}.__getitem__
-        self.node.journal.home(HERE, 1, Numbers(0, NUMBERS_STEP), Lane(1, 0))
+        self.node.journal.home(HERE, 1, Numbers(0, NUMBERS_STEP), ReplicaLane(1, 0))
         self.node.source_begins(HERE, Recovered(0, {}))
         self.client: Client = self.harness.client()
 
@@ -113,7 +118,7 @@ def test_a_policy_for_mirrored_queues_says_nothing_of_quorum_queues(cluster: Clu
 
 
 def test_a_number_of_copies_is_asked_for(cluster: Cluster) -> None:
-    cluster.declare(**{"x-quorum-initial-group-size": 5})
+    cluster.declare("q", **{"x-quorum-initial-group-size": 5})
     assert cluster.wants == [Wanted(5)]
 
 
