@@ -4,7 +4,7 @@ What comes in: what the queue asks for; the cluster as it was heard last; how ma
 out: a source; where the home of one is to be; a replica set.
 Rules: 1. A queue without a wish is at home where it is declared, in the source there that has the fewest queues. One
 that is `balanced` is at home at the first node by hash of its name that has less than its bound of all queues, so
-that it is the same node whoever is asked. 2. A number of copies that was asked for is met exactly. Without one a
+that every node finds the same one. 2. A number of copies that was asked for is met exactly. Without one a
 source has at least what the cluster has (`cluster_copies`): one that was made while fewer nodes were known gets no
 new queues. 3. A new set is of nodes that live as far as that goes, then in different failure domains, then in
 different regions, then of those below their bound of copies, then by hash.

@@ -2,7 +2,7 @@
 
 What comes in: members that live, the sources' records, what is wished of them. What goes out: for each source that is
 to change, an `Aim`; or why it cannot be.
-Rules: 1. A pure function of what comes in: whoever computes it finds the same. 2. As few changes as there can be: a
+Rules: 1. A pure function of what comes in: every process finds the same. 2. As few changes as there can be: a
 node gives away only what it has above its bound. Where the bound is one more than its share rounded up, or less, that
 is the share rounded up: with a handful of sources all nodes have the same number. 3. A change never puts more copies
 of a source where they fail together. 4. A source whose home does not live is about to be taken over, and is left out.

@@ -61,7 +61,7 @@ def next_member(
 
 
 def bound_of(total: int, among: int, slack: Fraction = SLACK) -> int:
-    """How many each of these may have at most, of so many."""
+    """How many each of this number may have at most, of this total."""
     return ceil((1 + slack) * Fraction(total, max(among, 1)))
 
 

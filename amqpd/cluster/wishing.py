@@ -1,8 +1,8 @@
 """Puts operators' wishes into the metadata store, and follows what becomes of them.
 
 What comes in: the store, what sources are to be like. What goes out: wishes; a sentence for each thing that happens.
-Rules: 1. A few at a time: each copy that moves is sent over the network. 2. A wish that was put stays when whoever
-put it goes: the sources' homes carry it out, and one that has been fulfilled is gone. 3. Somebody else's wish is
+Rules: 1. A few at a time: each copy that moves is sent over the network. 2. A wish that was put stays when the
+process that put it ends: the homes carry it out, and one that has been fulfilled is gone. 3. Another one's wish is
 overwritten only as it was seen. 4. A store that does not answer is asked again: what is under way needs nobody who
 looks.
 Not here: what is to change (`moves.py`), carrying it out (`set_changes.py`).

@@ -77,7 +77,15 @@ def declare_queue(
     stays = durable and not exclusive
     metadata = node.topology.vhost_records[asker.vhost].metadata
     typed = with_default_type(arguments, metadata.get("default_queue_type"), stays, exclusive, auto_delete)
-    wanted = name
+    again = partial(
+        *(declare_queue, asker, name),
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        arguments=arguments,
+        declared=declared,
+        balanced=balanced,
+    )
     if not name:
         refuse_server_named(typed)
         name = "amq.gen-" + node.token()
@@ -103,17 +111,6 @@ def declare_queue(
         declared(existing, False)
         return
     _check_new(asker, record)
-
-    def again(balanced: bool = balanced) -> None:
-        declare_queue(
-            *(asker, wanted),
-            durable=durable,
-            exclusive=exclusive,
-            auto_delete=auto_delete,
-            arguments=arguments,
-            declared=declared,
-            balanced=balanced,
-        )
 
     def done(created: bool) -> None:
         queue = node.queues.get((asker.vhost, name))
