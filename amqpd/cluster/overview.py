@@ -8,6 +8,7 @@ Not here: columns and JSON (`amqpd/commands/`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from amqpd.cluster.roster import Roster
@@ -66,12 +67,12 @@ def home_rows(roster: Roster) -> list[Row]:
     return [{"home": home, "sources": len(found), "numbers": ranges(found)} for home, found in sorted(at.items())]
 
 
-def sentences(roster: Roster, copies: int) -> list[str]:
-    """How the cluster is, in words; what is not well in a sentence of its own. `copies`: as many as a source should
-    have."""
+def sentences(roster: Roster, copies: Mapping[int, int]) -> list[str]:
+    """How the cluster is, in words; what is not well in a sentence of its own. `copies`: as many as each source
+    should have."""
     living, gone = sorted(roster.members), sorted(roster.known.keys() - roster.members.keys())
     said = [f"{_count(len(living), 'node lives', 'nodes live')}{_listed(', gone: ', gone)}."]
-    found = [standing(source, roster, {}, copies) for source in sorted(roster.records)]
+    found = [standing(source, roster, {}, copies[source]) for source in sorted(roster.records)]
     stopped = [each.source for each in found if not each.has_majority]
     waiting = [each.source for each in found if each.has_majority and each.home not in roster.members]
     fewer = [each.source for each in found if each.under_replicated]
@@ -82,7 +83,7 @@ def sentences(roster: Roster, copies: int) -> list[str]:
             "without a majority of their copies: stopped until a node is back, or given up: amqpd quorum force",
         ),
         (waiting, "about to be taken over by another node"),
-        (fewer, f"with fewer than {min(copies, len(roster.known))} copies: amqpd quorum grow NODE --all"),
+        (fewer, "with fewer copies than they should have: amqpd quorum grow NODE --all"),
         (wished, "being changed: amqpd quorum status"),
     ):
         if numbers:

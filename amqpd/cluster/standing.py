@@ -58,7 +58,7 @@ class Standing:
 
 
 def standing(source: int, roster: Roster, facts: Facts, copies: int) -> Standing:
-    """`copies`: how many a source should have, as far as there are the nodes (`cluster_copies`)."""
+    """`copies`: how many the source should have, as far as there are the nodes."""
     record, wish = roster.records[source], roster.wishes.get(source)
     living = tuple(name for name in record.members if _counts(record, name, roster))
     wished = min(copies, len(roster.known))
@@ -111,8 +111,10 @@ def _home(found: Standing, roster: Roster) -> list[str]:
 
 def _copies(found: Standing, roster: Roster, mine: Mapping[str, Mapping[str, Any]] | None) -> list[str]:
     count = len(found.members)
+    if not found.has_majority:
+        return []
     if found.up_to_date is None or mine is None:
-        away = [name for name in found.members if name not in found.living and found.has_majority]
+        away = [name for name in found.members if name not in found.living]
         return [
             f"{count} {'copy' if count == 1 else 'copies'}",
             *(f"{name} is gone" if name not in roster.members else f"{name} has another disk" for name in away),

@@ -10,6 +10,7 @@ Not here: what is in the rows (`cluster/overview.py`), who takes its place (`clu
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -20,7 +21,7 @@ from amqpd.cluster.moves import Aim, without
 from amqpd.cluster.overview import home_rows, member_rows, sentences, source_rows
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.wishing import said
-from amqpd.commands.cluster_store import Opened, in_store, progress
+from amqpd.commands.cluster_store import Opened, in_store, node_named, progress, queues_of
 from amqpd.commands.quorum_changes import ask, waiting_options
 from amqpd.commands.tables import show
 from amqpd.config import Settings
@@ -58,7 +59,7 @@ def status(settings: Settings, as_json: bool) -> None:
       amqpd cluster status
       amqpd --config /etc/amqpd/amqpd.toml cluster status --json
     """
-    roster = in_store(settings, _read)
+    roster, copies = in_store(settings, lambda opened: _read(opened, settings.cluster_copies))
     if as_json:
         found = {"revision": roster.revision, "members": member_rows(roster), "sources": source_rows(roster)}
         click.echo(readable_json(found, 2))
@@ -67,7 +68,7 @@ def status(settings: Settings, as_json: bool) -> None:
     click.echo()
     show(home_rows(roster), HOMES, False)
     click.echo()
-    for sentence in sentences(roster, settings.cluster_copies):
+    for sentence in sentences(roster, copies):
         click.echo(escaped(sentence))
 
 
@@ -95,23 +96,20 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
     """
 
     async def act(opened: Opened) -> None:
-        if node not in opened.roster.known and node not in opened.roster.members:
-            raise click.ClickException(
-                f"{node} is no node of this cluster: `amqpd cluster status` says which there are"
-            )
-        aims = _without(opened, node)
+        name = node_named(opened.roster, node, lives=False)
+        aims = _without(opened, name)
         for source, aim in aims.items():
             click.echo(escaped(f"source {source}: to be on {said(aim)}"))
         if dry_run:
-            click.echo(f"{node} would be taken out of {len(aims)} sources; nothing was asked for")
+            click.echo(f"{name} would be taken out of {len(aims)} sources; nothing was asked for")
         elif no_wait:
-            await ask(opened, aims, no_wait, timeout_s, f"nothing is kept on {node}")
+            await ask(opened, aims, no_wait, timeout_s, f"nothing is kept on {name}")
         else:
             with trio.move_on_after(timeout_s if timeout_s is not None else math.inf) as waiting:
-                await _forget(opened, node)
+                await _forget(opened, name)
             if waiting.cancelled_caught:
                 raise click.ClickException(
-                    f"{node} is not forgotten within {timeout_s:g} seconds: run this again, it goes on from there"
+                    f"{name} is not forgotten within {timeout_s:g} seconds: run this again, it goes on from there"
                 )
 
     in_store(settings, act)
@@ -147,8 +145,8 @@ def _kept(roster: Roster, node: str) -> bool:
     return any(node in record.members for record in roster.records.values())
 
 
-async def _read(opened: Opened) -> Roster:
-    return opened.roster
+async def _read(opened: Opened, copies: int) -> tuple[Roster, Mapping[int, int]]:
+    return opened.roster, (await queues_of(opened, copies)).copies
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Not here: what is asked for (`quorum_changes.py`), what only a running broker kn
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from amqpd.cluster.moves import Impossible
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.wishing import Wishing
 from amqpd.config import Settings
+from amqpd.declarations.locating import wanted_of
 from amqpd.topology.metadata.codec import decode_record, encode_key
 from amqpd.topology.metadata.store import MetadataStore, MetadataStoreError
 from amqpd.vocabulary.escapes import escaped
@@ -123,18 +124,38 @@ async def sources_named(
     return [source]
 
 
-async def queue_counts(store: MetadataStore) -> Counter[int]:
-    """How many queues each source has. Raises MetadataStoreError."""
-    found: Counter[int] = Counter()
-    for entry in (await store.range(QUEUES)).entries:
+@dataclass
+class Queues:
+    """What is declared in the sources."""
+
+    count: Counter[int]
+    """how many queues each has"""
+    copies: defaultdict[int, int]
+    """how many copies each should have: as many as the queue of it that asks for most, or does not ask"""
+
+
+async def queues_of(opened: Opened, copies: int) -> Queues:
+    """`copies`: for queues that ask for no number. Raises MetadataStoreError."""
+    found, asked = Counter[int](), dict[int, int]()
+    for entry in (await opened.store.range(QUEUES)).entries:
         record = decode_record(entry.key, entry.value)
         if isinstance(record, QueueRecord) and record.source:
             found[record.source] += 1
-    return found
+            each = wanted_of(record, {}).copies or copies
+            asked[record.source] = max(each | 1, asked.get(record.source, 0))
+    return Queues(found, defaultdict(lambda: copies, asked))
 
 
-def require_node(roster: Roster, name: str) -> None:
-    """It lives. Raises ClickException."""
-    if name not in roster.members:
-        words = "does not live" if name in roster.known else "is no node of this cluster"
-        raise click.ClickException(f"{name} {words}: `amqpd cluster status` says which nodes there are")
+def node_named(roster: Roster, name: str, *, lives: bool = True) -> str:
+    """The whole name; what is before the @ is enough, if there is one such node. Raises ClickException."""
+    names = roster.known.keys() | roster.members.keys()
+    found = [each for each in sorted(names) if name in (each, each.partition("@")[0])]
+    if name in found:
+        found = [name]
+    if len(found) > 1:
+        raise click.ClickException(f"{name} is one of {', '.join(found)}: write the whole name")
+    if not found:
+        raise click.ClickException(f"{name} is no node of this cluster: `amqpd cluster status` says which there are")
+    if lives and found[0] not in roster.members:
+        raise click.ClickException(f"{found[0]} does not live: `amqpd cluster status` says which nodes do")
+    return found[0]

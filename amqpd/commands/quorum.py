@@ -17,7 +17,7 @@ import click
 
 from amqpd.cluster.overview import ranges
 from amqpd.cluster.standing import Standing, standing
-from amqpd.commands.cluster_store import Opened, in_store, queue_counts, source_of
+from amqpd.commands.cluster_store import Opened, in_store, queues_of, source_of
 from amqpd.commands.options import data_dir_option
 from amqpd.commands.quorum_changes import cancel, grow, rebalance, shrink, transfer
 from amqpd.commands.quorum_force import force
@@ -73,7 +73,8 @@ def status(
 ) -> None:
     """Show where queues are and how up to date their copies are: all, or the one of QUEUE.
 
-    A source is well when its home lives, all of its copies do, and there are as many as cluster_copies says.
+    A source is well when its home lives, all of its copies do, and there are as many as cluster_copies says, or
+    x-quorum-initial-group-size of its queues.
     How far copies are only the home knows: the broker that runs on this data directory says it of the sources
     that it is the home of. Run the command on the other nodes for theirs.
 
@@ -91,8 +92,9 @@ def status(
         if number is not None and number not in records:
             raise click.ClickException(f"there is no source {number}")
         numbers = [number] if number is not None else sorted(records)
-        found = [standing(each, opened.roster, facts, settings.cluster_copies) for each in numbers]
-        return found, await queue_counts(opened.store)
+        queues = await queues_of(opened, settings.cluster_copies)
+        found = [standing(each, opened.roster, facts, queues.copies[each]) for each in numbers]
+        return found, queues.count
 
     found, queues = in_store(settings, look)
     if problems:

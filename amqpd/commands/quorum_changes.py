@@ -23,9 +23,9 @@ from amqpd.cluster.wishing import as_it_is, said
 from amqpd.commands.cluster_store import (
     Opened,
     in_store,
+    node_named,
     progress,
-    queue_counts,
-    require_node,
+    queues_of,
     source_of,
     sources_named,
     which_sources,
@@ -66,9 +66,9 @@ def grow(
 ) -> None:
     """Keep a copy on NODE, too.
 
-    With --all these are the sources that have fewer copies than cluster_copies says: those that were made when
-    there were fewer nodes. With --queue or --source it is the one that is named, however many copies it has; an
-    even number survives no more losses than one less.
+    With --all these are the sources that have fewer copies than they should (cluster_copies, or what a queue asks
+    for): those that were made when there were fewer nodes. With --queue or --source it is the one that is named,
+    however many copies it has; an even number survives no more losses than one less.
 
     \b
     Examples:
@@ -78,15 +78,17 @@ def grow(
 
     async def act(opened: Opened) -> None:
         roster = opened.roster
-        require_node(roster, node)
+        name = node_named(roster, node)
         named = await sources_named(opened, vhost, queue, source, everything)
         before = {each: as_it_is(roster, each) for each in named or sorted(roster.records)}
         if named is None:
-            wanted = min(settings.cluster_copies, len(roster.known))
+            copies = (await queues_of(opened, settings.cluster_copies)).copies
             before = {
-                each: aim for each, aim in before.items() if node not in aim.members and len(aim.members) < wanted
+                each: aim
+                for each, aim in before.items()
+                if name not in aim.members and len(aim.members) < min(copies[each], len(roster.known))
             }
-        aims = {each: grown(each, aim, node) for each, aim in before.items()}
+        aims = {each: grown(each, aim, name) for each, aim in before.items()}
         for each, aim in aims.items():
             if len(aim.members) % 2 == 0:
                 count = len(aim.members)
@@ -124,16 +126,17 @@ def shrink(
 
     async def act(opened: Opened) -> None:
         roster = opened.roster
+        name = node_named(roster, node, lives=False)
         named = await sources_named(opened, vhost, queue, source, everything)
         before = {each: as_it_is(roster, each) for each in named or sorted(roster.records)}
         if named is None:
-            before = {each: aim for each, aim in before.items() if node in aim.members}
-        aims = {each: shrunk(each, aim, node, roster.members) for each, aim in before.items()}
+            before = {each: aim for each, aim in before.items() if name in aim.members}
+        aims = {each: shrunk(each, aim, name, roster.members) for each, aim in before.items()}
+        copies = (await queues_of(opened, settings.cluster_copies)).copies
         for each, aim in aims.items():
-            wanted = min(settings.cluster_copies, len(roster.known))
-            if len(aim.members) < wanted:
-                progress(f"source {each}: {len(aim.members)} copies are less than the {wanted} of cluster_copies")
-        await ask(opened, aims, no_wait, timeout_s, f"{node} has no copy of any source")
+            if len(aim.members) < copies[each]:
+                progress(f"source {each}: will have {len(aim.members)} copies and should have {copies[each]}")
+        await ask(opened, aims, no_wait, timeout_s, f"{name} has no copy of any source")
 
     in_store(settings, act)
 
@@ -157,21 +160,21 @@ def transfer(settings: Settings, queue: str, node: str, vhost: str, no_wait: boo
     """
 
     async def act(opened: Opened) -> None:
-        require_node(opened.roster, node)
+        name = node_named(opened.roster, node)
         source = await source_of(opened, vhost, queue)
         if source not in opened.roster.records:
             raise click.ClickException(f"source {source} of queue '{queue}' is not there yet: try again")
         aim = as_it_is(opened.roster, source)
-        if node not in aim.members:
+        if name not in aim.members:
             raise click.ClickException(
-                f"{node} keeps no copy of queue '{queue}', these do: {', '.join(aim.members)}; "
-                f"grow it first: amqpd quorum grow {node} --source {source}"
+                f"{name} keeps no copy of queue '{queue}', these do: {', '.join(aim.members)}; "
+                f"grow it first: amqpd quorum grow {name} --source {source}"
             )
-        others = (await queue_counts(opened.store))[source] - 1
+        others = (await queues_of(opened, settings.cluster_copies)).count[source] - 1
         if others > 0:
-            progress(f"{others} other queue{'s' * (others > 1)} of source {source} move with it")
-        aims = {source: aim._replace(home=node)} if aim.home != node else {}
-        await ask(opened, aims, no_wait, timeout_s, f"{node} is the home of queue '{queue}' already")
+            progress(f"{others} other queue{'s' * (others > 1)} of source {source} move{'s' * (others == 1)} with it")
+        aims = {source: aim._replace(home=name)} if aim.home != name else {}
+        await ask(opened, aims, no_wait, timeout_s, f"{name} is the home of queue '{queue}' already")
 
     in_store(settings, act)
 

@@ -23,7 +23,7 @@ from amqpd.config import Settings
 from amqpd.management import control
 from amqpd.management.errors import ManagementError
 from amqpd.replication.set_change import forced
-from amqpd.vocabulary.escapes import escaped
+from amqpd.vocabulary.escapes import escaped_lines
 
 SERVED_S = 60.0
 """for the survivors to take over: some lease times, and their logs are read"""
@@ -75,14 +75,19 @@ def force(settings: Settings, queue: str | None, vhost: str, everything: bool, y
             )
         able = [each for each in stopped if each.living]
         for each in stopped:
-            click.echo(escaped(_report(each, roster, at, positions)))
+            click.echo(escaped_lines(_report(each, roster, at, positions)))
         if not able:
             raise click.ClickException("no node that has a copy lives: start one of them first")
         if not yes:
-            raise click.ClickException(f"nothing was done: with --yes {_count(able)} will go on with what is left")
+            lost = sorted({name for each in able for name in each.members if name not in each.living})
+            raise click.ClickException(
+                f"nothing was done: be sure that {', '.join(lost)} do not run, then --yes lets {_count(able)} go on "
+                "with what is left"
+            )
         for each in able:
             await opened.wishing.force(forced(roster.records[each.source], each.living))
             progress(f"source {each.source}: {', '.join(each.living)} may go on alone")
+        await opened.wishing.look()
         with trio.move_on_after(SERVED_S) as waiting:
             await opened.wishing.until(lambda now: all(now.records[each.source].home.forwarder for each in able))
         if waiting.cancelled_caught:
@@ -112,8 +117,11 @@ def _report(each: Standing, roster: Roster, at: str | None, positions: Positions
         f"  lost: {', '.join(lost)}; left: {', '.join(each.living) or 'none'}; last home: "
         f"{record.home.forwarder or 'none'}, epoch {record.home.epoch}",
     ]
-    if at in each.living and each.source in positions:
-        (epoch, index), (_, committed) = positions[each.source]["last"], positions[each.source]["committed"]
+    here = positions.get(each.source, {})
+    if at in each.living and at == record.home.forwarder and here.get("served_epoch") == record.home.epoch:
+        lines.append(f"  its home {at} is left, and has all that it confirmed: nothing is lost")
+    elif at in each.living and here:
+        (epoch, index), (_, committed) = here["last"], here["committed"]
         lines.append(
             f"  the copy of {at} ends at entry {index} of epoch {epoch} (known to be committed: {committed}): "
             "what was confirmed after that may be lost"
@@ -129,4 +137,9 @@ def _positions(data_dir: Path) -> tuple[str | None, Positions]:
         found = control.call(data_dir, "quorum facts", {}, ANSWER_TIMEOUT_S)
     except ManagementError:
         return None, {}
-    return (None, {}) if found is None else (found["node"], {row["source"]: row for row in found["copies"]})
+    if found is None:
+        return None, {}
+    served = {row["source"]: row["epoch"] for row in found["sources"] if row["serving"]}
+    return found["node"], {
+        row["source"]: {**row, "served_epoch": served.get(row["source"])} for row in found["copies"]
+    }

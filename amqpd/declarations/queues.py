@@ -78,7 +78,9 @@ def declare_queue(
     metadata = node.topology.vhost_records[asker.vhost].metadata
     typed = with_default_type(arguments, metadata.get("default_queue_type"), stays, exclusive, auto_delete)
     again = partial(
-        *(declare_queue, asker, name),
+        declare_queue,
+        asker,
+        name,
         durable=durable,
         exclusive=exclusive,
         auto_delete=auto_delete,
