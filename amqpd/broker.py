@@ -234,6 +234,7 @@ class Broker:
             {
                 "refresh": self._refresh,
                 "status": self._status,
+                **(self._cluster.handlers if self._cluster is not None else {}),
                 "scrub": self._scrub.asked,
                 **self._audit.handlers,
             },

@@ -52,7 +52,7 @@ class Forwarder:
         self.life = life
         self.generation = generation
         self._shell = shell
-        self._replicas = replicas
+        self.replicas = replicas
         self._fast = fast_takeover
         self.counters = Counters()
         self.homes = Homes(shell, journal, replicas, lease_s, on_report, name, self.counters)
@@ -207,7 +207,7 @@ class Forwarder:
 
     def base_of(self, source: int) -> Position:
         """Up to where it is known here to be committed."""
-        return self._replicas[source].log.base
+        return self.replicas[source].log.base
 
     def _won(self, record: SourceRecord, own: OwnLog) -> None:
         self.record_is(record)
