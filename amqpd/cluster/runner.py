@@ -33,7 +33,7 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
-from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
@@ -65,7 +65,7 @@ class ClusterRunner(Shell):
     def __init__(
         self,
         node: Node,
-        disk: SqliteDisk,
+        disk: NodeDisk,
         writer: JournalWriter,
         store: MetadataStore,
         settle: Callable[[], None],
@@ -323,7 +323,7 @@ class ClusterRunner(Shell):
             self.search.look()
 
 
-def _replicas(disk: SqliteDisk) -> Replicas:
+def _replicas(disk: NodeDisk) -> Replicas:
     """Of all sources: one of which the disk has nothing is empty."""
     found = {each.source: each for each in disk.replicas()}
     return Replicas(
