@@ -35,7 +35,7 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
-from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
@@ -67,7 +67,7 @@ class ClusterRunner(Shell):
     def __init__(
         self,
         node: Node,
-        disk: SqliteDisk,
+        disk: NodeDisk,
         writer: JournalWriter,
         store: MetadataStore,
         settle: Callable[[], None],
@@ -358,7 +358,7 @@ def _write(level: str, event: str, fields: dict[str, Any]) -> None:
     getattr(log, level)(event, **fields)
 
 
-def _replicas(disk: SqliteDisk) -> Replicas:
+def _replicas(disk: NodeDisk) -> Replicas:
     """Of all sources: one of which the disk has nothing is empty."""
     found = {each.source: each for each in disk.replicas()}
     return Replicas(
