@@ -258,8 +258,7 @@ class ClusterRunner(Shell):
         lives = {name: member.life for name, member in members.items()}
         self.forwarder.members_are(lives, self._members)
         self._members = lives
-        me = self._directory.me.name
-        self._links.peers_are({name: (each.host, each.port) for name, each in members.items() if name != me})
+        self._links.peers_are(self._directory.addresses)
         for record in self._directory.records.values():
             self.forwarder.record_is(record)
         self._settle()
