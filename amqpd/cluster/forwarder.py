@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from amqpd.cluster.copies import Copies, HomeLink
 from amqpd.cluster.homes import Homes
 from amqpd.cluster.own_lane import ReplicaSetLane
+from amqpd.cluster.records import WishRecord
+from amqpd.cluster.set_changes import SetChanges
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.succession import Succession
 from amqpd.cluster.takeovers import TakeOvers
@@ -60,6 +62,7 @@ class Forwarder:
         self.takeovers = TakeOvers(
             name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended
         )
+        self.changes = SetChanges(shell, journal, self.homes)
         self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
@@ -96,8 +99,12 @@ class Forwarder:
         if record.home != own.seal:
             # Somebody else has taken it over, or tries to: this home is not needed.
             self.homes.end(record.source)
-        elif record.revision > own.record.revision:
-            own.record = record
+        else:
+            self.homes.record_is(record.source, record)
+
+    def wishes_are(self, wishes: Mapping[int, WishRecord]) -> None:
+        """The store has these, by source."""
+        self.changes.wishes = self._succession.wishes = wishes
 
     def is_gone(self, seal: Seal) -> bool:
         """The home of this seal is known not to reign any more."""
@@ -162,6 +169,7 @@ class Forwarder:
         self.homes.stored(index)
         self.copies.stored()
         self.takeovers.stored()
+        self.changes.stored()
 
     def beat(self) -> None:
         """Some twenty times in a lease."""
@@ -172,6 +180,8 @@ class Forwarder:
         self.homes.beat()
         self.copies.beat()
         self.takeovers.beat()
+        if not self._leaves:
+            self.changes.beat()
         mine = [record for record in self.records.values() if self._may_take(record)] if not self._leaves else []
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
@@ -184,6 +194,7 @@ class Forwarder:
             record.counts(self.name, self.generation)
             and record.source not in self.takeovers
             and record.source not in self.homes.sources
+            and record.source not in self.changes.handing
         )
 
     def leave(self) -> None:
@@ -203,6 +214,18 @@ class Forwarder:
 
     def _won(self, record: SourceRecord, own: OwnLog) -> None:
         self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)
+        last = self._replicas[record.source].log.last
+        if last[0] <= record.given_up:
+            # The first take-over since. What a lost member had above that, committed or not, is in no log any more.
+            self._shell.log(
+                "majority_given_up",
+                source=record.source,
+                epoch_given_up=record.given_up,
+                epoch=record.home.epoch,
+                survivors=list(record.members),
+                goes_on_after=last,
+                known_committed=self.base_of(record.source),
+            )
         self.record_is(record)
         self.homes.begin(record, own)
 
