@@ -132,7 +132,7 @@ def cli(context: click.Context, config: Path | None, data_dir: str | None) -> No
     """
     if context.invoked_subcommand == "serve":
         # It has more flags, and loads the settings itself; what was given here counts there too.
-        context.default_map = {"serve": {"config": config, "data_dir": data_dir}}
+        context.default_map = {"serve": {"config": config, "data_dir": None if data_dir is None else [data_dir]}}
     elif not context.meta["amqpd.help"]:
         context.obj = load_settings(config, {"data_dir": data_dir})
 

@@ -105,6 +105,11 @@ class Directory:
         return self._roster.known
 
     @property
+    def addresses(self) -> Mapping[str, tuple[str, int]]:
+        """See `Roster`."""
+        return self._roster.addresses
+
+    @property
     def records(self) -> Mapping[int, SourceRecord]:
         """By source."""
         return self._roster.records

@@ -43,6 +43,9 @@ class Roster:
         self.members: dict[str, MemberRecord] = {}
         self.known: dict[str, KnownRecord] = {}
         self.records: dict[int, SourceRecord] = {}
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """Where each one that is known was reached last: host and port. One whose lease ran out may live: links to it
+        are not the store's to end."""
         self.wishes: dict[int, WishRecord] = {}
 
     def load(self, snapshot: Snapshot) -> Changed:
@@ -57,6 +60,8 @@ class Roster:
             _differing(self.records, found.records),
             _differing(self.wishes, found.wishes),
         )
+        before = {name: address for name, address in self.addresses.items() if name in found.known}
+        self.addresses = {**before, **found.addresses}
         self.revision = snapshot.revision
         self.members, self.known, self.records = found.members, found.known, found.records
         self.wishes = found.wishes
@@ -105,6 +110,7 @@ class Roster:
         match record:
             case MemberRecord():
                 self.members[record.name] = record
+                self.addresses[record.name] = record.host, record.port
             case KnownRecord():
                 self.known[record.name] = record
             case SourceRecord():
@@ -118,6 +124,8 @@ class Roster:
                 del self.members[record.name]
             case KnownRecord():
                 del self.known[record.name]
+                if record.name not in self.members:
+                    self.addresses.pop(record.name, None)
             case SourceRecord():
                 del self.records[record.source]
             case WishRecord():
