@@ -63,7 +63,7 @@ class KnownRecord:
 
 @dataclass(frozen=True, slots=True)
 class WishRecord:
-    """What an operator wants of a source. Its home carries it out, whichever that is at the time, and deletes it then."""
+    """What an operator wants of a source. Its home, whichever that is at the time, carries it out and deletes it."""
 
     source: int
     members: tuple[str, ...] = ()
