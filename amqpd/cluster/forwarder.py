@@ -52,7 +52,7 @@ class Forwarder:
         self.life = life
         self.generation = generation
         self._shell = shell
-        self._replicas = replicas
+        self.replicas = replicas
         self._fast = fast_takeover
         self.counters = Counters()
         self.homes = Homes(shell, journal, replicas, lease_s, on_report, name, self.counters)
@@ -207,10 +207,16 @@ class Forwarder:
 
     def base_of(self, source: int) -> Position:
         """Up to where it is known here to be committed."""
-        return self._replicas[source].log.base
+        return self.replicas[source].log.base
 
     def _won(self, record: SourceRecord, own: OwnLog) -> None:
         self.record_is(record)
+        known = self.records[record.source]
+        if known.home != record.home:
+            # Somebody else was in the store before this was won: no later word would end this home.
+            self._shell.log("take_over_lost", source=record.source, reason=f"{known.home} is in the store meanwhile")
+            return
+        self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)
         self.homes.begin(record, own)
 
     def _ended(self, source: int, won: bool) -> None:

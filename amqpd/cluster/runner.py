@@ -19,6 +19,7 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster.copies import HomeLink
+from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.homes import Own
@@ -34,7 +35,7 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
-from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
@@ -66,7 +67,7 @@ class ClusterRunner(Shell):
     def __init__(
         self,
         node: Node,
-        disk: SqliteDisk,
+        disk: NodeDisk,
         writer: JournalWriter,
         store: MetadataStore,
         settle: Callable[[], None],
@@ -93,6 +94,7 @@ class ClusterRunner(Shell):
             lambda task: self._nursery.start_soon(task),
             lambda source: source in self._forwarder.homes.sources,
             self._created,
+            node.sources,
         )
         self._paused: set[Link] = set()
         """their homes have sent more than the disk takes"""
@@ -104,8 +106,7 @@ class ClusterRunner(Shell):
         node.sources.clustered = True
         node.sources.home_of = self._home_of
         node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
-        node.sources.want = self.search.want
-        node.sources.is_full = self.search.is_full
+        node.sources.choose, node.sources.want = self.search.choose, self.search.want
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -175,8 +176,11 @@ class ClusterRunner(Shell):
                 queues=self._node.sources.queues[source],
                 duration_ms=round(lasted_s * 1000),
             )
-            for answer in self.search.found():
-                answer(True)
+            self._look_for_sources()
+
+    def _look_for_sources(self) -> None:
+        for answer in self.search.found():
+            answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
         self._node.source_ends(source, lane)
@@ -200,6 +204,17 @@ class ClusterRunner(Shell):
     def facts(self) -> dict[str, Any]:
         """For an operator (`statistics.py`); without any before this is a member."""
         return {} if self.forwarder is None else self.forwarder.statistics().facts()
+
+    @property
+    def handlers(self) -> dict[str, Callable[[Any], Awaitable[dict[str, Any]]]]:
+        """What the control socket can be asked of the cluster."""
+
+        async def facts(_: Any) -> dict[str, Any]:
+            here = self._forwarder
+            sources, copies = source_facts(here.homes), replica_facts(here.replicas)
+            return {"node": here.name, "sources": sources, "copies": copies}
+
+        return {"quorum facts": facts}
 
     # The journal
 
@@ -276,6 +291,7 @@ class ClusterRunner(Shell):
         self._links.peers_are(self._directory.addresses)
         for record in self._directory.records.values():
             self.forwarder.record_is(record)
+        self._look_for_sources()
         self._settle()
 
     def _created(self, record: SourceRecord) -> None:
@@ -342,7 +358,7 @@ def _write(level: str, event: str, fields: dict[str, Any]) -> None:
     getattr(log, level)(event, **fields)
 
 
-def _replicas(disk: SqliteDisk) -> Replicas:
+def _replicas(disk: NodeDisk) -> Replicas:
     """Of all sources: one of which the disk has nothing is empty."""
     found = {each.source: each for each in disk.replicas()}
     return Replicas(

@@ -113,6 +113,14 @@ class HomeLane:
         alone."""
         return self._tails[source].nbytes
 
+    def lacks_bytes(self, peer: str, source: int) -> int | None:
+        """What the peer has not said to have of the source; None: nobody knows, as it is away or needs the state."""
+        at, tail = self.peers.get(peer), self._tails[source]
+        if at is None or source in at.transfers:
+            return None
+        resend = at.resends.get(source)
+        return tail.bytes_after(resend.reported if resend is not None else (tail.epoch, at.number))
+
     def committed_of(self, source: int) -> int:
         """Entries of the source in frames up to this one are committed: their confirms wait for it. Never below
         `committed`."""
