@@ -221,14 +221,13 @@ class Forwarder:
         """Up to where it is known here to be committed."""
         return self.replicas[source].log.base
 
-    def _won(self, record: SourceRecord, own: OwnLog) -> None:
+    def _won(self, record: SourceRecord, own: OwnLog) -> str:
+        """Why this is not its home all the same; empty: it is."""
         self.record_is(record)
         known = self.records[record.source]
         if known.home != record.home:
             # Somebody else was in the store before this was won: no later word would end this home.
-            self._shell.log("take_over_lost", source=record.source, reason=f"{known.home} is in the store meanwhile")
-            return
-        self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)
+            return f"{known.home} is in the store meanwhile"
         last = self.replicas[record.source].log.last
         if last[0] <= record.given_up:
             # The first take-over since. What a lost member had above that, committed or not, is in no log any more.
@@ -242,6 +241,7 @@ class Forwarder:
                 known_committed=place_of(self.base_of(record.source)),
             )
         self.homes.begin(record, own)
+        return ""
 
     def _ended(self, source: int, won: bool) -> None:
         if not won:
