@@ -95,7 +95,12 @@ class Cluster:
             target = chance.choice(list(self.sets))
             if target != source and target in process.queues and not process.journal.full:
                 process.queues[source].let_go(process.queues[target], next(self._values))
-        process.deliver(source)
+
+    def deliver(self) -> None:
+        """Wherever somebody takes itself for the home."""
+        for process in self.up():
+            for source in list(process.queues):
+                process.deliver(source)
 
     def publish_last(self, source: int, process: Process) -> None:
         process.run(lambda: process.publish(source, next(self._values)))
@@ -154,6 +159,7 @@ class Cluster:
 
     def heal(self) -> None:
         self.faults = False
+        self.store.returns()
         self.network.cut.clear()
         self.network.changed()
         self.network.flips = self.store.silence = 0.0

@@ -23,7 +23,9 @@ class Faults:
         return self._clock.chance.choice(list(self.cluster.machines.values()))
 
     def crash(self) -> None:
-        machine = self._some()
+        self.crash_one(self._some())
+
+    def crash_one(self, machine: Machine) -> None:
         process = machine.up
         if process is not None:
             self._clock.counts["crash"] += 1
@@ -108,6 +110,7 @@ class Faults:
         self._clock.counts["partition"] += 1
         kind = chance.choice(["one", "halves", "one way", "none", "none"])
         network.cut.clear()
+        self.cluster.store.returns()
         if kind in ("one", "halves"):
             size = 1 if kind == "one" else len(names) // 2
             apart = set(chance.sample(names, size))
@@ -130,3 +133,10 @@ class Faults:
 
     def reconnect(self) -> None:
         self.cut(set())
+        self.cluster.store.returns()
+
+    def cut_off_from_store(self, process: Process) -> None:
+        """It hears nothing of the store until `reconnect`, or not at all of that."""
+        if self._clock.chance.random() < 0.6:
+            self._clock.counts["cut off from the store"] += 1
+            self.cluster.store.leaves(process.name)

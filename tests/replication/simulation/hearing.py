@@ -49,6 +49,9 @@ class HeardJournal:
             elif isinstance(write, Undone):
                 counts["tail undone"] += 1
                 of = staged if write.source in staged else tails
+                for each in of[write.source]:
+                    if each.position > write.position:
+                        self._process.cluster.law.undone(self._process.name, each)
                 of[write.source] = [each for each in of[write.source] if each.position <= write.position]
             elif isinstance(write, Staged):
                 staged[write.source] = []

@@ -6,6 +6,7 @@ twice, and no number is given twice. 5. Only what somebody settled is settled in
 rise again on any disk, and what is not is there on each that counts. 6. A letter's settle is not in it before the
 letter is in the sequence of its target. 7. When a home of one epoch has delivered to an exclusive consumer, none of
 an older epoch does. 8. A disk that counts again has all that older epochs have committed.
+9. What is committed is undone nowhere.
 Not a law: that an old home confirms nothing after a newer epoch's first commit. Its own disk may be the last to say
 so.
 """
@@ -160,6 +161,11 @@ class Law:
             letter = self._letters.get((source, seq, position[0]))
             if letter is not None and not self._is_safe(*letter):
                 raise LawBroken(f"source {source}: {seq} is settled, and its letter {letter[1]!r} is nowhere")
+
+    def undone(self, forwarder: str, entry: LogEntry) -> None:
+        """The forwarder undoes this."""
+        if self.sequences[entry.source].entries.get(entry.position) == entry:
+            raise LawBroken(f"source {entry.source}: {forwarder} undoes {entry.position}, which is committed")
 
     def stands(self, forwarder: str, source: int, disk: JudgedDisk) -> None:
         """The forwarder has this."""

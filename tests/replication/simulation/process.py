@@ -175,7 +175,7 @@ class Process(Shell):
                     self.cluster.admitted(name, found)
             answered(found)
 
-        self.cluster.store.swap(record, lambda found: self.run(partial(back, found)))
+        self.cluster.store.swap(self.name, record, lambda found: self.run(partial(back, found)))
 
     def read_log(self, source: int, after: Position, answered: Callable[[list[LogEntry]], None]) -> None:
         self._answer(self.own.log_entries(source, after), answered)

@@ -69,7 +69,7 @@ def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]],
         sets[source] = tuple(sorted(chance.sample(names, size)))
     cluster = Cluster(clock, names, sets, bugs, drive)
     cluster.store.silence = chance.choice([0, 0.05, 0.3])
-    cluster.network.flips = chance.choice([0, 0, 0, 0.002])
+    cluster.network.flips = chance.choice([0, 0, 0.01])
     cluster.network.latency_ms = chance.choice([5, 40, 40, 150])
     cluster.settles = chance.choice([0, 0.1, 0.5, 0.9])
     cluster.letters = chance.choice([0, 0.1, 0.3])
@@ -110,6 +110,7 @@ def _safety(cluster: Cluster) -> None:
         (scenarios.seal_of_the_late, bugs.late_ms or chance.choice([0, 0, 0, 3000])),
         (scenarios.forget_seal, bugs.forget_ms or chance.choice([0, 0, 0, 6000])),
         (scenarios.taker_answers, bugs.taker_ms or chance.choice([0, 0, 0, 4000])),
+        (cluster.deliver, 100),
         (cluster.store.put_back, bugs.put_back_ms or chance.choice([0, 0, 0, 15000])),
     ]
     take_over_ms = chance.choice([2000, 8000])

@@ -59,8 +59,15 @@ class Scenarios:
         others = chance.choice([[name for name in self._cluster.machines if name != home.name], [taker.name]])
         out, back = {(home.name, each) for each in others}, {(each, home.name) for each in others}
         self._faults.cut(chance.choice([out | back, out | back, out, back]))
+        self._faults.cut_off_from_store(home)
         self._take_over_soon(taker, source, 20, 2500)
-        self._clock.after(500, 4000, self._faults.reconnect)
+        ends_ms = chance.uniform(500, 4000)
+        if len(others) > 1 and chance.random() < 0.5:
+            # Then another member hears the old home again, and the new one does not.
+            still = {(home.name, taker.name), (taker.name, home.name)}
+            self._clock.after(ends_ms, ends_ms, lambda: self._faults.cut(still) if self._cluster.faults else None)
+            ends_ms += 1500
+        self._clock.after(ends_ms, ends_ms, self._faults.reconnect)
 
     def seal_of_the_late(self) -> None:
         """A member is stopped for longer than a lease, and goes on between a home and one that wants to be it, with a
@@ -72,6 +79,7 @@ class Scenarios:
         names = [name for name in cluster.sets[source] if name not in (home.name, taker.name)]
         self._clock.counts["member late"] += 1
         self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
+        self._faults.cut_off_from_store(home)
         stalls_ms = chance.choice([1600, 1900, 2200])
         for name in names:
             self._faults.stop_for(cluster.machines[name].up, 1.05 * WAIT_MS, 2000)
@@ -99,6 +107,7 @@ class Scenarios:
         goes_on_ms = self._clock.chance.uniform(1500, 2500)
         self._faults.stop_for(late, goes_on_ms, goes_on_ms)
         self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
+        self._faults.cut_off_from_store(home)
         self._take_over_soon(taker, source, WAIT_MS + 50, WAIT_MS + 70)
         self._clock.after(WAIT_MS + 80, WAIT_MS + 100, self._faults.reconnect)
         ends_ms = self._clock.now_ms + goes_on_ms + 1000
@@ -118,20 +127,23 @@ class Scenarios:
         self._clock.after(goes_on_ms, goes_on_ms, watch)
 
     def forget_seal(self) -> None:
-        """A member that has sealed a new home's epoch has its disk emptied, and hears of the old home only."""
+        """A member that has sealed a new home's epoch crashes, or has its disk emptied, and hears of the old home
+        only."""
         home, taker, source = self._home_and_other()
         if home is None or taker is None or len(self._cluster.sets[source]) != 3:
             return
         (voter,) = (name for name in self._cluster.sets[source] if name not in (home.name, taker.name))
         self._clock.counts["seal forgotten"] += 1
         self._faults.cut_off(home.name)
+        self._faults.cut_off_from_store(home)
         self._take_over_soon(taker, source, WAIT_MS + 50, WAIT_MS + 400)
 
         def forgets() -> None:
             if not self._cluster.faults:
                 return
             if source in home.queues and source in taker.queues:
-                self._faults.wipe_one(self._cluster.machines[voter])
+                machine = self._cluster.machines[voter]
+                (self._faults.wipe_one if self._clock.chance.random() < 0.5 else self._faults.crash_one)(machine)
                 self._faults.cut_off(taker.name)
                 self._clock.after(2000, 5000, self._faults.reconnect)
             else:

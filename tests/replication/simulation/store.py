@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from amqpd.replication import seal as seals
@@ -41,6 +42,10 @@ class SimulatedStore:
         self.copy = dict(self.records)
         self.silence = 0.0
         """how often it does not answer"""
+        self.away: set[str] = set()
+        """forwarders that do not reach it"""
+        self._missed: dict[str, list[Callable[[], None]]] = {}
+        """news for them, in order"""
         self._readers: dict[str, Heard] = {}
         self._told_ms: dict[str, float] = {}
         self._generations = 1
@@ -52,7 +57,7 @@ class SimulatedStore:
         from where it was known to be is another one. None: it has lost its own."""
 
         def try_it() -> None:
-            if self._clock.chance.random() < self.silence:
+            if name in self.away or self._clock.chance.random() < self.silence:
                 self._clock.after(50, 500, try_it)
                 return
             known = self.known.get(name)
@@ -79,7 +84,7 @@ class SimulatedStore:
 
     def renew(self, name: str, life: int) -> None:
         """It was lost, and the process lives."""
-        if self.known[name].life == life and name not in self.members:
+        if self.known[name].life == life and name not in self.members and name not in self.away:
             self.members[name] = life
             self._changed([])
 
@@ -94,20 +99,40 @@ class SimulatedStore:
             late_ms = 1000 if self.silence and clock.chance.random() < self.silence else 20
             at_ms = max(clock.now_ms + clock.chance.uniform(1, late_ms), self._told_ms.get(name, 0.0))
             self._told_ms[name] = at_ms
-            clock.at(at_ms, lambda heard=heard: heard(members, records))  # type: ignore[misc]
+            clock.at(at_ms, partial(self._tell, name, partial(heard, members, records)))
+
+    def _tell(self, name: str, news: Callable[[], None]) -> None:
+        if name in self.away:
+            self._missed.setdefault(name, []).append(news)
+        else:
+            news()
+
+    def leaves(self, name: str) -> None:
+        """The forwarder does not reach it; its lease runs out, and it hears of that when it is back."""
+        self.away.add(name)
+        life = self.members.get(name, 0)
+        self._clock.after(1000, 3000, lambda: self.lapse(name, life) if name in self.away else None)
+
+    def returns(self) -> None:
+        """Everybody reaches it."""
+        self.away.clear()
+        missed, self._missed = self._missed, {}
+        for news in missed.values():
+            for each in news:
+                each()
 
     # Records
 
-    def swap(self, record: SourceRecord, then: Callable[[SourceRecord | None], None]) -> None:
+    def swap(self, name: str, record: SourceRecord, then: Callable[[SourceRecord | None], None]) -> None:
         """Calls with the record as it is now, or None when somebody was first; again and again while the outcome is
         unknown, as `Swaps` does."""
-        self._clock.after(2, 50, lambda: self._swap(record, then))
+        self._clock.after(2, 50, lambda: self._swap(name, record, then))
 
-    def _swap(self, record: SourceRecord, then: Callable[[SourceRecord | None], None]) -> None:
+    def _swap(self, name: str, record: SourceRecord, then: Callable[[SourceRecord | None], None]) -> None:
         chance, now = self._clock.chance, self.records[record.source]
-        if chance.random() < self.silence:
+        if name in self.away or chance.random() < self.silence:
             self._clock.counts["store did not answer"] += 1
-            self._clock.after(50, 500, lambda: self._swap(record, then))
+            self._clock.after(50, 500, lambda: self._swap(name, record, then))
             return
         if now.revision == record.revision:
             self.revision += 1
@@ -115,7 +140,7 @@ class SimulatedStore:
             self._changed([now])
             if chance.random() < self.silence:
                 self._clock.counts["swap of unknown outcome"] += 1
-                self._clock.after(50, 500, lambda: self._swap(record, then))
+                self._clock.after(50, 500, lambda: self._swap(name, record, then))
                 return
         # The second swap of an unknown one conflicts with the first, which was the same life's.
         won = replace(now, revision=record.revision) == record
