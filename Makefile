@@ -31,7 +31,7 @@ DEV_STAMP = $(VENV)/.installed-dev
 .PHONY: help run cluster build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds takeover-times upgrade sanitize clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 run: build ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serve)
 	@exec $(PY) -m amqpd serve $(ARGS)

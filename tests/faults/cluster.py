@@ -9,6 +9,7 @@ Not here: what is done to them (`test_cluster_kill.py`).
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pika
 from pamqp import commands
+from pika.exceptions import AMQPError
 
 from ..clients.broker_process import BrokerProcess
 from ..clients.wire import ClosedByBroker, Wire
@@ -26,7 +29,8 @@ from ..harness.etcd import free_ports, members, start_all
 from ..harness.namespaces import HERE, Machines
 from .power import PowerDisk
 
-FOUND_DEADLINE_S = 60.0
+FOUND_DEADLINE_S = 120.0
+DECLARED_DEADLINE_S = 120.0
 BETWEEN_QUESTIONS_S = 0.02
 
 
@@ -93,6 +97,21 @@ class Cluster:
             disk.close()
             disk.image.unlink()
 
+    def declare(self, name: str, queues: Collection[str], bound: Collection[str] = ()) -> None:
+        """Quorum queues, at this forwarder, or at another one where their home is; `bound`: to the exchange
+        `everyone`. On a slow machine members may find each other later than a declaration waits for that: it is
+        refused then, and repeated."""
+        deadline_s, refused = time.monotonic() + DECLARED_DEADLINE_S, ""
+        for at in itertools.cycle({name: 0, **self.brokers}):
+            assert time.monotonic() < deadline_s, f"{sorted(queues)} cannot be declared: {refused}"
+            try:
+                with self.inside(at):
+                    _declare(self.brokers[at].url, queues, bound)
+                return
+            except AMQPError as error:
+                refused = f"{at}: {error!r}"
+            time.sleep(BETWEEN_QUESTIONS_S)
+
     def status(self) -> dict[str, Any]:
         """`amqpd cluster status`: members and sources, as the store has them."""
         broker = next(iter(self.brokers.values()))
@@ -122,6 +141,17 @@ class Cluster:
     @property
     def log(self) -> str:
         return "\n".join(f"--- {name}\n{broker.log[-3000:]}" for name, broker in self.brokers.items())
+
+
+def _declare(url: str, queues: Collection[str], bound: Collection[str]) -> None:
+    """Raises AMQPError."""
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("everyone", "fanout", durable=True)
+        for queue in queues:
+            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        for queue in bound:
+            channel.queue_bind(queue, "everyone")
 
 
 def serves(port: int, queues: Collection[str]) -> bool:

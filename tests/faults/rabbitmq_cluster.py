@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+import pika
+
 from ..clients.rabbitmq_process import SCRIPTS, RabbitMQProcess
 from ..harness.namespaces import Machines
 
@@ -94,6 +96,12 @@ class RabbitMQCluster:
     def close(self) -> None:
         for broker in reversed(self.brokers.values()):
             broker.close()
+
+    def declare(self, queue: str) -> None:
+        """A quorum queue, with a member at each node."""
+        name, broker = next(iter(self.brokers.items()))
+        with self.inside(name), pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
 
     def home_of(self, queue: str) -> str:
         """The node that leads it, as the first one that runs says."""

@@ -24,8 +24,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pika
-
 from ..harness.namespaces import HERE, Machines
 from .cluster import Cluster
 from .probes import QUEUE, Probes
@@ -57,11 +55,10 @@ def home_of(cluster: Cluster | RabbitMQCluster) -> str:
 def measured(cluster: Cluster | RabbitMQCluster, rounds: int) -> list[float]:
     """Seconds, of each round."""
     cluster.start()
-    with (
-        cluster.inside(NAMES[0]),
-        pika.BlockingConnection(pika.URLParameters(cluster.brokers["a"].url)) as connection,
-    ):
-        connection.channel().queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
+    if isinstance(cluster, Cluster):
+        cluster.declare(NAMES[0], [QUEUE])
+    else:
+        cluster.declare(QUEUE)
     probes = Probes(cluster)
     probes.start()
     try:

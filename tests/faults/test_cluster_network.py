@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pika
 import pytest
 
 from ..harness.namespaces import Machines
@@ -53,22 +52,12 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         machines.close()
 
 
-def declare(cluster: Cluster, name: str) -> None:
-    with cluster.inside(name), pika.BlockingConnection(pika.URLParameters(cluster.brokers[name].url)) as connection:
-        channel = connection.channel()
-        channel.exchange_declare("everyone", "fanout", durable=True)
-        for queue in (*QUEUES, QUEUE, RECEIPTS):
-            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
-        for queue in QUEUES:
-            channel.queue_bind(queue, "everyone")
-
-
 def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
     running = Rounds(cluster, seed)
     history = running.history
     history.events.append(f"seed {seed}, {rounds} rounds")
     try:
-        declare(cluster, NAMES[0])
+        cluster.declare(NAMES[0], [*QUEUES, QUEUE, RECEIPTS], QUEUES)
         running.run(rounds)
         sources = wait_equal(cluster)
         home = cluster.home_of([*QUEUES, QUEUE])
