@@ -73,7 +73,12 @@ class Succession:
 
     def _rank(self, record: SourceRecord) -> int:
         others = [member for member in record.members if member != record.home.forwarder]
-        return sorted(others, key=lambda member: _place(record.source, member)).index(self._name)
+        return successors(record.source, others).index(self._name)
+
+
+def successors(source: int, members: Iterable[str]) -> list[str]:
+    """In the order in which they try to have it."""
+    return sorted(members, key=lambda member: _place(source, member))
 
 
 def _place(source: int, member: str) -> bytes:

@@ -325,7 +325,6 @@ class JournalBuffer:
         retired = self._withheld.withhold(transaction, self._retired, going, entered, self.homes, self.lane)
         self._withheld.release(transaction, retired)
         self._deletable = retired
-        transaction.writes, transaction.committed = self._writes, self._committed
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
         self.unwritten.take()
@@ -335,6 +334,7 @@ class JournalBuffer:
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
         if self._writes or self._committed:
+            transaction.writes, transaction.committed = self._writes, self._committed
             self._writes, self.writes_bytes, self._committed = [], 0, {}
         if self.homes:
             self._deletable = divide(transaction, retired, self.homes, self._sources)

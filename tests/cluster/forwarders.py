@@ -79,6 +79,7 @@ class Machine(Shell):
         self.seals: dict[int, Seal] = {} if before is None else before.seals
         self.serving: set[int] = set()
         self.events: list[str] = []
+        self.logged: list[tuple[str, dict[str, Any]]] = []
         self.reports: list[int] = []
         replicas = Replicas(self._replica(source) for source in range(1, SOURCES + 1))
         self.forwarder = Forwarder(
@@ -128,6 +129,7 @@ class Machine(Shell):
 
     def log(self, event: str, **fields: Any) -> None:
         self.events.append(event)
+        self.logged.append((event, fields))
 
     # What a test does
 
