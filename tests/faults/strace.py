@@ -75,8 +75,8 @@ class FailingCalls:
 
     @property
     def injected(self) -> int:
-        """How many calls have failed by now."""
-        return sum("(INJECTED)" in line for line in self.lines)
+        """How many calls have failed, or were late, by now."""
+        return sum("(INJECTED" in line or "(DELAYED" in line for line in self.lines)
 
     def _read(self) -> None:
         assert self._strace.stderr is not None

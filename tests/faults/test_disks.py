@@ -131,7 +131,8 @@ def wait_repaired(broker: BrokerProcess, disk: Path, count: int = 1) -> None:
     deadline = time.monotonic() + DEADLINE_S
     pattern = re.compile(rf'event="disk repaired".*path={re.escape(str(disk))} ')
     while len(pattern.findall(broker.log)) < count:
-        assert time.monotonic() < deadline and broker.running, broker.log[-3000:]
+        assert time.monotonic() < deadline, broker.log[-3000:]
+        assert broker.running, broker.log[-3000:]
         time.sleep(0.05)
 
 
@@ -177,14 +178,7 @@ def test_a_disk_is_emptied_while_the_node_runs(broker: BrokerProcess, disks: lis
     empty(disks[number])
     book.publish(50)
     wait_repaired(broker, disks[number])
-    status = subprocess.run(
-        [*broker.command()[:3], "status", "--data-dir", str(disks[1])],
-        env=broker.child_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert f"{disks[number]} in use" in status, status
+    wait_all_in(broker, disks)
     book.publish(10)
     with opened(broker) as channel:
         channel.queue_declare("declared after the repair", durable=True)
@@ -267,6 +261,13 @@ def test_one_disk_is_full(small_disk: Path, disks: list[Path], broker: BrokerPro
     book.check_all_there()
 
 
+def wait_until(true: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
+
+
 def status_of(broker: BrokerProcess, directory: Path) -> str:
     command = [*broker.command()[:3], "status", "--data-dir", str(directory)]
     asked = subprocess.run(command, env=broker.child_environment(), capture_output=True, text=True, check=False)
@@ -302,7 +303,7 @@ def test_one_disk_is_slow(broker: BrokerProcess, disks: list[Path]) -> None:
         began = time.monotonic()
         book.publish(40)
         took_s = time.monotonic() - began
-        assert slow.injected, "no call was slow: this was not tested"
+        wait_until(lambda: slow.injected > 0, "no call was slow: this was not tested")
     assert took_s < 20, f"40 confirms took {took_s:.1f} s, as if the slow disk was waited for"
     stop(broker)
     assert_equal(disks)
@@ -324,6 +325,7 @@ def test_two_of_three_fail_while_the_node_runs(broker: BrokerProcess, disks: lis
         channel = connection.channel()
         channel.confirm_delivery()
         channel._impl.basic_publish("", QUEUE, b"unknown", PERSISTENT)
+        connection.process_data_events(0.1)
         broker.wait_log(r"too few disks: publishers wait.*1 of 3 data directories can be written, and 2 are needed")
         connection.process_data_events(2)
         assert failing.injected
