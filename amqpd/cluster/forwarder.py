@@ -229,7 +229,7 @@ class Forwarder:
             # Somebody else was in the store before this was won: no later word would end this home.
             return f"{known.home} is in the store meanwhile"
         last = self.replicas[record.source].log.last
-        if last[0] <= record.given_up:
+        if 0 < record.given_up >= last[0]:
             # The first take-over since. What a lost member had above that, committed or not, is in no log any more.
             self._shell.log(
                 "majority_given_up",
