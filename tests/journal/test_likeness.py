@@ -1,4 +1,4 @@
-"""`journal/sqlite/likeness.py` and `adoption.py`: one journal becomes another one.
+"""`journal/sqlite/likeness.py` and `journal/sqlite/adoption.py`: one journal becomes another one.
 
 What is verified: after random transactions that differ, the target has the source's records, in one transaction or in
 several; a disk that adopts them goes on as the source does; a copy that is given up in one transaction has changed
