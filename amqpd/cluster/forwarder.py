@@ -215,7 +215,7 @@ class Forwarder:
     def _won(self, record: SourceRecord, own: OwnLog) -> None:
         self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)
         last = self._replicas[record.source].log.last
-        if last[0] <= record.given_up:
+        if 0 < record.given_up >= last[0]:
             # The first take-over since. What a lost member had above that, committed or not, is in no log any more.
             self._shell.log(
                 "majority_given_up",
