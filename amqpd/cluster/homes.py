@@ -17,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from amqpd.cluster.counters import Counters
+from amqpd.cluster.log_events import place_of
 from amqpd.cluster.own_lane import LaneKey, OwnLane, ReplicaSetLane
 from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
 from amqpd.replication.home import KEPT_BYTES_MAX
@@ -33,6 +36,7 @@ LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
 wait: for a majority that does not answer, or is slower than the disk here."""
 UNADMITTED = -1
 """generation of a peer that nobody has heard of"""
+HANDED_OVER = "handed over"
 ADMITTED_S = 40.0
 """The store may never answer. Longer than a swap takes (`SWAP_S`); the same one twice does no harm."""
 
@@ -48,6 +52,7 @@ class Own:
     first: int = 0
     """number of the first frame of this epoch; 0: it is not cut yet"""
     serving: bool = False
+    begun_s: float = 0.0
     before: OwnLane | None = None
     """the lane that it came from, while that waits for this one"""
     known_at: int = 0
@@ -64,8 +69,13 @@ class Homes:
         replicas: Replicas,
         lease_s: float,
         on_report: Callable[[ReplicaSetLane], None],
+        name: str,
+        counters: Counters,
     ) -> None:
+        """`name`: of this forwarder."""
         self._shell = shell
+        self._counters = counters
+        self._watch = Watch(shell, name, counters)
         self._journal = journal
         self._replicas = replicas
         self._lease_s = lease_s
@@ -90,9 +100,9 @@ class Homes:
         if self._replicas[source].seal != seal:
             return  # another one was sealed meanwhile
         if source in self.sources:
-            self.end(source)
+            self.end(source, "this home has taken it over again")
         lane = self._lane_of((record.members, ()))
-        self.sources[source] = Own(seal, record, lane)
+        self.sources[source] = Own(seal, record, lane, begun_s=self._shell.now_s)
         log = self._replicas[source].log
         uncounted = [peer for peer in lane.home.peers if not self._counts(record, peer)]
         opening = lane.home.begin(source, seal.epoch, log.base, [*own.tail], uncounted)
@@ -101,10 +111,16 @@ class Homes:
         # The first entry of the epoch reserves numbers: none that an earlier home gave is given again.
         self._journal.home(source, seal.epoch, Numbers(own.reserved, own.reserved), lane.lane)
 
-    def end(self, source: int, settled: bool = False) -> None:
-        """It is the home no more. `settled`: all that was handed in is committed, and its queues were stopped before:
-        nobody waits for anything of it."""
+    def end(self, source: int, reason: str, to: str = "", *, settled: bool = False) -> None:
+        """It is the home no more: `HANDED_OVER`, or why not. `to`: the next home, if it is known. `settled`: all that
+        was handed in is committed, and its queues were stopped before: nobody waits for anything of it."""
         own = self.sources.pop(source)
+        if reason == HANDED_OVER:
+            self._counters.hand_overs += 1
+            self._shell.log("source_handed_over", source=source, epoch=own.seal.epoch)
+        else:
+            self._counters.sources_lost += 1
+            self._shell.log("source_lost", source=source, epoch=own.seal.epoch, to=to, reason=reason)
         own.lane.home.end(source)
         own.lane.open.discard(source)
         self._journal.leave(source)
@@ -224,7 +240,8 @@ class Homes:
             if own is None:
                 continue
             if self._replicas[source].seal != own.seal:
-                self.end(source)
+                sealed = self._replicas[source].seal
+                self.end(source, f"epoch {sealed.epoch} is sealed here", sealed.forwarder)
                 continue
             own.first = own.first or index
             of.setdefault(own.lane.number, {})[source] = payload
@@ -259,6 +276,7 @@ class Homes:
         lane.answered(peer, message.question)
         self.contradicting -= {(peer, source) for source in lane.home.sources}
         if message.answer.contradicted:
+            self._counters.replicas_contradicted += 1
             self.contradicting |= {(peer, source) for source in message.answer.contradicted}
             self._shell.log("replica_contradicts", peer=peer, sources=sorted(message.answer.contradicted))
         missed, behind = lane.home.answered(peer, message.answer)
@@ -275,11 +293,13 @@ class Homes:
         transfer = lane.home.sends_state(peer, source, base)
         after = lane.home.peer_base(peer, source)
         questions = lane.questions[peer]
-        self._shell.log("peer_is_sent_state", peer=peer, source=source, after=after, base=base)
+        self._shell.log("peer_is_sent_state", peer=peer, source=source, after=place_of(after), base=place_of(base))
 
         def sends(state: State) -> bool:
             if lane.questions.get(peer) is not questions or not lane.home.sends(peer, source, transfer):
+                self._shell.log("state_given_up", peer=peer, source=source)
                 return False  # another connection, or of no use any more
+            self._counters.state_bytes_sent += len(state.part)
             self._shell.send(peer, Filled(lane.number, self._asks(lane, peer), state))
             return True
 
@@ -306,6 +326,7 @@ class Homes:
                     return
                 self.record_is(source, record)
                 if self.generations.get(peer) == generation and peer in lane.home.peers:
+                    self._counters.disks_admitted += 1
                     self._shell.log("disk_admitted", peer=peer, source=source)
                     lane.home.admit(peer, source)
                     self._look(lane)
@@ -317,6 +338,7 @@ class Homes:
         for lane in self.lanes.values():
             for peer in lane.home.peers:
                 self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
+        self._watch.look(self.lanes.values(), self._journal.lagging)
 
     def _look_at_lag(self) -> None:
         self._journal.lagging = any(each.home.open_bytes > LAG_BYTES_MAX for each in self.lanes.values())
@@ -329,8 +351,7 @@ class Homes:
         home = lane.home
         for source in list(home.fenced):
             if source in self.sources:
-                self._shell.log("home_fenced", source=source, epoch=home.fenced[source])
-                self.end(source)
+                self.end(source, f"epoch {home.fenced[source]} is sealed at a peer")
         committed = self._reportable(lane)
         if committed <= lane.lane.reported and not lane.open:
             return

@@ -47,8 +47,8 @@ class MemberRecord:
 
     @property
     def domain(self) -> tuple[str, str]:
-        """What fails together has the same one."""
-        return (self.cluster, "") if self.cluster else ("", self.name)
+        """What fails together has the same one. A label means another rack, or zone, in another region."""
+        return (self.cluster, self.region) if self.cluster else ("", self.name)
 
 
 @dataclass(frozen=True, slots=True)

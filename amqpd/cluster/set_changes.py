@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from amqpd.cluster.homes import Homes, Own
+from amqpd.cluster.homes import HANDED_OVER, Homes, Own
 from amqpd.cluster.records import WishRecord
 from amqpd.cluster.shell import Shell
 from amqpd.journal.buffer import JournalBuffer
@@ -203,13 +203,12 @@ class SetChanges:
         if own.lane.home.committed_of(source) >= change.stopped:
             del self._changing[source]
             self.handing[source] = self._shell.now_s + ANSWER_S
-            self._homes.end(source, settled=True)
-            self._shell.log("source_handed_over", source=source, epoch=own.seal.epoch)
+            self._homes.end(source, HANDED_OVER, settled=True)
             # Without an answer it is taken over again, here or elsewhere, as the record says then.
             self._shell.swap(handed_over(own.record), lambda _: self._handed(source))
         elif change.stopped_until_s <= self._shell.now_s:
             del self._changing[source]
-            self._homes.end(source)
+            self._homes.end(source, "what was under way was not committed in time to be handed over")
 
     def _handed(self, source: int) -> None:
         self.handing.pop(source, None)

@@ -91,5 +91,10 @@ class Succession:
         return STAGGER_S * others.index(self._name) + (NAMED_S if waits else 0)
 
 
+def successors(source: int, members: Iterable[str]) -> list[str]:
+    """In the order in which they try to have it."""
+    return sorted(members, key=lambda member: _place(source, member))
+
+
 def _place(source: int, member: str) -> bytes:
     return blake2b(f"{source} {member}".encode(), digest_size=8).digest()

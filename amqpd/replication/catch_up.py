@@ -59,6 +59,10 @@ class Tail:
             end += 1
         return self._entries[at:end]
 
+    def bytes_after(self, position: Position) -> int:
+        """Of what is kept."""
+        return sum(len(each.payload) for each in self._entries[bisect_right(self._positions, position) :])
+
     def next_after(self, number: int) -> int | None:
         """The first frame above this number that has an entry of it."""
         at = bisect_right(self._positions, (self.epoch, number))

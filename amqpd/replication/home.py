@@ -16,7 +16,7 @@ epoch is won (`take_over.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
 from amqpd.replication.catch_up import Resend, Tail, Transfer, size_of
@@ -53,6 +53,7 @@ class Peer:
         self.transfers_begun = 0
         self.resends: dict[int, Resend] = {}
         """sources that are caught up by entries"""
+        self.resent_entries = self.resent_bytes = 0
         self.bases: Mapping[int, Position] = {}
         """what it knows to be committed, of sources that it lacks something of"""
 
@@ -88,6 +89,10 @@ class HomeLane:
         again, with a higher one."""
         self.transfers_given_up = 0
         """because too much had to be kept meanwhile"""
+        self.transfers_begun = self.transfers_done = 0
+        """of state, to any peer; done: the peer lacks nothing of the source any more"""
+        self.resent_entries = self.resent_bytes = 0
+        """what peers were sent again"""
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
         self._behind_bytes_max = behind_bytes_max
@@ -112,6 +117,14 @@ class HomeLane:
         alone."""
         return self._tails[source].nbytes
 
+    def lacks_bytes(self, peer: str, source: int) -> int | None:
+        """What the peer has not said to have of the source; None: nobody knows, as it is away or needs the state."""
+        at, tail = self.peers.get(peer), self._tails[source]
+        if at is None or source in at.transfers:
+            return None
+        resend = at.resends.get(source)
+        return tail.bytes_after(resend.reported if resend is not None else (tail.epoch, at.number))
+
     def committed_of(self, source: int) -> int:
         """Entries of the source in frames up to this one are committed: their confirms wait for it. Never below
         `committed`; 0 until there is something to be said of it in this lane."""
@@ -124,7 +137,7 @@ class HomeLane:
         return not self._tails
 
     @property
-    def sources(self) -> Iterable[int]:
+    def sources(self) -> Collection[int]:
         return self._tails.keys()
 
     def begin(
@@ -214,6 +227,7 @@ class HomeLane:
         is not true any more, need not be gone on with. What follows the base is kept until the peer has it."""
         at, tail = self.peers[peer], self._tails[source]
         at.transfers_begun += 1
+        self.transfers_begun += 1
         at.resends.pop(source, None)
         base_kept = max(base, tail.base)
         behind = Tail(tail.epoch, tail.first, base_kept, tail.after(base_kept) or ())
@@ -229,6 +243,13 @@ class HomeLane:
         """What the peer knows to be committed of a source whose state it needs, as it said in its last answer: what
         the home has committed up to there it has, too, on this disk. START: it has nothing, or did not say."""
         return self.peers[peer].bases.get(source, START)
+
+    def lag_of(self, peer: str) -> tuple[int, int]:
+        """How many of the frames that are kept it has not answered, and their bytes; of one that is away, all."""
+        at = self.peers.get(peer)
+        number = -1 if at is None else at.number
+        lacks = [nbytes for frame, nbytes in self._kept if frame > number]
+        return len(lacks), sum(lacks)
 
     def admissible(self, peer: str) -> set[int]:
         """Sources that it has all of, and is not counted for: the record may name its disk by now."""
@@ -270,6 +291,7 @@ class HomeLane:
         for under_way in (at.transfers, at.resends):
             for source in under_way.keys() - answer.lacks.keys():
                 del under_way[source]
+                self.transfers_done += under_way is at.transfers
         missed: list[Missed] = []
         behind: list[int] = []
         for source, position in answer.lacks.items():
@@ -315,7 +337,11 @@ class HomeLane:
                 break
             missed.append(Missed(tuple(entries)))
             resend.sends(missed[-1])
-            capacity -= size_of(missed[-1])
+            nbytes = size_of(missed[-1])
+            capacity -= nbytes
+            for counts in (self, at):
+                counts.resent_bytes += nbytes
+                counts.resent_entries += len(entries)
         return missed
 
     def is_stored(self, number: int) -> None:

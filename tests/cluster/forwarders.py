@@ -105,6 +105,7 @@ class Machine(Shell):
         """beside it; gone with the process"""
         self.serving: set[int] = set()
         self.events: list[str] = []
+        self.logged: list[tuple[str, dict[str, Any]]] = []
         self.reports: list[int] = []
         self.abandoned: list[tuple[int, Lane]] = []
         """sources that ended, and lanes of which somebody may wait for them"""
@@ -182,6 +183,7 @@ class Machine(Shell):
 
     def log(self, event: str, **fields: Any) -> None:
         self.events.append(event)
+        self.logged.append((event, fields))
 
     # What a test does
 

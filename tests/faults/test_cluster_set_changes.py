@@ -23,7 +23,7 @@ from .checker import check
 from .cluster import Cluster
 from .drain import drain, look
 from .history import History, PublisherHistory, QueueHistory
-from .test_cluster_kill import ALL, CONSUMED, QUEUES, ROUTES, declare
+from .test_cluster_kill import ALL, CONSUMED, QUEUES, ROUTES
 from .workload import Worker, start_workers
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
@@ -51,7 +51,7 @@ class Operator:
     """Who wishes, and looks at what became of it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._settings = Settings(cluster_store=f"etcd://{cluster.etcd.endpoint}/test")
+        self._settings = Settings(cluster_store=f"etcd://{cluster.etcds[0].endpoint}/test")
 
     def _with_store(self, use: Callable[[Swaps, Roster], object]) -> Roster:
         from amqpd.process.cluster_store import store_of
@@ -122,7 +122,7 @@ def test_a_set_changes_and_its_home_moves_under_load(cluster: Cluster) -> None:
     )
     operator = Operator(cluster)
     operator.until(lambda roster: len(roster.members) == len(cluster.brokers))
-    declare(cluster, "a")
+    cluster.declare("a", ALL, QUEUES)
     assert cluster.home_of(ALL) == "a"
     [record] = operator.look().records.values()
     source, epoch = record.source, record.home.epoch
