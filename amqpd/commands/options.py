@@ -13,13 +13,15 @@ from typing import Any
 
 import click
 
+from amqpd.datadir.disk_record import directory_in_use
+
 
 def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The flag that every command has; without it, the data directory of the settings."""
 
     def resolve(context: click.Context, _: click.Parameter, value: Path | None) -> Path:
         found: Path = value if value is not None else context.obj.data_dir
-        return found
+        return directory_in_use(found)
 
     return click.option(
         "--data-dir",

@@ -144,6 +144,15 @@ class JournalBuffer:
         self.homes[source] = Home(epoch, numbers, lane)
         self._lanes = lanes_of(self.homes)
 
+    def move(self, source: int, lane: Lane) -> None:
+        """From now on confirms of its queues wait for this lane; the transaction that gathers has an entry of it.
+        What was handed in before waits for the other lane, which is not to report that before it is committed."""
+        home = self.homes[source]
+        home.lane = lane
+        lane.gathering = self.index
+        home.numbers.renew()
+        self._lanes = lanes_of(self.homes)
+
     def leave(self, source: int) -> None:
         """This node is not the home of the source any more: what gathers of its queues, which are gone, is not
         written. A transaction that was cut before may have some, see `JournalWriter`."""

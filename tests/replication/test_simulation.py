@@ -22,7 +22,14 @@ SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))
 HAPPENS = (
     *("confirmed", "frame", "peer lacks entries", "caught up by state", "state that is a difference"),
     *("tail undone", "entries fetched", "state fetched", "source left out", "sent again", "source served"),
-    *("take-over asked for", "take-over won", "take-over lost", "seal refused", "home fenced", "would not seal"),
+    *(
+        "take-over asked for",
+        "take-over won",
+        "take-over lost",
+        "seal refused",
+        "home lost to another one",
+        "would not seal",
+    ),
     *("crash", "crash of a home", "crash with writes under way", "connection broken", "partition"),
     *("store did not answer", "swap of unknown outcome", "store put back", "converged", "membership ended"),
     *("damage noticed on the way", "damage found at restart", "disk stalled", "member late", "seal forgotten"),

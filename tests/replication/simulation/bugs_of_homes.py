@@ -95,7 +95,7 @@ class BackInTheOldEpoch(NoBug):
 
     def joined(self, process: Process) -> None:
         for source, record in self._homes.pop(process.name, {}).items():
-            if process.there._replicas[source].seal == record.home:
+            if process.there.replicas[source].seal == record.home:
                 base, head = process.there.base_of(source), process.disk.head(source)
                 own = OwnLog(process.disk.log_entries(source, base, 1 << 62), head.reserved)
                 process.there.homes.begin(record, own)

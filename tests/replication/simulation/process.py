@@ -19,6 +19,7 @@ from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.homes import Own
 from amqpd.cluster.own_disk import OwnDisk
+from amqpd.cluster.records import WishRecord
 from amqpd.cluster.runner import GENERATION, LIFE, _replicas
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
@@ -45,7 +46,7 @@ LEASE_S = 1.0
 EVENTS = {
     "source_taken_over": "take-over won",
     "take_over_lost": "take-over lost",
-    "home_fenced": "home fenced",
+    "source_lost": "home lost to another one",
     "disk_admitted": "disk admitted",
     "peer_is_sent_state": "peer is sent state",
 }
@@ -201,6 +202,17 @@ class Process(Shell):
     def ended(self, source: int, lane: Lane) -> None:
         self.queues.pop(source, None)
         self.confirms.abandon(lane)
+
+    def moved(self, source: int, lane: Lane) -> None:
+        raise AssertionError("no set changes here")
+
+    def stops(self, source: int) -> None:
+        raise AssertionError("nobody wishes another home")
+
+    def put_wish(self, wish: WishRecord) -> None:
+        raise AssertionError("nobody wishes anything")
+
+    drop_wish = put_wish
 
     def log(self, event: str, **fields: Any) -> None:
         if event == "replica_contradicts":
