@@ -91,8 +91,8 @@ perf-test: $(DEV_STAMP) build ## let RabbitMQ's PerfTest (Java, Maven) measure a
 stall-search: $(DEV_STAMP) build ## draw loads that one client can make and look how long others wait (SECONDS, SEED)
 	$(PY) -m tests.stalls.search --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
-simulate: $(DEV_STAMP) ## run replication in simulated clusters with faults, from seeds (SEEDS, FIRST)
-	AMQPD_SIMULATION_SEEDS=$(or $(SEEDS),10000) AMQPD_SIMULATION_FIRST=$(or $(FIRST),0) $(PY) -m pytest -q -s -n 0 tests/replication/test_simulation.py -k confirmed
+simulate: $(DEV_STAMP) ## run forwarders in simulated clusters with faults, from seeds, on all cores (SEEDS, FIRST, DISK=sqlite)
+	AMQPD_KERNEL=python $(PY) -m tests.replication.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0) --disk $(or $(DISK),memory) $(ARGS)
 
 stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waiting
 	$(PY) -m tests.stalls.measure $(ARGS)

@@ -143,6 +143,10 @@ class Copies:
         try:
             if isinstance(message, OpenLane):
                 answer = receiver.open(message.opening, writes)
+                for opened in message.opening.sources:
+                    for other in incoming.receivers.values():
+                        if other is not receiver:
+                            other.left(opened.source)
             elif isinstance(message, Cut):
                 answer = receiver.receive(message.frame, writes)
             elif isinstance(message, Lacked):

@@ -39,6 +39,11 @@ LEVELS = {
     "publishers_wait": "warning",
     "publishers_go_on": "info",
     "disk_admitted": "info",
+    # What operators wish.
+    "member_learns": "info",
+    "member_added": "info",
+    "member_removed": "info",
+    "majority_given_up": "warning",
     "replica_contradicts": "error",
     # Links and the store.
     "link_closed": "warning",

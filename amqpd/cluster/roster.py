@@ -43,10 +43,10 @@ class Roster:
         self.members: dict[str, MemberRecord] = {}
         self.known: dict[str, KnownRecord] = {}
         self.records: dict[int, SourceRecord] = {}
+        self.wishes: dict[int, WishRecord] = {}
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each one that is known was reached last: host and port. One whose lease ran out may live: links to it
         are not the store's to end."""
-        self.wishes: dict[int, WishRecord] = {}
 
     def load(self, snapshot: Snapshot) -> Changed:
         """As of now there is this, and nothing else. Raises StoreDamaged, and is as it was then."""

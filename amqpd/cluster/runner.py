@@ -28,7 +28,7 @@ from amqpd.cluster.links.links import Links
 from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.place import Place
-from amqpd.cluster.records import SOURCES, MemberRecord
+from amqpd.cluster.records import SOURCES, MemberRecord, WishRecord
 from amqpd.cluster.roster import Changed
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
@@ -166,7 +166,7 @@ class ClusterRunner(Shell):
 
     def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
         # Of another epoch of this forwarder, what was read is out of date.
-        if self._forwarder.homes.sources.get(source) is own:
+        if self._forwarder.homes.sources.get(source) is own and not self._forwarder.changes.stops(source):
             self._node.source_begins(source, recovered)
             lasted_s = self.now_s - own.begun_s
             self.log(
@@ -184,6 +184,28 @@ class ClusterRunner(Shell):
 
     def ended(self, source: int, lane: Lane) -> None:
         self._node.source_ends(source, lane)
+
+    def moved(self, source: int, lane: Lane) -> None:
+        self._node.source_moves(source, lane)
+
+    def stops(self, source: int) -> None:
+        log.info("source stops, to be handed over", source=source)
+        self._node.source_stops(source)
+
+    def put_wish(self, wish: WishRecord) -> None:
+        self._wish(wish, self._directory.put_wish)
+
+    def drop_wish(self, wish: WishRecord) -> None:
+        self._wish(wish, self._directory.drop_wish)
+
+    def _wish(self, wish: WishRecord, change: Callable[[WishRecord], Awaitable[object]]) -> None:
+        async def changing() -> None:
+            try:
+                await change(wish)
+            except StoreUnreached as error:
+                log.warning("the metadata store does not answer", source=wish.source, reason=str(error))
+
+        self._nursery.start_soon(changing)
 
     def log(self, event: str, **fields: Any) -> None:
         self._events.log(event, fields)
@@ -289,6 +311,7 @@ class ClusterRunner(Shell):
         self.forwarder.members_are(lives, self._members)
         self._members = lives
         self._links.peers_are(self._directory.addresses)
+        self.forwarder.wishes_are(self._directory.wishes)
         for record in self._directory.records.values():
             self.forwarder.record_is(record)
         self._look_for_sources()

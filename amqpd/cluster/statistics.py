@@ -1,10 +1,9 @@
-"""What a forwarder has done for its cluster, and how its sources are now, in numbers.
+"""How a forwarder's sources are, and what it has done for its cluster, in numbers.
 
 What comes in: counters, lanes, records. What goes out: `ClusterStatistics`, a snapshot.
 Rules: 1. Gauges are worked out when somebody asks. 2. Names are those that metrics have: `_total` for counters, units
 last.
-Not here: the counters (`counters.py`), lines of the log (`log_events.py`), what all nodes together have
-(`overview.py`).
+Not here: the counters (`counters.py`), the log (`log_events.py`), what all nodes together have (`overview.py`).
 """
 
 from __future__ import annotations

@@ -50,11 +50,12 @@ class TakeOvers:
         journal: JournalBuffer,
         replicas: Replicas,
         would_seal: Callable[[int, str], bool],
-        won: Callable[[SourceRecord, OwnLog], None],
+        won: Callable[[SourceRecord, OwnLog], str],
         ended: Callable[[int, bool], None],
         counters: Counters,
     ) -> None:
-        """`would_seal`: the own replica, if this forwarder asks; `ended`: of a source, and whether it was won."""
+        """`would_seal`: the own replica, if this forwarder asks; `won`: why it is lost all the same;
+        `ended`: of a source, and whether it was won."""
         self._name = name
         self._life = life
         self._generation = generation
@@ -173,8 +174,7 @@ class TakeOvers:
             self._shell.send(step.member, FetchParts(self._ask(attempt), source, step.after))
         if take_over.phase is Phase.LOST:
             self._end(attempt)
-            self._counters.take_overs_lost += 1
-            self._tell("take_over_lost", attempt, reason=take_over.reason)
+            self._tell_lost(attempt, take_over.reason)
             self._ended(source, False)
         elif take_over.phase is Phase.WON:
             self._shell.read_own(source, lambda own: self._win(attempt, own))
@@ -201,10 +201,17 @@ class TakeOvers:
     def _win(self, attempt: Attempt, own: OwnLog) -> None:
         if self._is_on(attempt) and attempt.take_over.phase is Phase.WON:
             self._end(attempt)
-            self._counters.take_overs += 1
-            self._tell("source_taken_over", attempt, to=self._name)
-            self._won(attempt.take_over.record, own)
+            reason = self._won(attempt.take_over.record, own)
+            if reason:
+                self._tell_lost(attempt, reason)
+            else:
+                self._counters.take_overs += 1
+                self._tell("source_taken_over", attempt, to=self._name)
             self._ended(attempt.take_over.source, True)
+
+    def _tell_lost(self, attempt: Attempt, reason: str) -> None:
+        self._counters.take_overs_lost += 1
+        self._tell("take_over_lost", attempt, reason=reason)
 
     def _tell(self, event: str, attempt: Attempt, **fields: str) -> None:
         take_over, lasted_s = attempt.take_over, self._shell.now_s - attempt.begun_s

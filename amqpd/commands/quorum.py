@@ -54,7 +54,7 @@ def quorum() -> None:
     """
 
 
-@quorum.command()
+@quorum.command(short_help="Show where queues and their copies are, and what is not well.")
 @click.argument("queue", required=False)
 @click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
 @click.option("--source", type=click.IntRange(1), metavar="N", help="Only this source.")

@@ -179,7 +179,7 @@ def transfer(settings: Settings, queue: str, node: str, vhost: str, no_wait: boo
     in_store(settings, act)
 
 
-@click.command()
+@click.command(short_help="Move as little as makes all nodes have their share.")
 @click.option("--dry-run", is_flag=True, help="Print what would be moved, and move nothing.")
 @click.option("--homes", "homes_only", is_flag=True, help="Only homes: no copy is made anywhere.")
 @click.option(

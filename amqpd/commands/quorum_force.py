@@ -32,7 +32,7 @@ ANSWER_TIMEOUT_S = 10.0
 Positions = dict[int, dict[str, Any]]
 
 
-@click.command()
+@click.command(short_help="Give up copies that are gone for good, when they were most.")
 @click.argument("queue", required=False)
 @click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
 @click.option("--all-without-majority", "everything", is_flag=True, help="All sources that have no majority.")

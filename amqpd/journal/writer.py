@@ -219,7 +219,9 @@ class JournalWriter:
                 if self._buffer.deletable and not self._buffer.held:
                     await self._commit_next()
                 # Between the last step and here the pump may have committed something that leaves the disk later.
-                self._resting = not await self._step() and not self._buffer.deletable
+                more = await self._step() or self._buffer.deletable
+                # What was written with replicas is known to be committed later, and nobody wakes this for it.
+                self._resting = not (more or self._buffer.replicates)
 
     async def _step(self) -> bool:
         """Housekeeping until there is something to commit; whether some is left."""

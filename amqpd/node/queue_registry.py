@@ -18,7 +18,7 @@ from typing import Any
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
-from amqpd.journal.lane import NONE, Lanes
+from amqpd.journal.lane import NONE, Lane, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, parted
@@ -174,6 +174,13 @@ class QueueRegistry:
             ended.append(queue)
             node.queues[key] = self._elsewhere(queue.record)
         node.books.source_ends(source, ended)
+
+    def source_moves(self, source: int, lane: Lane) -> None:
+        """See `Node.source_moves`."""
+        for key in self._of_source.get(source, ()):
+            queue = self._node.queues[key]
+            if not queue.elsewhere:
+                queue.lane = lane
 
     def _elsewhere(self, record: QueueRecord) -> Queue:
         """What has the name of a queue whose home is another node."""

@@ -23,7 +23,9 @@ class Tail:
     def __init__(self, epoch: int, first: int, base: Position, entries: Iterable[LogEntry]) -> None:
         self.epoch = epoch
         self.first = first
-        """number of the first frame of this epoch"""
+        """number of the first frame of this epoch, or with it in this lane, if it has come from another one"""
+        self.since = 0
+        """frames of the lane below this one say nothing of the source; 0: the epoch has begun in this lane"""
         self.base = base
         """the last entry before these"""
         self._entries = list(entries)

@@ -16,6 +16,7 @@ from amqpd.audit.reigns import Reigns
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
+from amqpd.node.sources import LOCAL
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
 from tests.harness.harness import Client
@@ -34,7 +35,8 @@ class Home(RecordedHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.node.sources.clustered = True
+        sources = self.node.sources
+        sources.clustered, sources.choose = True, lambda wanted: next(iter(sources.serving), LOCAL)
         self.lane = ReplicaLane(1, 0)
 
     def begin(self, epoch: int, queues: dict[int, RecoveredQueue] | None = None) -> None:

@@ -21,6 +21,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from ..harness.etcd import start_all
 from .cluster import Cluster
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
@@ -69,7 +70,7 @@ class Operated(Cluster):
         finally:
             connection.close()
 
-    def declare(self, name: str, queue: str, **arguments: Any) -> None:
+    def declare_one(self, name: str, queue: str, **arguments: Any) -> None:
         with self.channel(name) as channel:
             channel.queue_declare(queue, durable=True, arguments={**QUORUM, **arguments})
 
@@ -99,7 +100,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     def make(names: str, up: str) -> Operated:
         cluster = Operated(tmp_path, names, environment={"AMQPD_FAST_TAKEOVER": "true"})
         made.append(cluster)
-        cluster.etcd.start()
+        start_all(cluster.etcds)
         start(cluster, up)
         return cluster
 
@@ -136,7 +137,7 @@ def test_balanced_queues_are_spread_and_are_used_at_their_homes(make: Make) -> N
         for queue in queues:
             assert channel.queue_declare(queue, durable=True, arguments=balanced).method.message_count == 0
             channel.queue_bind(queue, "amq.fanout")
-    cluster.declare("a", "single", **{"x-quorum-initial-group-size": 1})
+    cluster.declare_one("a", "single", **{"x-quorum-initial-group-size": 1})
     homes = {queue: cluster.home_of([queue]) for queue in queues}
     assert max(Counter(homes.values()).values()) <= 5  # 12 / 3, and a quarter
     assert set(homes.values()) == set("abc")
@@ -156,7 +157,7 @@ def test_balanced_queues_are_spread_and_are_used_at_their_homes(make: Make) -> N
 
 def test_copies_and_homes_move_and_nothing_confirmed_is_lost(make: Make) -> None:
     cluster = make("abcd", "abc")
-    cluster.declare("a", "orders")
+    cluster.declare_one("a", "orders")
     source = cluster.source_of("orders")
     cluster.publish("a", "orders", bodies(0))
 
@@ -182,8 +183,8 @@ def test_copies_and_homes_move_and_nothing_confirmed_is_lost(make: Make) -> None
 
 def test_a_lost_machine_is_replaced_and_forgotten(make: Make) -> None:
     cluster = make("abcd", "abc")
-    cluster.declare("c", "orders")
-    cluster.declare("a", "bills")
+    cluster.declare_one("c", "orders")
+    cluster.declare_one("a", "bills")
     cluster.publish("c", "orders", bodies(0))
     cluster.publish("a", "bills", bodies(0))
     refused = cluster.run("a", "cluster", "forget", "c")
@@ -212,7 +213,7 @@ def test_a_lost_machine_is_replaced_and_forgotten(make: Make) -> None:
 def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
     cluster = make("abc", "abc")
     for name in "abc":
-        cluster.declare(name, f"queue-{name}")
+        cluster.declare_one(name, f"queue-{name}")
         cluster.publish(name, f"queue-{name}", bodies(0))
     cluster.brokers["b"].kill()
     assert cluster.home_of(["queue-b"]) in "ac"
@@ -230,7 +231,7 @@ def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
 
 def test_a_majority_that_is_gone_for_good_is_given_up(make: Make) -> None:
     cluster = make("abcd", "abc")
-    cluster.declare("b", "orders")
+    cluster.declare_one("b", "orders")
     cluster.publish("b", "orders", bodies(0))
     cluster.until("b", lambda rows: all(row["up_to_date"] == 3 for row in rows.values()))
     for name in "bc":

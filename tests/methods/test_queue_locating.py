@@ -193,3 +193,26 @@ def test_without_a_majority_a_declaration_is_refused(cluster: Cluster) -> None:
     closed = cluster.client.expect(Channel.Close)
     assert closed.reply_code == 406
     assert "this node reaches no majority of the cluster's nodes" in closed.reply_text
+
+
+def test_policies_count_for_a_queue_that_comes_here(cluster: Cluster) -> None:
+    """It was at home elsewhere when they were set: nothing of it was here that they could be applied to."""
+    cluster.declare("q", **{"x-queue-leader-locator": "balanced", "x-max-length": 7})
+    definition: dict[str, Any] = {
+        "delivery-limit": 3,
+        "expires": 60_000,
+        "message-ttl": 9_000,
+        "max-length": 5,
+        "overflow": "reject-publish",
+        "dead-letter-exchange": "amq.fanout",
+        "dead-letter-routing-key": "dead",
+        "dead-letter-strategy": "at-least-once",
+    }
+    cluster.harness.topology.apply([Put(PolicyRecord("/", "p", ".*", "quorum_queues", definition))])
+    cluster.node.journal.home(ELSEWHERE, 1, Numbers(0, NUMBERS_STEP), ReplicaLane(1, 0))
+    cluster.node.source_begins(ELSEWHERE, Recovered(0, {}))
+    settings = cluster.node.queues["/", "q"].settings
+    assert (settings.delivery_limit, settings.expires_ms, settings.message_ttl_ms) == (3, 60_000, 9_000)
+    assert (settings.max_length, settings.overflow) == (5, "reject-publish")
+    assert (settings.dead_letter_exchange, settings.dead_letter_routing_key) == ("amq.fanout", "dead")
+    assert settings.at_least_once

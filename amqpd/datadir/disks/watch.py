@@ -76,27 +76,30 @@ class DisksWatch:
     async def run_control(self, run_in: Callable[..., Awaitable[None]], task_status: trio.TaskStatus[None]) -> None:
         """Accept commands in each directory that counts, until cancelled; `run_in` does, in one of them."""
         scopes: dict[int, trio.CancelScope] = {}
+        begun: dict[int, trio.Event] = {}
 
-        async def accept(number: int, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-            with trio.CancelScope() as scopes[number]:
-                try:
-                    await run_in(self._disks.paths[number], task_status)
-                except OSError as error:
-                    path = str(self._disks.paths[number])
-                    log.warning("no commands are accepted in it", path=path, reason=error.strerror or str(error))
+        async def accept(number: int) -> None:
+            """One after the other: the end of one removes its socket."""
+            while True:
+                begun[number] = trio.Event()
+                with trio.CancelScope() as scopes[number]:
+                    try:
+                        await run_in(self._disks.paths[number])
+                    except OSError as error:
+                        path, reason = str(self._disks.paths[number]), error.strerror or str(error)
+                        log.warning("no commands are accepted in it", path=path, reason=reason)
+                await begun[number].wait()
+
+        def again(number: int) -> None:
+            begun[number].set()
+            scopes[number].cancel()
 
         async with trio.open_nursery() as nursery:
-            for number in self._group.counting():
+            for number in range(len(self._disks.paths)):
+                begun[number], scopes[number] = trio.Event(), trio.CancelScope()
                 nursery.start_soon(accept, number)
-
-            def again(number: int) -> None:
-                if number in scopes:
-                    scopes[number].cancel()
-                nursery.start_soon(accept, number)
-
             self._accepting = again
             task_status.started()
-            await trio.sleep_forever()
 
     def facts(self) -> list[str]:
         """A text for each directory."""

@@ -104,10 +104,8 @@ class MirroredFile(SqliteFile):
         self._fan_out = _FanOut(self._driver)
         self._driver = self._fan_out  # type: ignore[assignment]
         for number in rest:
-            try:
-                self._others.append(_Other(number, paths[number]))
-            except MetadataStoreError as error:
-                self._outside.leave(number, str(error))
+            if (reason := self._join(number, paths[number])) is not None:
+                self._outside.leave(number, reason)
 
     # As the file of one disk
 
@@ -149,13 +147,7 @@ class MirroredFile(SqliteFile):
     def add(self, number: int, directory: Path) -> str | None:
         """The disk gets a copy, and what is committed from now on. Why that failed; None: it has it."""
         self._leave_left()
-        try:
-            self._outside.copy(self.path, directory)
-            self._others.append(_Other(number, directory / self.path.name))
-        except (MetadataStoreError, sqlite3.Error, OSError) as error:
-            return str(error)
-        self._others.sort(key=lambda other: other.number)
-        return None
+        return self._copy_to(number, directory / self.path.name)
 
     def prefer_first(self) -> None:
         """The one with the lowest number is worked with: commands look for it there."""
@@ -168,6 +160,29 @@ class MirroredFile(SqliteFile):
         return self._number
 
     # Inside
+
+    def _join(self, number: int, path: Path) -> str | None:
+        """At the start. A new node has made the first file only."""
+        if not path.exists():
+            return self._copy_to(number, path)
+        try:
+            other = _Other(number, path)
+        except MetadataStoreError as error:
+            return str(error)
+        if other.opened.identity != self.identity:
+            self._close(other)
+            return self._copy_to(number, path)
+        self._others.append(other)
+        return None
+
+    def _copy_to(self, number: int, path: Path) -> str | None:
+        try:
+            self._outside.copy(self.path, path.parent)
+            self._others.append(_Other(number, path))
+        except (MetadataStoreError, sqlite3.Error, OSError) as error:
+            return str(error)
+        self._others.sort(key=lambda other: other.number)
+        return None
 
     def _surviving(self, work: Callable[[], T]) -> T:
         """The disk that is worked with may fail, as long as there are others."""
