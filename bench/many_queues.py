@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import selectors
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -253,6 +254,8 @@ def main() -> int:
     parser.add_argument("--channels", type=int, default=32, help="of each connection, one declaration each (32)")
     parser.add_argument("--work-dir", type=Path, help="where the data go; without it to a temporary directory")
     options = parser.parse_args()
+    # Also then the forwarders end, and their directory goes.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="bench-queues-", dir=options.work_dir) as directory:
         try:
             with Forwarders(Path(directory), READY_SECONDS_MAX) as forwarders:

@@ -42,9 +42,17 @@ def test_what_names_other_keys_is_joined_up_to_what_etcd_takes() -> None:
     assert sizes() == []
     assert sizes(*(creates(f"k{at}") for at in range(128))) == [60, 60, 8]
     assert sizes(creates("a"), creates("b"), creates("a"), creates("c")) == [2, 2]
-    # A binding needs its exchange to be there: others that do not change it may, too.
-    bound = [Transaction((Compare("x", None),), (PutKey(f"b{at}", ""),)) for at in range(2)]
-    assert sizes(*bound) == [1, 1]
+
+
+def test_what_several_compare_in_the_same_way_is_compared_once() -> None:
+    """Each declaration requires its virtual host to be there."""
+    made = [Transaction((Compare("v", None), Compare(f"b{at}")), (PutKey(f"b{at}", ""),)) for at in range(60)]
+    assert sizes(*made) == [COMPARES_MAX // 2 - 1, 1]
+    assert len(joined(made[:3]).compares) == 4
+    assert sizes(made[0], Transaction((Compare("v", 7),), (PutKey("c", ""),))) == [1, 1]
+    # One that puts what another one compares is not joined with it, in either order.
+    put = Transaction((), (PutKey("v", ""),))
+    assert sizes(made[0], put, made[1]) == [1, 1, 1]
 
 
 def test_what_deletes_is_alone() -> None:
@@ -58,7 +66,7 @@ def test_a_group_is_bounded() -> None:
     compared = [
         Transaction(tuple(Compare(f"{at}-{of}") for of in range(40)), (PutKey(f"p{at}", ""),)) for at in range(4)
     ]
-    assert sizes(*compared) == [COMPARES_MAX // 41, COMPARES_MAX // 41]
+    assert sizes(*compared) == [2, 2]
     heavy = [Transaction((), (PutKey(f"k{at}", "x" * (PART_CHARACTERS_MAX // 2)),)) for at in range(3)]
     assert sizes(*heavy) == [1, 1, 1]
 
@@ -81,10 +89,13 @@ async def test_declarations_that_wait_together_take_few_requests(
 
     async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
         store = await open_one()
+        await store.transact((), [PutKey("there", "")])
         monkeypatch.setattr(Gateway, "_post", counted)
         puts = [queue_put(f"q{number}", number + 1) for number in range(120)]
-        outcomes = await store.transact_all([Transaction((Compare(put.key),), (put,)) for put in puts])
-        assert len(await values(store)) == 120
+        outcomes = await store.transact_all(
+            [Transaction((Compare(put.key), Compare("there", None)), (put,)) for put in puts]
+        )
+        assert len(await values(store)) == 121
         assert await store.dropped_queues() == frozenset()
     assert all(isinstance(each, Committed) for each in outcomes)
     revisions = [each.revision for each in outcomes]
