@@ -180,7 +180,7 @@ class Broker:
         log.info(
             "recovered",
             vhosts=len(self._topology.vhosts),
-            queues=len(self.node.queues),
+            queues=len(self.node.ports),
             messages=sum(queue.ready_count for queue in self.node.queues.values()),
         )
 
