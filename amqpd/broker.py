@@ -144,6 +144,7 @@ class Broker:
             *(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full),
             left_to_caller=lambda: self.pump.takes_commit(),
             cut=self._cut,
+            alone=lambda: self._cluster is not None and self._alone(),
         )
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
@@ -155,7 +156,8 @@ class Broker:
             self._read,
             self._writer.want_commit,
             clock.ms,
-            self._alone,
+            # What other forwarders send comes by trio, and waits for nobody's turn.
+            lambda: self._cluster is None and self._alone(),
             busy_wait_s(self._settings.busy_wait_us),
             self._writer.commit_now,
             self._audit.writer.sink.record,
@@ -178,7 +180,7 @@ class Broker:
         log.info(
             "recovered",
             vhosts=len(self._topology.vhosts),
-            queues=len(self.node.queues),
+            queues=len(self.node.ports),
             messages=sum(queue.ready_count for queue in self.node.queues.values()),
         )
 
@@ -195,6 +197,7 @@ class Broker:
             {
                 "refresh": self._refresh,
                 "status": self._status,
+                **(self._cluster.handlers if self._cluster is not None else {}),
                 "scrub": self._scrub.asked,
                 **self._audit.handlers,
             },
@@ -292,11 +295,8 @@ class Broker:
             self._audit.writer.threads,
             trio.to_thread.current_default_thread_limiter(),
         )
-        # What other forwarders send comes by trio, too, and waits for nobody's turn.
         return not (
-            self._cluster is not None
-            or any(limiter.borrowed_tokens for limiter in limiters)
-            or trio.lowlevel.current_statistics().tasks_runnable
+            any(limiter.borrowed_tokens for limiter in limiters) or trio.lowlevel.current_statistics().tasks_runnable
         )
 
     # What the other components tell
@@ -357,4 +357,5 @@ class Broker:
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {**overview(self.node), **self._opened.facts(), "scrub": self._scrub.facts()}
+        facts = {**overview(self.node), **self._opened.facts(), "scrub": self._scrub.facts()}
+        return facts if self._cluster is None else {**facts, "cluster": self._cluster.facts()}

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from amqpd.journal.records import Range, Row, SourceEntry
 from amqpd.replication.entry import Position
-from amqpd.replication.replica import Write
+from amqpd.replication.replica import Appended, Write
+
+BRIEF_RECORDS = 64
 
 
 class Transaction:
@@ -50,6 +52,14 @@ class Transaction:
         self.entries = [] if entries is None else entries
         self.writes = [] if writes is None else writes
         self.committed = {} if committed is None else committed
+
+    @property
+    def is_brief(self) -> bool:
+        """A disk takes little more than a sync for it, if its messages are few bytes: none of what is rare, which may
+        take long, is in it."""
+        records = len(self.rows) + len(self.settled) + len(self.deletes) + len(self.delivered) + len(self.writes)
+        rare = self.counts or self.dropped or not all(isinstance(each, Appended) for each in self.writes)
+        return records <= BRIEF_RECORDS and not rare
 
     @property
     def is_one_row(self) -> bool:

@@ -30,7 +30,8 @@ from amqpd.replication.replica import Write
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25
 HOUSEKEEPING_IDLE_S = 1.0
-# After a commit on the thread not more is left to the caller of `commit_now`: a hundred small messages.
+# After a commit on the thread not more is left to the caller of `commit_now`, or committed by the loop's thread: a
+# hundred small messages.
 LEFT_BYTES_MAX = 32 << 10
 # Payloads are made on the loop when not more is in them: it takes a tenth of a millisecond, as a turn of the thread
 # does.
@@ -53,19 +54,23 @@ class JournalWriter:
         full: bool = False,
         left_to_caller: Callable[[], bool] = lambda: False,
         cut: Callable[[int, dict[int, bytes]], list[Write]] = lambda index, payloads: [],
+        alone: Callable[[], bool] = lambda: False,
     ) -> None:
         """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same.
         `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
         `want_commit`, one of which will be called soon. `cut`: given, before each transaction of a node that is a
         home, its index and the payloads of entries, by source (none, if it has nothing of them); makes entries of
         them, sends them, and gives what is to be written. Called on the loop; a source that this node has left since
-        is not among them (`JournalBuffer.leave`). The disk is a `SourcesDisk` then."""
+        is not among them (`JournalBuffer.leave`). The disk is a `SourcesDisk` then. `alone`: asked by `run` before
+        a brief commit; True: it may keep the loop's thread, since nobody else has anything to do. A turn of another
+        thread takes about as long as the commit, and of each replica it would be in what a confirm waits for."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
         self._on_full = on_full
         self._left_to_caller = left_to_caller
         self._cut = cut
+        self._alone = alone
         self._work = trio.Event()
         self.threads = trio.CapacityLimiter(1)
         self._full = full
@@ -76,6 +81,8 @@ class JournalWriter:
         """by a full disk, when it was to be committed at once"""
         self._committing = self._resting = False
         """a transaction is on its way to the disk; housekeeping has nothing left to do"""
+        self._kept_thread = False
+        """the last commit of `run` did"""
         self._prompt_at = -math.inf
         self._promptness = Promptness()
         """of commits on the caller's thread"""
@@ -136,18 +143,38 @@ class JournalWriter:
             left, self._work = False, trio.Event()
             while self._pending and not left:
                 await self._commit_next()
+                if self._kept_thread:
+                    # Nobody else has had a turn.
+                    await trio.lowlevel.checkpoint()
                 # Where clients wait for each commit there is always a next one, and each takes longer here.
                 left = self._is_for_caller() and self._left_to_caller()
 
     async def _commit_next(self) -> None:
-        little = self._buffer.gathered_bytes <= ENTERED_HERE_BYTES_MAX
-        transaction, self._refused = self._refused or self._buffer.take(), None
-        self._committing = True
+        nbytes, refused = self._buffer.gathered_bytes, self._refused
+        transaction, self._refused = refused or self._buffer.take(), None
+        self._committing, self._kept_thread = True, False
         if transaction.entries or self._buffer.homes:
-            await self._make_entries(transaction, little)
-        await self._commit(transaction)
+            await self._make_entries(transaction, nbytes <= ENTERED_HERE_BYTES_MAX)
+        brief = refused is None and nbytes <= LEFT_BYTES_MAX and transaction.is_brief
+        if not (brief and self._alone() and self._commit_here(transaction)):
+            await self._commit(transaction)
         self._committing = False
         self._tell(transaction)
+
+    def _commit_here(self, transaction: Transaction) -> bool:
+        """On the thread of the loop, where that is not for long; False: it is not done."""
+        began = perf_counter()
+        if self._full or self.threads.borrowed_tokens or not (self._promptness.expected(began) and self._disk.prompt):
+            return False
+        try:
+            self._disk.commit(transaction, housekeeping=False)
+        except DiskFull as error:
+            _forget_locals(error)
+            return False  # nothing was written; `_commit` does all that there is to be done then
+        self._prompt_at = perf_counter()
+        self._promptness.took(began, self._prompt_at)
+        self._kept_thread = True
+        return True
 
     async def _make_entries(self, transaction: Transaction, little: bool) -> None:
         """Of what it has of homes here, as far as they are those that it had when it was taken. `little`: not worth a
@@ -192,7 +219,9 @@ class JournalWriter:
                 if self._buffer.deletable and not self._buffer.held:
                     await self._commit_next()
                 # Between the last step and here the pump may have committed something that leaves the disk later.
-                self._resting = not await self._step() and not self._buffer.deletable
+                more = await self._step() or self._buffer.deletable
+                # What was written with replicas is known to be committed later, and nobody wakes this for it.
+                self._resting = not (more or self._buffer.replicates)
 
     async def _step(self) -> bool:
         """Housekeeping until there is something to commit; whether some is left."""

@@ -1,9 +1,10 @@
 """One connection to a peer that is known.
 
 What comes in: a stream, after the handshake; messages to send. What goes out: messages that came, to `LinkEvents`.
-Rules: 1. `send` never waits: when more waits than the bound allows, the link ends, and is dialed again. 2. After
-`close` nothing is sent, and nothing that came is told. 3. A peer that sends what is no message, or not for its end to
-send, loses the link.
+Rules: 1. `send` never waits: when more waits than the bound allows, the link ends, and is dialed again. 2. Where
+nothing waits, the call itself gives a message to the system: peers begin with a frame when this forwarder's commit
+does, whose thread would keep the interpreter from a task that sends. 3. After `close` nothing is sent, and nothing
+that came is told. 4. A peer that sends what is no message, or not for its end to send, loses the link.
 Not here: that a link began or ended (`dialing.py`, `accepting.py`).
 """
 
@@ -86,15 +87,21 @@ class Link:
         return self._why is not None
 
     def send(self, message: Message) -> None:
-        """Behind what waits. Over a link that has ended it goes nowhere."""
+        """Behind what waits, or at once. Over a link that has ended it goes nowhere."""
         if self.ended:
             return
         assert type(message) in self._sends, f"{type(message).__name__} over {self!r}"
         waited = self._out.nbytes
         self._out.add(encode(message))
-        if waited and self._out.nbytes > self._out_bytes_max:
-            self.close(f"it does not take what is sent: {waited} bytes wait")
-        else:
+        if waited:
+            if self._out.nbytes > self._out_bytes_max:
+                self.close(f"it does not take what is sent: {waited} bytes wait")
+            return
+        try:
+            self._out.sent(self._stream.send_nowait(self._out.next()))
+        except Broken as error:
+            self.close(str(error))
+        if self._out.nbytes:
             self._sendable.set()
 
     def pause(self) -> None:

@@ -42,6 +42,8 @@ class Stream:
         self._is_tls = isinstance(connected, ssl.SSLSocket)
         self._has_more = True
         """there may be something to receive without anything new from the network"""
+        self._refused: bytes | memoryview = b""
+        """by OpenSSL, for now"""
 
     async def handshake(self) -> None:
         """TLS's; of a plain socket there is none. Raises Broken."""
@@ -93,17 +95,25 @@ class Stream:
 
     async def send(self, pieces: Sequence[memoryview]) -> int:
         """Some of it, at least one byte; how many. Raises Broken."""
-        # OpenSSL wants what it did not send at once to be given again, the same bytes.
-        joined = _joined(pieces) if self._is_tls else b""
-        while True:
-            try:
-                nbytes = self._socket.send(joined) if self._is_tls else self._socket.sendmsg(pieces)
-            except (BlockingIOError, InterruptedError, ssl.SSLWantWriteError):
-                await trio.lowlevel.wait_writable(self._socket)
-            except OSError as error:
-                raise Broken(reason_of(error)) from None
-            else:
-                return nbytes
+        while not (nbytes := self.send_nowait(pieces)):
+            await trio.lowlevel.wait_writable(self._socket)
+        return nbytes
+
+    def send_nowait(self, pieces: Sequence[memoryview]) -> int:
+        """What the system takes of it at once; how many bytes. 0: nothing, and until something is taken the next call
+        has to be given the same pieces first. Raises Broken."""
+        try:
+            if not self._is_tls:
+                return self._socket.sendmsg(pieces)
+            # OpenSSL wants what it did not send at once to be given again, the same bytes.
+            self._refused = self._refused or _joined(pieces)
+            nbytes = self._socket.send(self._refused)
+            self._refused = b""
+        except (BlockingIOError, InterruptedError, ssl.SSLWantWriteError):
+            return 0
+        except OSError as error:
+            raise Broken(reason_of(error)) from None
+        return nbytes
 
     def close(self) -> None:
         self._socket.close()

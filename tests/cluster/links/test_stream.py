@@ -11,10 +11,13 @@ import trio
 from amqpd.cluster.links.incoming import Incoming
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.stream import TLS_BYTES_AT_ONCE, Broken, Stream
+from amqpd.replication.encoding import encode
 from amqpd.replication.messages import Told
 from tests.cluster.links.forwarders import PATIENCE_S, Certificates, Heard, hello
 
 pytestmark = pytest.mark.trio
+
+TOLD_BYTES = sum(map(len, encode(Told(1, 1, 1))))
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -82,6 +85,9 @@ class ClosesMeanwhile(Stream):
 
     link: Link
 
+    def send_nowait(self, pieces: Sequence[memoryview]) -> int:
+        return 0
+
     async def send(self, pieces: Sequence[memoryview]) -> int:
         self.link.close("meanwhile")
         return sum(map(len, pieces))
@@ -97,3 +103,68 @@ async def test_a_link_may_end_while_it_sends() -> None:
     assert link.out_bytes == 0
     assert one.fileno() == -1
     other.close()
+
+
+def told(data: bytes) -> list[int]:
+    """The numbers of what came."""
+    incoming = Incoming(1_000_000)
+    incoming.space()[: len(data)] = data
+    incoming.took(len(data))
+    found = []
+    while isinstance(message := incoming.next(), Told):
+        found.append(message.committed)
+    return found
+
+
+async def test_what_a_link_sends_is_on_its_way_when_the_call_returns() -> None:
+    """Where nothing waits: a commit that begins right behind it keeps the interpreter from other tasks."""
+    one, other = socket.socketpair()
+    one.setblocking(False)
+    link = Link(Stream(one), Incoming(1000), hello("b"), Heard(), 1000, dialed=True)
+
+    def begun(link: Link) -> None:
+        link.send(Told(1, 1, 1))
+        link.send(Told(1, 2, 2))
+        assert link.out_bytes == 0
+        assert told(other.recv(1000)) == [1, 2]
+        link.close("done")
+
+    with trio.fail_after(PATIENCE_S):
+        assert await link.run(begun) == "done"
+    other.close()
+
+
+async def test_what_the_system_does_not_take_goes_in_order_later(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    """Messages that come meanwhile wait behind it; with TLS what was refused is given again as it was."""
+    one, other = (Stream(each) for each in sockets)
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.handshake)
+            nursery.start_soon(other.handshake)
+        link = Link(one, Incoming(1000), hello("b"), Heard(), 1 << 30, dialed=True)
+        view, data, sent = memoryview(bytearray(65_536)), bytearray(), 0
+
+        def begun(link: Link) -> None:
+            nonlocal sent
+            while not link.out_bytes:
+                sent += 1
+                link.send(Told(1, 1, sent))
+            sent += 1
+            link.send(Told(1, 1, sent))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run, begun)
+            while not sent or len(data) < sent * TOLD_BYTES:
+                data += view[: await other.receive_into(view)]
+            link.close("done")
+    assert told_all(data) == list(range(1, sent + 1))
+    assert link.out_bytes == 0
+    other.close()
+
+
+def told_all(data: bytearray) -> list[int]:
+    """The same, of much: each message has the same length."""
+    nbytes = len(data) - len(data) % TOLD_BYTES
+    return [each for at in range(0, nbytes, TOLD_BYTES) for each in told(bytes(data[at : at + TOLD_BYTES]))]
