@@ -1,8 +1,8 @@
 """The embedded store's file on several disks (`topology/metadata/sqlite/mirrored_file.py`).
 
-What is verified: each commit is on all of them; when one fails, also the one that is worked with, the others go on, and
-a majority knows of it before the next commit; without a majority nothing is committed; what another process wrote is on
-all; a disk that is added has everything.
+What is verified: each commit is on all of them; when one fails, also the one that is worked with, the others go on,
+and a majority knows of it before the next commit; without a majority nothing is committed; what another process wrote
+is on all; a disk that is added has everything.
 """
 
 from __future__ import annotations
