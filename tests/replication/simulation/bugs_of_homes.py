@@ -158,7 +158,7 @@ _open = home_module.HomeLane.open
 class ReignFromTheAnswer(Patched):
     """A home reigns for a lease from when an answer came."""
 
-    only = {"late": 3500}
+    only = {"late": 6000}
     nodes = members = 3
     sources = 1
     where, name = Homes, "answered"
