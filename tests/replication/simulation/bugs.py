@@ -28,7 +28,7 @@ class NoBug:
     nodes = members = sources = 0
     """how many, where the mistake needs a certain number; 0: as drawn"""
     only: dict[str, int] = {}
-    """what it needs, by the name of the fault: every so many ms; nothing else goes wrong then. Empty: as drawn"""
+    """what it needs, by the name of the fault: every that number of ms; nothing else goes wrong then. Empty: as drawn"""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
