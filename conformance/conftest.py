@@ -37,6 +37,8 @@ OpenWire = Callable[..., Wire]
 SLOW_FILES = frozenset({"test_ext_expires"})
 CLUSTER, SEED = "AMQPD_TEST_CLUSTER", "AMQPD_TEST_CLUSTER_SEED"
 QUEUE_TYPE = "AMQPD_TEST_QUEUE_TYPE"
+EXPECTED_SILENCE_S = 5.0
+"""where a refusal is known not to come"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -158,14 +160,18 @@ def channel(connection: pika.BlockingConnection) -> BlockingChannel:
 
 
 @pytest.fixture
-def wire(broker: Broker, unique: Names, _replicates: bool) -> Iterator[OpenWire]:
+def wire(request: pytest.FixtureRequest, broker: Broker, unique: Names, _replicates: bool) -> Iterator[OpenWire]:
     """Opens raw-frame clients: `wire()` with the whole handshake behind it, `wire(handshake=False)` bare; further
     arguments are those of `Wire.open` and `timeout_s`. All sockets are closed at the end."""
     opened: list[Wire] = []
-    of = {"of": type("NamedWire", (ReplicatedWire,), {"new_name": staticmethod(unique)})} if _replicates else {}
+    given: dict[str, object] = {}
+    if _replicates:
+        given["of"] = type("NamedWire", (ReplicatedWire,), {"new_name": staticmethod(unique)})
+        if why_different(request.node.nodeid) is not None:
+            given["timeout_s"] = EXPECTED_SILENCE_S
 
     def open_wire(**options: object) -> Wire:
-        wire = broker.open_wire(**options, **of)  # type: ignore[arg-type]
+        wire = broker.open_wire(**{**given, **options})  # type: ignore[arg-type]
         opened.append(wire)
         return wire
 

@@ -50,6 +50,7 @@ class Cluster:
     ) -> None:
         self.machines = machines
         self.etcds = members(directory / "etcd", etcds, self._address(HERE))
+        self.etcd = self.etcds[0]
         self._disks_of = {name: directory / f"power-{name}" for name in names if power}
         self.disks: dict[str, PowerDisk] = {}
         """by forwarder, with `power`, from the start on"""
@@ -97,7 +98,7 @@ class Cluster:
             disk.close()
             disk.image.unlink()
 
-    def declare(self, name: str, queues: Collection[str], bound: Collection[str] = ()) -> None:
+    def declare_quorum(self, name: str, queues: Collection[str], bound: Collection[str] = ()) -> None:
         """Quorum queues, at this forwarder, or at another one where their home is; `bound`: to the exchange
         `everyone`. On a slow machine members may find each other later than a declaration waits for that: it is
         refused then, and repeated."""

@@ -56,7 +56,7 @@ def measured(cluster: Cluster | RabbitMQCluster, rounds: int) -> list[float]:
     """Seconds, of each round."""
     cluster.start()
     if isinstance(cluster, Cluster):
-        cluster.declare(NAMES[0], [QUEUE])
+        cluster.declare_quorum(NAMES[0], [QUEUE])
     else:
         cluster.declare(QUEUE)
     probes = Probes(cluster)

@@ -56,7 +56,7 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
         {queue: QueueHistory(queue) for queue in QUEUES},
     )
     history.events.append(f"seed {seed}, {rounds} rounds")
-    cluster.declare("a", ALL, QUEUES)
+    cluster.declare_quorum("a", ALL, QUEUES)
     home = cluster.home_of(ALL)
     found_s: list[float] = []
     try:

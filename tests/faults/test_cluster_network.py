@@ -57,7 +57,7 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
     history = running.history
     history.events.append(f"seed {seed}, {rounds} rounds")
     try:
-        cluster.declare(NAMES[0], [*QUEUES, QUEUE, RECEIPTS], QUEUES)
+        cluster.declare_quorum(NAMES[0], [*QUEUES, QUEUE, RECEIPTS], QUEUES)
         running.run(rounds)
         sources = wait_equal(cluster)
         home = cluster.home_of([*QUEUES, QUEUE])
@@ -86,7 +86,7 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
                 Path(keep, f"{seed}-{name}.log").write_text(broker.log)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_network_fails(cluster: Cluster) -> None:
     run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS))
 
