@@ -21,7 +21,6 @@ PLANTED: dict[type[NoBug], int] = {
     copies.ByIdxAlone: 21,
     copies.ResendUndoesWhatIsLonger: 18,
     copies.AckOfWhatWasNotMatched: 1,
-    copies.DelayFromTheReply: 0,
     copies.SealsWithoutWaiting: 2,
     copies.StateAfterWhatIsNotCommitted: 0,
     copies.StateTakesPlaceTooEarly: 1,
@@ -38,13 +37,14 @@ PLANTED: dict[type[NoBug], int] = {
     homes.OwnSealDoesNotWait: 2,
     homes.AdmittedByAnOlderAnswer: 1,
     homes.NothingKeptIsNothingThere: 2,
-    homes.LeftOutIsConfirmed: 0,
-    homes.PeersHearNothingOfWhatIsLeftOut: 0,
-    homes.FetchedStateIsEverything: 0,
+    homes.LeftOutIsConfirmed: 7,
+    homes.FetchedStateIsEverything: 51,
     homes.ReusedNumbers: 0,
-    homes.LetterSettledTooEarly: 0,
+    homes.LetterSettledTooEarly: 3,
 }
 """mistake -> a seed with which it was found; another change of the generator may need another seed"""
 
-UNSEEN: frozenset[type[NoBug]] = frozenset()
-"""No seed of 1,000 finds these."""
+UNSEEN: frozenset[type[NoBug]] = frozenset({copies.DelayFromTheReply, homes.PeersHearNothingOfWhatIsLeftOut})
+"""Not found by the first 60 and 30 seeds, since the simulator runs the forwarder that ships; more were not tried. The
+moment in which the first one lets two homes deliver is some ms. What the second one needs is a set of four or more in
+which a source that is left out stands at fewer than a majority, and a home that is lost then."""
