@@ -76,6 +76,7 @@ def _round(cluster: Cluster | RabbitMQCluster, probes: Probes) -> float:
         cluster.brokers[home].kill()
     else:
         machines.part([[home], [*others, HERE]])
+        fault_s = time.monotonic()  # some links are cut before others: until now a majority may have been reached
     found = probes.first_after(fault_s, SERVED_S, others)
     if machines is None:
         cluster.brokers[home].start()
