@@ -125,7 +125,7 @@ class Broker:
         identity = Identity(self._settings.node_name, self._disk.names["identity"], index, SOURCE)
         clock = SteadyClock()
         audit = self._settings.audit.model_copy(update={"node": self._settings.audit_node})
-        self._audit = AuditLog(self._settings.data_dir, audit, clock.us, self._audit_full)
+        self._audit = AuditLog(self._opened.directory, audit, clock.us, self._audit_full)
         self.node = Node(
             self._services,
             self._topology,
@@ -180,7 +180,7 @@ class Broker:
         log.info(
             "recovered",
             vhosts=len(self._topology.vhosts),
-            queues=len(self.node.queues),
+            queues=len(self.node.ports),
             messages=sum(queue.ready_count for queue in self.node.queues.values()),
         )
 
@@ -193,7 +193,7 @@ class Broker:
         control = control_server(
             Running(self.node, self.pump.settle, self._board),
             self._reader,
-            self._settings.data_dir,
+            self._opened.directory,
             {
                 "refresh": self._refresh,
                 "status": self._status,

@@ -303,7 +303,7 @@ class ClusterRunner(Shell):
 
     # The store
 
-    def _changed(self, _: Changed) -> None:
+    def _changed(self, changed: Changed) -> None:
         if self.forwarder is None:
             return
         members = self._directory.members
@@ -312,8 +312,8 @@ class ClusterRunner(Shell):
         self._members = lives
         self._links.peers_are(self._directory.addresses)
         self.forwarder.wishes_are(self._directory.wishes)
-        for record in self._directory.records.values():
-            self.forwarder.record_is(record)
+        for source in changed.sources & self._directory.records.keys():
+            self.forwarder.record_is(self._directory.records[source])
         self._look_for_sources()
         self._settle()
 
@@ -342,7 +342,7 @@ class ClusterRunner(Shell):
             hello = Hello(VERSION, cluster, me.name, me.life, me.generation)
             self._links = Links(hello, self, self._place.listeners, self._place.tls)
             await nursery.start(self._links.run)
-            self._changed(Changed())
+            self._changed(Changed(sources=frozenset(directory.records)))
             nursery.start_soon(self._beats)
             task_status.started()
 

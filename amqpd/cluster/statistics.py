@@ -18,7 +18,7 @@ from amqpd.replication.commit import majority
 if TYPE_CHECKING:
     from amqpd.cluster.homes import Homes
     from amqpd.cluster.own_lane import OwnLane
-    from amqpd.replication.home import Peer
+    from amqpd.replication.peer import Peer
     from amqpd.replication.take_over import SourceRecord
 
 

@@ -95,7 +95,7 @@ def force(settings: Settings, queue: str | None, vhost: str, everything: bool, y
                 f"{_count(able)} may go on, and not all of them have a home after {SERVED_S:g} seconds: "
                 "`amqpd quorum status` says what they wait for"
             )
-        click.echo(f"{_count(able)} went on; the logs of their nodes (source_forced) say from where")
+        click.echo(f"{_count(able)} went on; the logs of their nodes (majority_given_up) say from where")
         click.echo("now give them copies: amqpd quorum grow NODE --all")
 
     in_store(settings, act)

@@ -35,12 +35,14 @@ def lanes_of(homes: Mapping[int, Home]) -> list[Lane]:
 def divide(transaction: Transaction, retired: list[Range], homes: dict[int, Home], of: dict[int, int]) -> list[Range]:
     """What is of these sources becomes entries of theirs; `of`: queue_id -> source. Of what is `retired` with this
     transaction, that of the local source."""
-    index, entries = transaction.index, {}
+    entries: dict[int, SourceEntry] = {}
     for source, home in homes.items():
-        entries[source] = SourceEntry(source, home.epoch, index)
-        entries[source].reserved = home.numbers.take(index)
+        if home.numbers.wanted:
+            # The others are asked for nothing: with many sources each transaction is of a few.
+            _entry(entries, source, homes, transaction).reserved = home.numbers.take(transaction.index)
     for queue_id in of.keys() & transaction.delivered.keys():
-        entries[of[queue_id]].delivered[queue_id] = transaction.delivered.pop(queue_id)
+        below = transaction.delivered.pop(queue_id)
+        _entry(entries, of[queue_id], homes, transaction).delivered[queue_id] = below
     rows, settled = transaction.rows, transaction.settled
     counts, dropped = transaction.counts, transaction.dropped
     transaction.rows = [each for each in rows if each.queue_id not in of]
@@ -49,21 +51,31 @@ def divide(transaction: Transaction, retired: list[Range], homes: dict[int, Home
     transaction.dropped = [each for each in dropped if each not in of]
     for row in rows:
         if row.queue_id in of:
-            entries[of[row.queue_id]].rows.append(row)
+            _entry(entries, of[row.queue_id], homes, transaction).rows.append(row)
     for part in settled:
         if part.queue_id in of:
-            entries[of[part.queue_id]].settled.append(part)
+            _entry(entries, of[part.queue_id], homes, transaction).settled.append(part)
     for part in retired:
         if part.queue_id in of:
-            entries[of[part.queue_id]].retired.append(part)
+            _entry(entries, of[part.queue_id], homes, transaction).retired.append(part)
     for count in counts:
         if count[0] in of:
-            entries[of[count[0]]].counts.append(count)
+            _entry(entries, of[count[0]], homes, transaction).counts.append(count)
     for queue_id in dropped:
         if queue_id in of:
-            entries[of[queue_id]].dropped.append(queue_id)
+            _entry(entries, of[queue_id], homes, transaction).dropped.append(queue_id)
     transaction.entries = [entry for entry in entries.values() if not _is_empty(entry)]
     return [each for each in retired if each.queue_id not in of]
+
+
+def _entry(
+    entries: dict[int, SourceEntry], source: int, homes: dict[int, Home], transaction: Transaction
+) -> SourceEntry:
+    """Made when there is something for it."""
+    entry = entries.get(source)
+    if entry is None:
+        entry = entries[source] = SourceEntry(source, homes[source].epoch, transaction.index)
+    return entry
 
 
 def _is_empty(entry: SourceEntry) -> bool:

@@ -14,7 +14,8 @@ Source: rabbit_reader.erl, rabbit_queue_type.erl, rabbit_exchange.erl.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pamqp.exceptions import AMQPNotAllowed, AMQPPreconditionFailed
 
@@ -38,13 +39,18 @@ class LimitReached(AMQPPreconditionFailed):
     """One more would be too many, of whatever it is."""
 
 
+class Names(Protocol):
+    """(virtual host, name) of each queue that is there."""
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, key: object) -> bool: ...
+
+
 class Census:
     """Counts of what clients have, held against the limits."""
 
-    def __init__(
-        self, limits: Limits, topology: Topology, queues: Collection[tuple[str, str]], node_name: str
-    ) -> None:
-        """`queues`: those that are there, as (virtual host, name)."""
+    def __init__(self, limits: Limits, topology: Topology, queues: Names, node_name: str) -> None:
         self._node_name = node_name
         self._limits = limits
         self._topology = topology

@@ -24,6 +24,7 @@ import trio
 from amqpd.journal.records import Row
 from amqpd.management.bodies import Bodies, Reader
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
+from amqpd.management.home_queues import home_queue
 from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.quarantine_files import keep_row
@@ -128,10 +129,11 @@ class DamagedRows:
         """The queue, and what is damaged in it: of the messages with these ids, or of all. Raises NotFound when there
         is none."""
         wish = Wish.of_listing({"vhost": which.vhost, "queue": which.queue, "ids": which.ids, "state": "all"})
-        queue = (
-            self._node.delayed.get(wish.vhost) if which.delayed else self._node.queues.get((wish.vhost, wish.queue))
-        )
-        if queue is None:
+        if not which.delayed:
+            queue = home_queue(self._node, wish.vhost, wish.queue)
+        elif (store := self._node.delayed.get(wish.vhost)) is not None:
+            queue = store
+        else:
             raise NotFound(f"there is no queue '{wish.queue}' in virtual host '{wish.vhost}'")
         if wish.ids != EVERY:
             await self._look_for_damage(queue, wish)

@@ -103,7 +103,7 @@ def consumers(node: Node, filters: Filters) -> Iterator[Row]:
 
 def queues(node: Node, filters: Filters) -> Iterator[Row]:
     """`name` is a filter too."""
-    for queue in list(node.queues.values()):
+    for queue in node.ports.ports():
         record = queue.record
         if not queue.deleted and _wanted(filters, record.vhost) and filters.get("name") in (None, record.name):
             yield queue_row(node, queue)

@@ -22,8 +22,9 @@ import trio
 
 from amqpd.journal.lane import Lanes, joined
 from amqpd.management.bodies import Bodies, Part, Reader
-from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
+from amqpd.management.errors import BadArgument, Conflict, Unavailable
 from amqpd.management.holders import Holders
+from amqpd.management.home_queues import home_queue
 from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.repair import Mover, delete
@@ -97,10 +98,7 @@ class MessageOperations:
                 yield page
 
     def _queue(self, vhost: str, name: str) -> HomeQueue:
-        queue = self._node.queues.get((vhost, name))
-        if queue is None:
-            raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
-        return queue
+        return home_queue(self._node, vhost, name)
 
     async def _parts(self, queue: HomeQueue, wish: Wish) -> AsyncGenerator[Part, None]:
         bodies = Bodies(self._reader)

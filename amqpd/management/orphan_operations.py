@@ -150,7 +150,7 @@ class OrphanOperations:
         return orphan
 
     def _target(self, vhost: str, name: str) -> QueuePort:
-        queue = self._node.queues.get((vhost, name))
+        queue = self._node.ports.get((vhost, name))
         if queue is None:
             raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}': declare it first")
         if queue.stopped:

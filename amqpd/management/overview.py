@@ -31,7 +31,7 @@ def overview(node: Node) -> dict[str, Any]:
         "connections": len(node.connections),
         "channels": node.census.channels,
         "vhosts": len(node.topology.vhosts),
-        "queues": len(queues),
+        "queues": len(node.ports),
         "messages_ready": sum(queue.ready_count for queue in queues),
         "messages_unacknowledged": sum(queue.unacked_count for queue in queues),
         "message_bytes_in_memory": sum(queue.memory_bytes for queue in queues),
@@ -54,7 +54,7 @@ def vhosts(node: Node, filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name in list(node.topology.vhosts):
         if filters.get("vhost") not in (None, name) or name not in node.topology.vhosts:
             continue
-        queues = [queue for (vhost, _), queue in list(node.queues.items()) if vhost == name]
+        queues = [queue for queue in node.ports.ports() if queue.record.vhost == name]
         yield {
             "vhost": name,
             "connections": node.census.connections_by_vhost[name],

@@ -40,7 +40,7 @@ class Running:
 
     def queue(self, vhost: str, name: str) -> QueuePort:
         """Raises NotFound."""
-        found = self.node.queues.get((vhost, name))
+        found = self.node.ports.get((vhost, name))
         if found is None:
             raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
         return found

@@ -103,7 +103,7 @@ def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Iterator[QueuePort
     """What the publishes were routed to are names: a queue may be gone since, or made again (as in RabbitMQ)."""
     for queue in queues:
         record = queue.record
-        found = channel.node.queues.get((record.vhost, record.name)) if queue.deleted else queue
+        found = channel.node.ports.get((record.vhost, record.name)) if queue.deleted else queue
         if found is not None:
             yield found
 

@@ -38,6 +38,7 @@ from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.orphans import Orphans
 from amqpd.node.ports import HomeNode
 from amqpd.node.quarantine import quarantine
+from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.queue_registry import QueueRegistry
 from amqpd.node.sources import Sources
 from amqpd.node.wakes import Wakes
@@ -112,7 +113,8 @@ class Node(HomeNode):
         self.token = services.token
         self.new_queue_id = services.queue_id
         self.chance = services.chance
-        self.queues = {}
+        self.queues, self.elsewhere = {}, {}
+        self.ports = QueuePorts(self.queues, self.elsewhere)
         self.connections: dict[str, ConnectionBase] = {}
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
         self.alarms = Alarms(self._unblock)
@@ -132,7 +134,7 @@ class Node(HomeNode):
         self.registry = QueueRegistry(self, self.orphans)
         self.disk_space = DiskSpace(journal, self.log)
         self.congestion = Congestion()
-        self.census = Census(limits, topology, self.queues, identity.name)
+        self.census = Census(limits, topology, self.ports, identity.name)
         self.quotas = Quotas(topology, self.log)
         self.shares = MemoryShares(limits, self.queues)
         self.changes = Changes(topology, services, self.census, self.acts)
@@ -195,8 +197,8 @@ class Node(HomeNode):
 
     def queues_named(self, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:
         """See `PublishingNode.queues_named`."""
-        queues = self.queues
-        return tuple(queue for name in names if (queue := queues.get((vhost, name))) is not None)
+        ports = self.ports
+        return tuple(queue for name in names if (queue := ports.get((vhost, name))) is not None)
 
     def make_queue(self, record: QueueRecord) -> Queue:
         return Queue(record, self, self.registry.policy_of(record))

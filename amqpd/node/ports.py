@@ -15,9 +15,11 @@ from mypy_extensions import mypyc_attr
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.kernel import Run
 from amqpd.node.memory_shares import MemoryShares
+from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.sources import Sources
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.queue import Queue
 from amqpd.session.holds import Holds
@@ -33,7 +35,11 @@ class HomeNode(PublishingNode):
     shares: MemoryShares
     sources: Sources
     queues: dict[tuple[str, str], Queue]
-    """by virtual host and name"""
+    """by virtual host and name: those of this node"""
+    elsewhere: dict[tuple[str, str], ElsewhereQueue]
+    """those whose homes are other nodes"""
+    ports: QueuePorts
+    """both"""
     delayed: dict[str, DelayedMessages]
     """by virtual host; made when it is needed"""
 

@@ -24,6 +24,7 @@ from amqpd.kernel import Run
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, parted
 from amqpd.node.ports import HomeNode
 from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
@@ -100,16 +101,21 @@ class QueueRegistry:
     def put(self, record: QueueRecord) -> None:
         """The record is new, or another one now."""
         node, key = self._node, (record.vhost, record.name)
-        queue = node.queues.get(key)
-        if queue is not None and queue.record.id == record.id:
-            self.apply(queue, record)
+        there = node.ports.get(key)
+        if there is not None and there.record.id == record.id:
+            there.record = record
+            if not there.stopped:
+                self.apply(node.queues[key], record)
             return
-        if queue is not None:
+        if there is not None:
             # Another process made a durable queue of this name, which did not know of a transient one here.
             self.remove(record.key)
         if record.source:
             self._of_source.setdefault(record.source, {})[key] = None
             node.sources.queues[record.source] += 1
+            if record.source not in node.sources.serving:
+                node.elsewhere[key] = ElsewhereQueue(record, node.journal.lane)
+                return
         queue = node.queues[key] = self._made(record)
         node.books.look_at(queue)
         if record.owner is not None and not record.is_foreign_to(node.identity.id):
@@ -138,7 +144,7 @@ class QueueRegistry:
         unknown = set(recovered.queues)
         begun: list[Queue] = []
         for key in self._of_source.get(source, ()):
-            record = node.queues[key].record
+            record = node.elsewhere.pop(key).record
             queue = node.queues[key] = self._made(record)
             unknown.difference_update(range(record.id, record.id + _levels(queue)))
             try:
@@ -163,8 +169,8 @@ class QueueRegistry:
         self._unclaimed.pop(source, None)
         ended: list[Queue] = []
         for key in self._of_source.get(source, ()):
-            queue = node.queues[key]
-            if queue.elsewhere:
+            queue = node.queues.pop(key, None)
+            if queue is None:
                 continue
             node.to_dispatch.forget(queue)
             node.congestion.forget(queue)
@@ -172,27 +178,19 @@ class QueueRegistry:
             for answer in queue.abandoned():
                 answer(None)
             ended.append(queue)
-            node.queues[key] = self._elsewhere(queue.record)
+            node.elsewhere[key] = ElsewhereQueue(queue.record, node.journal.lane)
         node.books.source_ends(source, ended)
 
     def source_moves(self, source: int, lane: Lane) -> None:
         """See `Node.source_moves`."""
         for key in self._of_source.get(source, ()):
-            queue = self._node.queues[key]
-            if not queue.elsewhere:
+            queue = self._node.queues.get(key)
+            if queue is not None:
                 queue.lane = lane
-
-    def _elsewhere(self, record: QueueRecord) -> Queue:
-        """What has the name of a queue whose home is another node."""
-        queue = Queue(record, self._node, {})
-        queue.stopped = queue.refuses = queue.elsewhere = True
-        return queue
 
     def _made(self, record: QueueRecord) -> Queue:
         node = self._node
         if record.source:
-            if record.source not in node.sources.serving:
-                return self._elsewhere(record)
             node.journal.assign(record.id, record.source)
         try:
             queue = node.make_queue(record)
@@ -272,11 +270,16 @@ class QueueRegistry:
 
     def remove(self, key: Key) -> None:
         node = self._node
-        queue = node.queues.pop((key[1], key[2]), None)
+        name = (key[1], key[2])
+        there = node.ports.get(name)
+        if there is not None and there.record.source:
+            self._of_source[there.record.source].pop(name, None)
+            node.sources.queues[there.record.source] -= 1
+        elsewhere = node.elsewhere.pop(name, None)
+        if elsewhere is not None:
+            elsewhere.deleted = True  # what there is of it, its home drops
+        queue = node.queues.pop(name, None)
         if queue is not None:
-            if queue.record.source:
-                self._of_source[queue.record.source].pop((key[1], key[2]), None)
-                node.sources.queues[queue.record.source] -= 1
             owned = self._owned.get(queue.record.owner or "")
             if owned is not None:
                 owned.pop(queue, None)
@@ -289,9 +292,6 @@ class QueueRegistry:
         """It is no queue of the node's any more: its consumers are told, its messages are gone."""
         node = self._node
         node.to_dispatch.forget(queue)
-        if queue.elsewhere:
-            queue.deleted = True  # what there is of it, its home drops
-            return
         try:
             queue.delete()
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on

@@ -10,7 +10,7 @@ Not here: what is done with it (`broker.py`).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 class OpenNode:
     """Made by `open_node`."""
 
-    def __init__(self, pair: Pair, scan: Reading, presence: Presence | None, watch: DisksWatch | None) -> None:
+    def __init__(
+        self, directory: Path, pair: Pair, scan: Reading, presence: Presence | None, watch: DisksWatch | None
+    ) -> None:
+        self.directory = directory
+        """for what is kept once: the audit log, messages that were set aside"""
         self.pair = pair
         self.scan = scan
         """what the scrub reads"""
@@ -94,7 +98,7 @@ async def _open_one(settings: Settings, path: Path, *, accept_loss: bool) -> Asy
             stack.push_async_callback(pair.store.aclose)
             presence = Presence(directory.path)
             with unless_lost(presence, stack, pair.disk, pair.store):
-                yield OpenNode(pair, Scan(pair.disk.path, page_cache), presence, None)
+                yield OpenNode(path, pair, Scan(pair.disk.path, page_cache), presence, None)
 
 
 @asynccontextmanager
@@ -104,13 +108,14 @@ async def _open_several(settings: Settings, paths: list[Path], *, accept_loss: b
     from amqpd.datadir.disks.watch import DisksWatch
 
     for path in paths:
-        refuse_unfinished(path)
+        with suppress(OSError):  # it is not used
+            refuse_unfinished(path)
     keep = _keep_free_bytes(settings)
     async with AsyncExitStack() as around, AsyncExitStack() as stack:
         disks = await open_disks_of(paths, accept_loss=accept_loss, keep_free_bytes=keep)
         stack.callback(disks.close)
         for at in disks.locks:
-            stack.callback(hold_all, paths[at])
+            stack.callback(_hold_all, paths[at])
         scan = DisksScan(disks.group)
         stack.callback(scan.end)
         stack.callback(disks.disk.close)
@@ -123,7 +128,7 @@ async def _open_several(settings: Settings, paths: list[Path], *, accept_loss: b
         stack.push_async_callback(pair.store.aclose)
         watch = DisksWatch(disks, file)
         watch.begin()
-        yield OpenNode(pair, scan, None, watch)
+        yield OpenNode(disks.directory, pair, scan, None, watch)
 
 
 def refuse_one_of_several(directory: Path, *, accept_loss: bool) -> None:
@@ -139,6 +144,11 @@ def refuse_one_of_several(directory: Path, *, accept_loss: bool) -> None:
         f"{directory} is one of several data directories of a node ({others}): name all of them with --data-dir, or "
         "start once with --accept-loss to go on with this one alone"
     )
+
+
+def _hold_all(directory: Path) -> None:
+    with suppress(OSError):  # the disk fails, and is not written any more
+        hold_all(directory)
 
 
 def _keep_free_bytes(settings: Settings) -> int:

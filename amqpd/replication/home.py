@@ -9,8 +9,8 @@ matched does not count there, and everything else does. One that so has no major
 4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
 by state. 6. A learner gets what the members get, and counts for nothing. 7. A source that comes from another lane
 counts here from the frame on that says so, which has an entry of it: with that, all before it is committed.
-Not here: what is under way to whom (`catch_up.py`), connections (the lane is opened again after each break), how an
-epoch is won (`take_over.py`).
+Not here: what is under way to whom (`peer.py`, `catch_up.py`), connections (the lane is opened again after each
+break), how an epoch is won (`take_over.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from itertools import chain
 from amqpd.replication.catch_up import Resend, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
 from amqpd.replication.entry import START, Frame, LogEntry, Position, new_entry
+from amqpd.replication.peer import Peer
 from amqpd.replication.receiver import Answer, Missed, Opened, Opening
 
 KEPT_BYTES_MAX = 64 << 20
@@ -36,29 +37,6 @@ MISSED_BYTES_MAX = 1 << 20
 UNDER_WAY_MAX = 8
 """Messages of that size, of all that is sent again to one peer and that it has not answered: so much is sent in the
 time of an answer, which is one of its disk; and much less than a connection may have to send."""
-
-
-class Peer:
-    """Another member of the set, while there is a connection to it."""
-
-    def __init__(self, uncounted: Iterable[int]) -> None:
-        self.uncounted = set(uncounted)
-        """sources whose record names another disk than it has: what it acknowledges is no copy yet"""
-        self.number = 0
-        """of its last answer"""
-        self.apart: frozenset[int] = frozenset()
-        """sources that do not count there"""
-        self.transfers: dict[int, Transfer] = {}
-        """sources that are caught up by state"""
-        self.transfers_begun = 0
-        self.resends: dict[int, Resend] = {}
-        """sources that are caught up by entries"""
-        self.resent_entries = self.resent_bytes = 0
-        self.bases: Mapping[int, Position] = {}
-        """what it knows to be committed, of sources that it lacks something of"""
-
-    def counts(self, source: int) -> bool:
-        return source not in self.apart and source not in self.uncounted
 
 
 class HomeLane:

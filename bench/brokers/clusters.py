@@ -46,7 +46,7 @@ class AmqpdCluster(PrivateAmqpd):
         self._links = {name: free_port() for name in ("a", *OTHERS)}
         command = etcd_command(program, self.directory / "etcd", client, peer)
         self._beside.append(start_session(command))
-        wait_until(lambda: _is_healthy(client), "etcd")
+        wait_until(lambda: is_healthy(client), "etcd")
         for name in OTHERS:
             where = ["--port", str(free_port()), "--data-dir", str(self.directory / name)]
             command = [*super().command()[:4], *where]
@@ -138,7 +138,8 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
         sleep(RETRY_SECONDS)
 
 
-def _is_healthy(client: str) -> bool:
+def is_healthy(client: str) -> bool:
+    """Whether the etcd there answers."""
     try:
         with urllib.request.urlopen(f"{client}/health", timeout=1) as answer:
             return b"true" in answer.read()

@@ -238,8 +238,11 @@ class World:
     def __init__(self, names: str = "abc") -> None:
         self.now_s = 100.0
         self.records: dict[int, SourceRecord] = {}
+        self.sets: dict[int, list[tuple[str, ...]]] = {}
+        """that each source has had"""
         self.wishes: dict[int, WishRecord] = {}
         self.store_answers = True
+        self.store_loses_answers = False
         self._revision = 0
         self._moves: deque[Callable[[], None]] = deque()
         self._links: dict[tuple[str, str], HomeLink] = {}
@@ -265,9 +268,12 @@ class World:
             return None
         self._revision += 1
         put = self.records[record.source] = replace(record, revision=self._revision)
+        sets = self.sets.setdefault(record.source, [])
+        if not sets or sets[-1] != record.members:
+            sets.append(record.members)
         for machine in self.machines.values():
             self.later(machine, lambda machine=machine: machine.forwarder.record_is(put))  # type: ignore[misc]
-        return put
+        return None if self.store_loses_answers else put
 
     def put_wish(self, wish: WishRecord, drops: bool = False) -> None:
         now = self.wishes.get(wish.source)
@@ -350,6 +356,13 @@ class World:
         self.connect(name)
 
     # Time
+
+    def deliver(self) -> bool:
+        """The next thing that is on its way; False: nothing is."""
+        if not self._moves:
+            return False
+        self._moves.popleft()()
+        return True
 
     def move(self) -> None:
         """Until nothing is on its way and nothing is to be written."""

@@ -3,7 +3,7 @@
 What is verified: for random runs of several processes on the same disks (each starts with the directories that it can
 use, may crash between any two writes, leaves disks behind, repairs emptied ones) the best journal of each start has
 all that a majority had before; the sentences for what cannot be. What the generator made is counted: a fault that
-never happened was not tested. The steps are those of `opening.py`, `roster.py` and `repair.py`, without disks.
+never happened was not tested. The steps are those of `amqpd.datadir.disks` (opening, roster, repair), without disks.
 """
 
 from __future__ import annotations

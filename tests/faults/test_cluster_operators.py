@@ -247,6 +247,7 @@ def test_a_majority_that_is_gone_for_good_is_given_up(make: Make) -> None:
     said = cluster.ok("a", "quorum", "force", "orders", "--yes")
     assert "1 source went on" in said
     assert cluster.home_of(["orders"]) == "a"
+    assert "majority_given_up" in cluster.brokers["a"].log
     start(cluster, "d")
     cluster.ok("a", "quorum", "grow", "d", "--all")
     cluster.publish("a", "orders", bodies(50))

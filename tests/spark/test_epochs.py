@@ -119,7 +119,7 @@ def ended_and_standing_in_one_epoch(queue: Shared) -> None:
 
 
 @story("accepted 2, acked 1, unconfirmed 1")
-def a_number_that_no_entry_had_may_be_given_by_the_next_home(queue: Shared) -> None:
+def one_number_in_two_epochs_is_two_messages(queue: Shared) -> None:
     queue.routed(1, confirmed=False)
     queue.anchor(2)
     queue.routed(2)

@@ -64,6 +64,11 @@ class OpenDisks:
     """directories whose metadata.db is the same; the first one is worked with"""
 
     @property
+    def directory(self) -> Path:
+        """The first one that had everything at the start."""
+        return self.paths[self.definitions[0]]
+
+    @property
     def group(self) -> DiskGroup:
         return self.disk.group
 

@@ -30,7 +30,7 @@ LOOK_S = 0.5
 STEP_S_MAX = 20.0
 AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 60.0
 CATCH_UP_LOOK_S = 0.02
-FILES = ("amqpd.lock", "journal.db")
+FILES = ("amqpd.lock", "journal.db", "journal.db-wal")
 
 log = structlog.get_logger(component="disks")
 

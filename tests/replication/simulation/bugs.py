@@ -25,15 +25,10 @@ class NoBug:
 
     seed = 0
     """that finds it"""
-    nodes = 0
-    members = 0
-    """how many, where the mistake needs a certain number; 0: as drawn"""
-    put_back_ms = 0
-    wipe_ms = 0
-    late_ms = 0
-    forget_ms = 0
-    taker_ms = 0
-    """how often what it needs comes, where that is too seldom as drawn; 0: as drawn"""
+    nodes = members = sources = 0
+    """of a cluster in which it can be found; 0: as drawn"""
+    only: dict[str, int] = {}
+    """what it needs, by the name of the fault: every so many ms; nothing else goes wrong then. Empty: as drawn"""
 
     @contextmanager
     def planted(self) -> Iterator[None]:

@@ -30,6 +30,16 @@ class NoEpochCheck(Patched):
     """A replica takes entries from a home whose epoch is over."""
 
     where, name, instead = Replica, "follow", _follow_anybody
+    only = {"isolate": 3500}
+    nodes = members = 3
+    sources = 1
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        def nothing(receiver: Receiver, source: int, seal: Seal) -> None: ...
+
+        with super().planted(), patch.object(Receiver, "_is_fenced", nothing):
+            yield
 
 
 def _commit_any_epoch(self: Log, position: Position) -> Position:
@@ -45,6 +55,8 @@ class CommitOfAnOldEpoch(Patched):
     """An entry of an older epoch is taken for committed before one of the home's own epoch is."""
 
     where, name, instead = Log, "commit", _commit_any_epoch
+    only = {"chain": 4000}
+    nodes = members = 3
 
 
 def _ballot_of_the_disk(self: Any, source: int, granted: bool) -> Ballot:
@@ -55,6 +67,9 @@ class SealOvertakesTheWriter(Patched):
     """The answer to a seal says what is on the disk now, and not what is on its way there."""
 
     where, name, instead = Copies, "_ballot", _ballot_of_the_disk
+    only = {"late": 3500}
+    nodes = members = 3
+    sources = 1
 
 
 _ballot = Copies._ballot
@@ -91,6 +106,8 @@ class ResendUndoesWhatIsLonger(Patched):
     """What a home sends again ends what stands behind it."""
 
     where, name, instead = Replica, "take", _take_and_cut
+    only = {"chain": 4000, "break": 500}
+    nodes = members = 3
 
 
 class AckOfWhatWasNotMatched(Patched):
@@ -110,7 +127,9 @@ _answer = Receiver._answer
 class DelayFromTheReply(NoBug):
     """A replica waits from when an answer goes out; what it seals before is not in it."""
 
-    late_ms = 3000
+    only = {"late": 3500}
+    nodes = members = 3
+    sources = 1
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -135,6 +154,8 @@ class SealsWithoutWaiting(Patched):
     """A replica seals at once, although it has just answered the old home."""
 
     where, name = SealDelay, "ends_s"
+    only = {"isolate": 2500}
+    nodes = members = 3
     instead = staticmethod(lambda delay, source, seal, connections: 0.0)
 
 
@@ -168,4 +189,5 @@ class DamageIsTaken(Patched):
     """A peer takes an entry that is not what its checksum says."""
 
     where, name = receiver_module, "_check"
+    only = {"isolate": 2500, "crash": 2000}
     instead = staticmethod(lambda entries: None)

@@ -19,6 +19,7 @@ class AckBeforeSync(NoBug):
 
     def commits(self, machine: Machine) -> None:
         platter = machine.drive.platter
+        # Now and then it does what it says.
         if platter.synced is None or machine.chance.random() < 0.2:
             platter.synced = None
             platter.synced = pickle.dumps(platter)
@@ -26,6 +27,10 @@ class AckBeforeSync(NoBug):
 
 class SealNotDurable(NoBug):
     """A crash forgets what was sealed."""
+
+    only = {"forget": 4000}
+    nodes = members = 3
+    sources = 1
 
     def drive(self, drive: Any) -> None:
         drive.platter.keeps_seals = False
@@ -39,6 +44,7 @@ class UndoByIdxAlone(Patched):
     """A disk undoes what has a higher idx, whatever its epoch."""
 
     where, name, instead = Kept, "undone", _all_with_this_idx
+    only = {"chain": 4000}
 
 
 def _leaves_at_once(self: Kept, seq: int, position: Position) -> None:
@@ -88,6 +94,8 @@ class DamagedDiskCounts(Patched):
     """A disk that has lost something is the same as before."""
 
     where, name, instead = SimulatedDisk, "recover", _keeps_its_generation
+    only = {"damage": 300, "crash": 1000, "isolate": 2500}
+    nodes = members = 3
 
 
 _recover = SimulatedDisk.recover

@@ -33,7 +33,9 @@ class TwoHomesOfOneEpoch(Patched):
 
     where, name = seals, "grants"
     instead = staticmethod(lambda sealed, asked: asked.epoch >= sealed.epoch)
-    put_back_ms = 7000
+    only = {"put back": 7000, "isolate": 2500, "crash": 4000}
+    nodes = members = 3
+    sources = 1
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -133,14 +135,17 @@ class EmptyReplicaVotes(Patched):
 
     where, name = SourceRecord, "counts"
     instead = staticmethod(lambda record, forwarder, generation: forwarder in record.members)
-    wipe_ms = 1500
+    only = {"wipe": 1500, "isolate": 2500, "crash": 4000}
+    nodes = members = 3
 
 
 class WipedReplicaAcknowledges(Patched):
     """What an emptied disk acknowledges counts before it is admitted, while its vote does not."""
 
     where, name = home_module.HomeLane, "open"
-    forget_ms = 6000
+    only = {"forget": 4000}
+    nodes = members = 3
+    sources = 1
 
     @staticmethod
     def instead(self: Any, peer: str, uncounted: Any = ()) -> Any:
@@ -153,7 +158,9 @@ _open = home_module.HomeLane.open
 class ReignFromTheAnswer(Patched):
     """A home reigns for a lease from when an answer came."""
 
-    late_ms = 3000
+    only = {"late": 3500}
+    nodes = members = 3
+    sources = 1
     where, name = Homes, "answered"
 
     @staticmethod
@@ -170,7 +177,9 @@ _homes_answered = Homes.answered
 class EmptyDiskKeepsTheReign(Patched):
     """A peer whose disk was emptied, and so has forgotten whom it sealed, keeps the reign of an old home."""
 
-    forget_ms = 6000
+    only = {"forget": 4000}
+    nodes = members = 3
+    sources = 1
     where, name = reign_module.Reign, "holds"
 
     @staticmethod
@@ -184,7 +193,9 @@ _holds = reign_module.Reign.holds
 class OwnSealDoesNotWait(Patched):
     """One that takes over seals when the store says yes, although it has answered the old home meanwhile."""
 
-    taker_ms = 4000
+    only = {"answers": 4000}
+    nodes = members = 3
+    sources = 1
     where, name = TakeOvers, "_swapped"
 
     @staticmethod
@@ -200,7 +211,8 @@ class AdmittedByAnOlderAnswer(Patched):
     """An answer from before the source joined the lane is taken for one about it."""
 
     where, name = home_module.HomeLane, "admissible"
-    wipe_ms = 1500
+    only = {"wipe": 1500, "isolate": 2500, "crash": 4000}
+    nodes = members = 3
 
     @staticmethod
     def instead(self: Any, peer: str) -> Any:
@@ -212,7 +224,8 @@ class NothingKeptIsNothingThere(Patched):
     """A home that keeps no entry of a source says that it has none."""
 
     where, name = home_module.HomeLane, "_opening"
-    wipe_ms = 1500
+    only = {"wipe": 1500, "isolate": 2500, "crash": 4000}
+    nodes = members = 3
 
     @staticmethod
     def instead(self: Any, sources: Any) -> Any:
@@ -242,6 +255,9 @@ class PeersHearNothingOfWhatIsLeftOut(Patched):
     """A frame says how far the lane is, and not which sources are left out."""
 
     where, name = home_module.HomeLane, "cut"
+    only = {"chain": 4000, "isolate": 2500}
+    nodes = members = 5
+    sources = 3
 
     @staticmethod
     def instead(self: Any, number: int, payloads: Any) -> Any:

@@ -135,6 +135,11 @@ class Cluster:
             self.clock.counts["connection broken"] += 1
             self.clock.chance.choice(open_links).breaks()
 
+    def break_links_of(self, process: Process) -> None:
+        for link in self._links.values():
+            if process in (link.dialer, link.acceptor):
+                link.breaks()
+
     def ended(self, process: Process) -> None:
         """Its connections are reset; its supervisor says so, in clusters that have one; else its lease runs out."""
         for link in self._links.values():

@@ -64,7 +64,7 @@ def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]],
     chance = random.Random(f"cluster of {clock.seed}")
     names = list("abcde"[: bugs.nodes or chance.choice([3, 3, 4, 5])])
     sets = {}
-    for source in range(1, chance.choice([1, 2, 3]) + 1):
+    for source in range(1, (bugs.sources or chance.choice([1, 2, 3])) + 1):
         size = bugs.members or chance.choice([each for each in (3, 3, 4, 5) if each <= len(names)])
         sets[source] = tuple(sorted(chance.sample(names, size)))
     cluster = Cluster(clock, names, sets, bugs, drive)
@@ -74,10 +74,15 @@ def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]],
     cluster.settles = chance.choice([0, 0.1, 0.5, 0.9])
     cluster.letters = chance.choice([0, 0.1, 0.3])
     cluster.idle_ms = chance.choice([0, 0, 4000])
-    cluster.fast_takeover = chance.random() < 0.3
+    cluster.fast_takeover = chance.random() < 0.3 and not bugs.only
     cluster.beat_ms = chance.choice([200, 400])
     for machine in cluster.machines.values():
         machine.slow = chance.choice([0.5, 1, 1, 10])
+    if {"late", "answers"} & bugs.only.keys():
+        # What is to be seen is the moment in which two homes deliver.
+        cluster.network.latency_ms, cluster.store.silence, cluster.beat_ms = 5, 0, 200
+        for machine in cluster.machines.values():
+            machine.slow = 0.5
     # Limits, so small that they are met.
     lane = partial(
         HomeLane,
@@ -96,23 +101,26 @@ def _safety(cluster: Cluster) -> None:
     clock, bugs = cluster.clock, cluster.bugs
     chance, faults = clock.chance, Faults(cluster)
     scenarios = Scenarios(cluster, faults)
-    often: list[tuple[Callable[[], None], float]] = [
-        (faults.crash, chance.choice([0, 1000, 4000])),
-        (cluster.break_link, chance.choice([0, 500, 3000])),
-        (faults.stop, chance.choice([0, 0, 1500, 5000])),
-        (faults.wipe, bugs.wipe_ms or chance.choice([0, 0, 7000])),
-        (faults.keep_copy, 3000),
-        (faults.restore, chance.choice([0, 0, 7000])),
-        (faults.damage, chance.choice([0, 0, 3000])),
-        (faults.stall, chance.choice([0, 0, 2000, 7000])),
-        (faults.partition, chance.choice([0, 2000, 6000])),
-        (scenarios.isolate_home, chance.choice([0, 2500, 7000])),
-        (scenarios.seal_of_the_late, bugs.late_ms or chance.choice([0, 0, 0, 3000])),
-        (scenarios.forget_seal, bugs.forget_ms or chance.choice([0, 0, 0, 6000])),
-        (scenarios.taker_answers, bugs.taker_ms or chance.choice([0, 0, 0, 4000])),
-        (cluster.deliver, 100),
-        (cluster.store.put_back, bugs.put_back_ms or chance.choice([0, 0, 0, 15000])),
-    ]
+    drawn: dict[str, tuple[Callable[[], None], float]] = {
+        "crash": (faults.crash, chance.choice([0, 1000, 4000])),
+        "break": (cluster.break_link, chance.choice([0, 500, 3000])),
+        "stop": (faults.stop, chance.choice([0, 0, 1500, 5000])),
+        "wipe": (faults.wipe, chance.choice([0, 0, 7000])),
+        "copy": (faults.keep_copy, 3000),
+        "restore": (faults.restore, chance.choice([0, 0, 7000])),
+        "damage": (faults.damage, chance.choice([0, 0, 3000])),
+        "stall": (faults.stall, chance.choice([0, 0, 2000, 7000])),
+        "partition": (faults.partition, chance.choice([0, 2000, 6000])),
+        "isolate": (scenarios.isolate_home, chance.choice([0, 2500, 7000])),
+        "late": (scenarios.seal_of_the_late, chance.choice([0, 0, 0, 3000])),
+        "forget": (scenarios.forget_seal, chance.choice([0, 0, 0, 6000])),
+        "answers": (scenarios.taker_answers, chance.choice([0, 0, 0, 4000])),
+        "chain": (scenarios.chain_of_homes, chance.choice([0, 0, 5000])),
+        "put back": (cluster.store.put_back, chance.choice([0, 0, 0, 15000])),
+    }
+    only = bugs.only
+    often = [(what, only.get(name, 0) if only else every_ms) for name, (what, every_ms) in drawn.items()]
+    often.append((cluster.deliver, 20 if only else 100))
     take_over_ms = chance.choice([2000, 8000])
     for source in cluster.sets:
         often.append((partial(scenarios.take_over, source), take_over_ms))

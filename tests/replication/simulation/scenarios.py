@@ -88,7 +88,9 @@ class Scenarios:
 
         def cut() -> None:
             if cluster.faults:
-                self._faults.cut(cluster.network.cut | {(name, home.name) for name in names})
+                back = {(name, home.name) for name in names}
+                out = {(home.name, name) for name in names} if chance.random() < 0.5 else set()
+                self._faults.cut(cluster.network.cut | back | out)
                 self._clock.after(500, 2000, self._faults.reconnect)
 
         self._clock.after(stalls_ms + 20, stalls_ms + 120, cut)
@@ -104,12 +106,16 @@ class Scenarios:
         if late is None:
             return
         self._clock.counts["taker answered"] += 1
-        goes_on_ms = self._clock.chance.uniform(1500, 2500)
+        goes_on_ms = self._clock.chance.uniform(WAIT_MS + 120, WAIT_MS + 700)
+        self._faults.cut_off(home.name)
         self._faults.stop_for(late, goes_on_ms, goes_on_ms)
-        self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
         self._faults.cut_off_from_store(home)
         self._take_over_soon(taker, source, WAIT_MS + 50, WAIT_MS + 70)
-        self._clock.after(WAIT_MS + 80, WAIT_MS + 100, self._faults.reconnect)
+        apart = {(home.name, late.name), (late.name, home.name)}
+        self._clock.after(
+            *(WAIT_MS + 80, WAIT_MS + 100),
+            lambda: self._faults.cut(apart) if self._cluster.faults else None,
+        )
         ends_ms = self._clock.now_ms + goes_on_ms + 1000
 
         def watch() -> None:
@@ -150,3 +156,39 @@ class Scenarios:
                 self._faults.reconnect()
 
         self._clock.after(WAIT_MS + 500, WAIT_MS + 1900, forgets)
+
+    def chain_of_homes(self) -> None:
+        """Each new home is cut off as soon as it is one, up to some times in a row: what it has is nowhere else."""
+        home, _, source = self._home_and_other()
+        if home is None:
+            return
+        self._clock.counts["chain of homes"] += 1
+        seen, left = {home.there.homes.sources[source].seal.epoch}, self._clock.chance.choice([1, 2, 3])
+        self._cut_off_wholly(home)
+        ends_ms = self._clock.now_ms + 6000
+
+        def watch() -> None:
+            nonlocal left
+            if not self._cluster.faults:
+                return
+            if not left or self._clock.now_ms > ends_ms:
+                self._clock.after(0, 1500, self._faults.reconnect)
+                return
+            for process in self._cluster.up():
+                own = process.there.homes.sources.get(source)
+                if own is not None and own.seal.epoch not in seen:
+                    seen.add(own.seal.epoch)
+                    left -= 1
+                    self._clock.counts["home cut off at once"] += 1
+                    self._clock.after(0, 150, lambda process=process: self._cut_off_wholly(process))  # type: ignore[misc]
+            self._clock.after(5, 15, watch)
+
+        watch()
+
+    def _cut_off_wholly(self, process: Process) -> None:
+        """From the others and from the store; the others reach each other again."""
+        if self._cluster.faults:
+            self._faults.reconnect()
+            self._faults.cut_off(process.name)
+            self._cluster.store.leaves(process.name)
+            self._cluster.break_links_of(process)

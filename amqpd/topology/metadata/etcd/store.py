@@ -20,6 +20,7 @@ import trio
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.feed import Feed, past
 from amqpd.topology.metadata.etcd.gateway import TXN, Access, Gateway, Refused
+from amqpd.topology.metadata.etcd.joining import groups_of, joined
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
 from amqpd.topology.metadata.etcd.messages import Found, Message
@@ -136,9 +137,15 @@ class EtcdStore:
             self._leases.require(each.operations)
         try:
             async with self._ordered() as patience:
-                for each in transactions:
-                    outcomes.append(await self._execute(each, patience))
-                    patience = Patience(self._wait_s)
+                for group in groups_of(transactions):
+                    together = await self._execute_joined(group, patience) if len(group) > 1 else None
+                    if together is not None:
+                        outcomes += [together] * len(group)
+                        patience = Patience(self._wait_s)
+                        continue
+                    for each in group:
+                        outcomes.append(await self._execute(each, patience))
+                        patience = Patience(self._wait_s)
         except StoreUnreached as error:
             error.done = outcomes
             raise
@@ -226,6 +233,11 @@ class EtcdStore:
             await self._gateway.aclose()
 
     # Inside of the order
+
+    async def _execute_joined(self, group: Sequence[Transaction], patience: Patience) -> Committed | None:
+        """All of them; None: not together."""
+        outcome = await self._execute_part(joined(group), patience)
+        return outcome if isinstance(outcome, Committed) else None
 
     async def _execute(self, transaction: Transaction, patience: Patience) -> Outcome:
         outcome: Outcome | None = None

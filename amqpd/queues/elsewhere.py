@@ -1,0 +1,119 @@
+"""What has the name of a queue whose home is another node, or none at present.
+
+What comes in: what clients ask of a queue. What goes out: refusals, zeros.
+Rules: 1. It has no messages, no consumers and no figures, and takes none: a node has one for each queue of all other
+nodes, so it is small. 2. Nobody dispatches, samples or audits it.
+Not here: where the home is (`amqpd/node/sources.py`), what a client that names it is told (`amqpd/declarations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amqpd.audit.book import Book
+from amqpd.audit.publication import Publication
+from amqpd.journal.lane import Lane
+from amqpd.kernel import Run
+from amqpd.message.properties import Properties
+from amqpd.queues.consumer import Subscriber
+from amqpd.queues.facts import Facts
+from amqpd.queues.port import Fence, Getter, QueuePort, Statistics
+from amqpd.queues.settings import settings_of
+from amqpd.vocabulary.records import QueueRecord
+
+
+class ElsewhereQueue(QueuePort):
+    """One of them."""
+
+    def __init__(self, record: QueueRecord, lane: Lane) -> None:
+        """`lane`: any, nothing waits for it."""
+        super().__init__(record, settings_of(record.arguments, {}), lane)
+        self.stopped = self.refuses = self.elsewhere = True
+
+    def abandoned(self) -> Iterator[Getter]:
+        return iter(())
+
+    def capacity_after_dispatch(self, run: Run) -> int:
+        return 0
+
+    def capacity(self, run: Run) -> int:
+        return 0
+
+    def turn_away(self, run: Run) -> None:
+        pass
+
+    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+        raise AssertionError(f"published to queue '{self.record.name}', which has no capacity here")
+
+    # Of what nobody has from here nothing is left to be settled.
+
+    def settle(self, first: int, last: int) -> int:
+        return 0
+
+    def reject(self, first: int, last: int) -> None:
+        pass
+
+    def requeue(self, first: int, last: int) -> None:
+        pass
+
+    def purging(self) -> Iterator[tuple[int, int]]:
+        return iter(())
+
+    def consume(self, consumer: Subscriber) -> None:
+        raise AssertionError(f"a consumer of queue '{self.record.name}', which is not here")
+
+    def cancel(self, consumer: Subscriber) -> None:
+        pass
+
+    def credited(self, consumer: Subscriber) -> None:
+        pass
+
+    def get(self, no_ack: bool, answer: Getter) -> None:
+        answer(None)
+
+    def used(self) -> None:
+        pass
+
+    def catch_up(self) -> None:
+        pass
+
+    @property
+    def ready_count(self) -> int:
+        return 0
+
+    @property
+    def unacked_count(self) -> int:
+        return 0
+
+    @property
+    def memory_bytes(self) -> int:
+        return 0
+
+    @property
+    def consumer_count(self) -> int:
+        return 0
+
+    @property
+    def fence(self) -> Fence | None:
+        return None
+
+    @property
+    def blocked_by(self) -> tuple[int, int] | None:
+        return None
+
+    def statistics(self, now_ms: int) -> Statistics:
+        nothing = Facts(now_ms)
+        return Statistics(
+            *(settings_of(self.record.arguments, {}), 0, 0, 0, 0, 0, None, 0, 0.0, None),
+            *(nothing.totals(), nothing.rates(now_ms), nothing.time_in_queue),
+        )
+
+    @property
+    def exclusive_consumer(self) -> bool:
+        return False
+
+    def is_active(self, consumer: Subscriber) -> bool:
+        return False
+
+    def book_of(self, seq: int) -> Book | None:
+        return None

@@ -1,0 +1,272 @@
+"""What very many quorum queues cost on three forwarders: `python -m bench.many_queues --cluster --queues 100000`.
+
+What comes in: how many. What goes out: a table: how fast they are declared, the memory and the idle processor time of
+each forwarder with none and with all of them, a lone confirm with few and with all, how long it takes until queues
+of a home that was killed are served by others, and how long forwarders with all of them take to start.
+Rules: 1. A third is declared at each forwarder, which is its home. 2. Each phase is checked: a queue that does not
+answer, or a message that does not come back, is an error. 3. Progress goes to standard error, the table to standard
+output.
+Not here: many queues of one node (`many-queues` in `bench/scenarios`), what messages cost (`bench/scenarios`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import selectors
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pamqp import commands, frame
+
+from bench.brokers.forwarders import NAMES, Forwarders
+from bench.clock import now, percentiles_ms
+from bench.errors import BenchError
+from bench.roles.closed import Caller
+from bench.wire import Wire
+
+QUORUM = {"x-queue-type": "quorum"}
+FIRST = "first"
+"""the queue of the lone confirms, declared before the others"""
+LONE = 300
+SAMPLE = 50
+"""queues of a killed home that are asked for, over all of its names"""
+IDLE_SECONDS = 10.0
+READY_SECONDS_MAX = 900.0
+TAKEN_SECONDS_MAX = 300.0
+SAID_EACH = 5_000
+
+
+def said(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Declarer:
+    """One connection with many channels: each has one declaration on its way."""
+
+    def __init__(self, url: str, names: Iterator[str], channels: int) -> None:
+        self.wire = Wire(url)
+        self._names = names
+        self._received = bytearray()
+        self.done = 0
+        for channel in range(2, channels + 1):
+            self.wire.call(commands.Channel.Open(), commands.Channel.OpenOk, channel)
+        self.waiting = sum(self._next(channel) for channel in range(1, channels + 1))
+
+    def _next(self, channel: int) -> bool:
+        name = next(self._names, None)
+        if name is not None:
+            self.wire.send(commands.Queue.Declare(queue=name, durable=True, arguments=dict(QUORUM)), channel)
+        return name is not None
+
+    def receive(self) -> None:
+        """Take what came, and go on with the channels that it was for. Raises BenchError."""
+        data = self._received
+        data += self.wire.socket.recv(65_536)
+        while len(data) >= 7 and len(data) >= (size := 8 + int.from_bytes(data[3:7])):
+            _, channel, value = frame.unmarshal(bytes(data[:size]))
+            del data[:size]
+            if not isinstance(value, commands.Queue.DeclareOk):
+                raise BenchError(f"a declaration was answered by {value.name}: {getattr(value, 'reply_text', '')}")
+            self.done += 1
+            self.waiting += self._next(channel) - 1
+
+
+def declare(urls: Sequence[str], names: Sequence[str], connections: int, channels: int) -> float:
+    """All of them, each at one of the addresses in turn; declarations a second."""
+    began, told = now(), 0
+    with selectors.DefaultSelector() as selector:
+        declarers = []
+        for at in range(connections):
+            declarers.append(Declarer(urls[at % len(urls)], iter(names[at::connections]), channels))
+            selector.register(declarers[-1].wire.socket, selectors.EVENT_READ, declarers[-1])
+        while any(each.waiting for each in declarers):
+            for key, _ in selector.select(60.0):
+                key.data.receive()
+            done = sum(each.done for each in declarers)
+            if done >= told + SAID_EACH:
+                told = done
+                said(f"  {done:,} declared, {done / (now() - began):,.0f} a second")
+    seconds = now() - began
+    for each in declarers:
+        each.wire.close()
+    return len(names) / seconds
+
+
+def lone(caller: Caller) -> dict[str, float]:
+    """Of a publisher that waits for each confirm."""
+    taken = []
+    for _ in range(LONE):
+        began = now()
+        caller.publish()
+        caller.receive()
+        taken.append(now() - began)
+    return percentiles_ms(taken)
+
+
+def answers(wire: Wire, name: str) -> bool:
+    """Whether the queue is served there. What asks has to be opened again when it is not."""
+    try:
+        wire.call(commands.Queue.Declare(queue=name, passive=True), commands.Queue.DeclareOk)
+    except BenchError:
+        return False
+    return True
+
+
+def served(urls: Sequence[str], name: str, deadline: float) -> str:
+    """Wait until the queue is served; where. Raises BenchError."""
+    while now() < deadline:
+        for url in urls:
+            try:
+                with Wire(url) as wire:
+                    if answers(wire, name):
+                        return url
+            except (OSError, BenchError):
+                continue
+    raise BenchError(f"queue {name} is not served again")
+
+
+def check(url: str, name: str, body: bytes) -> None:
+    """A message goes into it, is confirmed, and comes out. Raises BenchError."""
+    caller = Caller(url, name, len(body), 1, persistent=True)
+    caller.publish()
+    caller.receive()
+    got = caller.wire.call(commands.Basic.Get(queue=name, no_ack=True), commands.Basic.GetOk)
+    caller.wire.close()
+    if got.message_count:
+        raise BenchError(f"queue {name} has {got.message_count} messages more than it got")
+
+
+class Table:
+    def __init__(self) -> None:
+        self._rows: list[tuple[str, str]] = []
+
+    def add(self, what: str, value: str) -> None:
+        said(f"{what}: {value}")
+        self._rows.append((what, value))
+
+    def __str__(self) -> str:
+        return "\n".join(
+            ["| what | figure |", "| --- | ---: |", *(f"| {what} | {value} |" for what, value in self._rows)]
+        )
+
+
+class Run:
+    def __init__(self, forwarders: Forwarders, queues: int, connections: int, channels: int) -> None:
+        self._forwarders = forwarders
+        self._queues, self._connections, self._channels = queues, connections, channels
+        self._urls = [forwarders.url(name) for name in NAMES]
+        self._of = {name: [f"{name}-{number}" for number in range(queues // 3)] for name in NAMES}
+        self.table = Table()
+
+    def __call__(self) -> None:
+        few = self._memory()
+        self._idle("none")
+        with Wire(self._urls[0]) as wire:
+            declaration = commands.Queue.Declare(queue=FIRST, durable=True, arguments=dict(QUORUM))
+            wire.call(declaration, commands.Queue.DeclareOk)
+        caller = Caller(self._urls[0], FIRST, 100, 1, persistent=True)
+        lone(caller)
+        self._lone(caller, "one queue")
+        self._declare()
+        self._lone(caller, "all queues")
+        caller.wire.close()
+        self._idle("all")
+        for name, nbytes in self._memory().items():
+            grown = (nbytes - few[name]) / self._queues
+            self.table.add(f"memory of {name}, MB (bytes for each queue)", f"{nbytes / 1e6:,.0f} ({grown:,.0f})")
+        etcd = self._forwarders.disk_bytes("etcd")
+        self.table.add(
+            "etcd: memory, disk, MB", f"{self._forwarders.memory_bytes('etcd') / 1e6:,.0f}, {etcd / 1e6:,.0f}"
+        )
+        self._take_over()
+        self._start_again()
+
+    def _memory(self) -> dict[str, int]:
+        return {name: self._forwarders.memory_bytes(name) for name in NAMES}
+
+    def _idle(self, queues: str) -> None:
+        before = {name: self._forwarders.processor_s(name) for name in NAMES}
+        began = now()
+        # Nobody does anything meanwhile: that is what is looked at.
+        selectors.DefaultSelector().select(IDLE_SECONDS)
+        taken = {name: (self._forwarders.processor_s(name) - before[name]) / (now() - began) for name in NAMES}
+        self.table.add(f"idle, {queues}: % of a processor", ", ".join(f"{100 * each:.1f}" for each in taken.values()))
+
+    def _lone(self, caller: Caller, what: str) -> None:
+        figures = lone(caller)
+        self.table.add(f"a lone confirm, {what}: p50, p99, ms", f"{figures['p50']:.2f}, {figures['p99']:.2f}")
+
+    def _declare(self) -> None:
+        single = [f"single-{number}" for number in range(200)]
+        rate = declare(self._urls[:1], single, 1, 1)
+        self.table.add("declared one by one, a second", f"{rate:,.0f}")
+        began = now()
+        for name in NAMES:
+            said(f"{len(self._of[name]):,} queues at {name}")
+            url = self._forwarders.url(name)
+            rate = declare([url], self._of[name], self._connections, self._channels)
+            self.table.add(
+                f"declared at {name}, {self._connections * self._channels} at once, a second", f"{rate:,.0f}"
+            )
+        self.table.add("all declared after, s", f"{now() - began:,.1f}")
+
+    def _sample(self, name: str) -> list[str]:
+        names = self._of[name]
+        return names[:: max(1, len(names) // SAMPLE)]
+
+    def _take_over(self) -> None:
+        """Of the queues of one of the three."""
+        self._forwarders.kill("b")
+        began = now()
+        others = [self._forwarders.url(name) for name in NAMES if name != "b"]
+        sample = self._sample("b")
+        first = served(others, sample[0], began + TAKEN_SECONDS_MAX)
+        self.table.add("kill -9 of a home: until a queue of it is served, s", f"{now() - began:.2f}")
+        wheres = [served([first, *others], name, began + TAKEN_SECONDS_MAX) for name in sample[1:]]
+        self.table.add(f"until {len(sample)} of all over them are, s", f"{now() - began:.2f}")
+        for url, name in zip([first, *wheres], sample, strict=True):
+            check(url, name, b"taken over")
+        ready = self._forwarders.start("b")
+        self.table.add("the killed one starts, s", f"{ready['b']:.1f}")
+
+    def _start_again(self) -> None:
+        self.table.add("all three stop, s", f"{self._forwarders.stop(*NAMES):.1f}")
+        began = now()
+        ready = self._forwarders.start(*NAMES)
+        self.table.add("all three start, s", ", ".join(f"{each:.1f}" for each in ready.values()))
+        for name in NAMES:
+            sample = self._sample(name)
+            wheres = [served(self._urls, each, began + TAKEN_SECONDS_MAX) for each in sample]
+            check(wheres[-1], sample[-1], b"again")
+        self.table.add("until queues all over them are served, s", f"{now() - began:.1f}")
+        for name, nbytes in self._memory().items():
+            self.table.add(f"memory of {name} then, MB", f"{nbytes / 1e6:,.0f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.many_queues", description="Very many quorum queues.")
+    parser.add_argument("--cluster", action="store_true", required=True, help="on three forwarders of amqpd")
+    parser.add_argument("--queues", type=int, default=100_000, help="default 100,000")
+    parser.add_argument("--connections", type=int, default=4, help="that declare (4)")
+    parser.add_argument("--channels", type=int, default=32, help="of each connection, one declaration each (32)")
+    parser.add_argument("--work-dir", type=Path, help="where the data go; without it to a temporary directory")
+    options = parser.parse_args()
+    # Also then the forwarders end, and their directory goes.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    with tempfile.TemporaryDirectory(prefix="bench-queues-", dir=options.work_dir) as directory:
+        try:
+            with Forwarders(Path(directory), READY_SECONDS_MAX) as forwarders:
+                run = Run(forwarders, options.queues, options.connections, options.channels)
+                run()
+        except BenchError as error:
+            said(f"bench.many_queues: {error}")
+            return 1
+    print(run.table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
