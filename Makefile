@@ -21,14 +21,17 @@ CORE = $(addprefix tests/,audit connection exchanges kernel limiting message met
 LARGE = audit_proof clients cost faults model spark stalls suites
 UNITS = $(filter-out $(addprefix tests/,$(addsuffix /,$(LARGE))),$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 
+# Some ten seconds of the suite, and what is most of quorum queues.
+CLUSTERED = $(addprefix conformance/test_,basic_publish.py basic_consume.py ext_quorum.py ext_dead_letter.py)
+
 RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes upgrade sanitize clean
+.PHONY: help run cluster build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds takeover-times upgrade sanitize clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 run: build ## run a broker on this machine, port 5672 (ARGS: flags of amqpd serve)
 	@exec $(PY) -m amqpd serve $(ARGS)
@@ -47,6 +50,8 @@ test: $(DEV_STAMP) build ## run the tests, and the conformance suite without wha
 	@# And the core on the plain kernel, if what ran above was compiled.
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
 	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -rs -n $(WORKERS) $(CORE); fi
+	@# What quorum queues answer where they are replicated: a part of `make conformance CLUSTER=3`.
+	@if [ -z '$(ARGS)' ]; then AMQPD_TEST_CLUSTER=3 $(PY) -m pytest -q -rs -n 0 -m 'not slow' $(CLUSTERED); fi
 	@if [ -z '$(ARGS)' ]; then $(MAKE) --no-print-directory test-spark ARGS="-m 'not slow'"; fi
 
 # A worker is a JVM of its own; a file's tests share it.
@@ -86,8 +91,8 @@ perf-test: $(DEV_STAMP) build ## let RabbitMQ's PerfTest (Java, Maven) measure a
 stall-search: $(DEV_STAMP) build ## draw loads that one client can make and look how long others wait (SECONDS, SEED)
 	$(PY) -m tests.stalls.search --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
-simulate: $(DEV_STAMP) ## run replication in simulated clusters with faults, from seeds (SEEDS, FIRST)
-	AMQPD_SIMULATION_SEEDS=$(or $(SEEDS),10000) AMQPD_SIMULATION_FIRST=$(or $(FIRST),0) $(PY) -m pytest -q -s -n 0 tests/replication/test_simulation.py -k confirmed
+simulate: $(DEV_STAMP) ## run forwarders in simulated clusters with faults, from seeds, on all cores (SEEDS, FIRST, DISK=sqlite)
+	AMQPD_KERNEL=python $(PY) -m tests.replication.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0) --disk $(or $(DISK),memory) $(ARGS)
 
 stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waiting
 	$(PY) -m tests.stalls.measure $(ARGS)
@@ -98,13 +103,23 @@ damage: $(DEV_STAMP) build ## damage data directories and judge what a broker ma
 crashes: $(DEV_STAMP) build ## crash a broker under load, and count what is lost (KIND=kill|power|eio|enospc|all, ROUNDS of each, SEED)
 	$(PY) -m tests.faults.crashes --kind $(or $(KIND),all) --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+# Each forwarder on a machine of its own (network namespaces: root), three etcds, disks whose power is cut.
+cluster-rounds: $(DEV_STAMP) build ## make faults in a cluster under load, and judge (ROUNDS, 100; NODES, 3; SEED)
+	AMQPD_HEAVY=1 AMQPD_FAULT_ROUNDS='$(ROUNDS)' AMQPD_TEST_NODES='$(NODES)' AMQPD_FAULT_SEED='$(SEED)' \
+	    $(PY) -m pytest -q -s -rs -m heavy -o faulthandler_timeout=0 tests/faults/test_cluster_network.py $(ARGS)
+
+takeover-times: $(DEV_STAMP) build ## how long a lost home is not served, beside RabbitMQ (ROUNDS, 20; FAULT=kill or cut)
+	$(PY) -m tests.faults.takeover_times --rounds $(or $(ROUNDS),20) --fault $(or $(FAULT),kill) $(ARGS)
+
 # BEFORE: a checkout of another version, with `make build` run in it.
 upgrade: $(DEV_STAMP) build ## open what another version wrote, and count what comes out (BEFORE=checkout, MESSAGES)
 	$(PY) -m tests.faults.upgrade $(if $(BEFORE),--before '$(BEFORE)') --messages $(or $(MESSAGES),2000000) $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
-conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://... or BROKER=rabbitmq for another broker)
-	AMQPD_TEST_URL='$(URL)' AMQPD_TEST_BROKER='$(BROKER)' $(PY) -m pytest -q -n $(WORKERS) -rxs conformance $(ARGS)
+# CLUSTER: each file asks one of so many forwarders, drawn from SEED; queues are quorum queues. A worker has its own.
+conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://..., BROKER=rabbitmq for another broker; CLUSTER=3, SEED)
+	AMQPD_TEST_URL='$(URL)' AMQPD_TEST_BROKER='$(BROKER)' AMQPD_TEST_CLUSTER='$(CLUSTER)' AMQPD_TEST_CLUSTER_SEED='$(SEED)' \
+	    $(PY) -m pytest -q -n $(if $(CLUSTER),1,$(WORKERS)) -rxs conformance $(ARGS)
 
 # SUITE: a name that tests/suites/catalogue.py knows; CHECKOUT: its repository; SUITE_PYTHON: of its own environment.
 client-suites: $(DEV_STAMP) build ## run a client's own test suite on RabbitMQ and amqpd (SUITE=pika CHECKOUT=folder SUITE_PYTHON=...)

@@ -42,7 +42,8 @@ COMMANDS = {
     ),
     "definitions": ("amqpd.commands.definitions", "definitions", "Export and import everything, as RabbitMQ does."),
     "status": ("amqpd.commands.status", "status", "Show a running broker at a glance."),
-    "cluster": ("amqpd.commands.cluster", "cluster", "See the nodes of a cluster, and which is the home of what."),
+    "cluster": ("amqpd.commands.cluster", "cluster", "See the nodes of a cluster, and forget one that is gone."),
+    "quorum": ("amqpd.commands.quorum", "quorum", "See and change where quorum queues are kept and served."),
     "connection": ("amqpd.commands.connections", "connection", "List and close connections."),
     "channel": ("amqpd.commands.connections", "channel", "List channels."),
     "consumer": ("amqpd.commands.connections", "consumer", "List consumers."),
@@ -131,7 +132,7 @@ def cli(context: click.Context, config: Path | None, data_dir: str | None) -> No
     """
     if context.invoked_subcommand == "serve":
         # It has more flags, and loads the settings itself; what was given here counts there too.
-        context.default_map = {"serve": {"config": config, "data_dir": data_dir}}
+        context.default_map = {"serve": {"config": config, "data_dir": None if data_dir is None else [data_dir]}}
     elif not context.meta["amqpd.help"]:
         context.obj = load_settings(config, {"data_dir": data_dir})
 

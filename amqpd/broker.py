@@ -15,7 +15,6 @@ import itertools
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -24,21 +23,15 @@ import trio
 
 from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.audit.files.log import AuditLog
-from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.running import Backups
 from amqpd.cluster.place import Place, place_of
 from amqpd.cluster.runner import ClusterRunner
 from amqpd.config import Settings
 from amqpd.datadir.disk_reason import disk_reason
-from amqpd.datadir.lock import open_data_directory
-from amqpd.datadir.opening import Pair, open_pair, opened
-from amqpd.datadir.presence import Presence, unless_lost
-from amqpd.datadir.reserves import hold_all
-from amqpd.errors import NodeFailure, StartupError
+from amqpd.datadir.opening import opened
+from amqpd.errors import NodeFailure
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.schema import SOURCE
-from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.management.assembly import control_server
 from amqpd.management.control import ControlServer
@@ -50,12 +43,13 @@ from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.node.orphans import done_with
-from amqpd.process.alarms import DISK_HYSTERESIS, ShortageWatch
+from amqpd.process.alarms import ShortageWatch
 from amqpd.process.clock import SteadyClock
 from amqpd.process.free_memory import return_free_memory
 from amqpd.process.garbage import collect_garbage
 from amqpd.process.node_settings import limits_of, server_properties
 from amqpd.process.notify import notify_ready, notify_stopping
+from amqpd.process.opening import OpenNode, open_node
 from amqpd.process.services import BrokerServices
 from amqpd.process.supervision import supervised
 from amqpd.pump import Pump
@@ -66,7 +60,6 @@ from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
 from amqpd.security.external import certificate_user
 from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
-from amqpd.storage.page_cache import PageCache
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.store import StoreBusy, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync
@@ -77,7 +70,6 @@ from amqpd.transport.tls import server_context
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.journal_numbers import tombstones_of
 from amqpd.vocabulary.records import Change
-from amqpd.vocabulary.store_address import parse_store_address
 
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.
@@ -94,26 +86,13 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
     try:
         tls = server_context(settings.tls) if settings.tls.enabled else None
         place = place_of(settings)
-        with open_data_directory(settings.data_dir) as directory:
-            refuse_unfinished(directory.path)
-            # The store's own task, if it has one, ends behind what closes it.
-            async with AsyncExitStack() as around, AsyncExitStack() as stack:
-                stack.callback(hold_all, directory.path)  # when both files are closed
-                page_cache = stack.enter_context(PageCache(directory.path / JOURNAL))
-                # Before the disk's alarm is raised, and after it has ended.
-                keep = int(settings.disk_free_bytes_min * DISK_HYSTERESIS)
-                opening = await _cluster_opening(settings, around) if settings.cluster_store else open_pair
-                pair = await opening(directory.path, accept_loss=accept_loss, keep_free_bytes=keep)
-                stack.callback(pair.disk.close)
-                stack.push_async_callback(pair.store.aclose)
-                presence = Presence(directory.path)
-                with unless_lost(presence, stack, pair.disk, pair.store):
-                    broker = Broker(settings, pair, page_cache, place)
-                    await opened(broker.recover(), directory.path)
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(presence.run, stop)
-                        await broker.run(listeners, tls, stop)
-                        nursery.cancel_scope.cancel()
+        async with open_node(settings, accept_loss=accept_loss) as opened_node:
+            broker = Broker(settings, opened_node, place)
+            await opened(broker.recover(), settings.data_dir)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(opened_node.watch_directory, stop)
+                await broker.run(listeners, tls, stop)
+                nursery.cancel_scope.cancel()
     except BaseException as error:
         if (reason := disk_reason(error, settings.data_dir)) is None:
             raise
@@ -122,29 +101,14 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
         close_listeners(listeners)
 
 
-async def _cluster_opening(settings: Settings, around: AsyncExitStack) -> Callable[..., Awaitable[Pair]]:
-    """What opens the pair when the metadata are in a cluster's store, which runs as long as what is `around`. Raises
-    StartupError."""
-    try:
-        from amqpd.datadir.cluster import open_cluster_pair  # its HTTP client: only when it is needed
-        from amqpd.process.cluster_store import access_of
-    except ModuleNotFoundError as error:
-        raise StartupError(
-            f"cluster_store needs {error.name}, which is not installed: pip install 'amqpd[etcd]'"
-        ) from error
-    access, name = access_of(settings), parse_store_address(settings.cluster_store).name
-    running = await around.enter_async_context(trio.open_nursery())
-    return partial(open_cluster_pair, access=access, name=name, running=running)
-
-
 class Broker:
     """One node, from what is on its disk to its ports."""
 
-    def __init__(self, settings: Settings, pair: Pair, page_cache: PageCache, place: Place | None) -> None:
+    def __init__(self, settings: Settings, opened_node: OpenNode, place: Place | None) -> None:
         self._settings = settings
         self._place = place
-        self._pair = pair
-        self._page_cache = page_cache
+        self._opened = opened_node
+        self._pair = pair = opened_node.pair
         self._disk, self._store = pair.disk, pair.store
         self._topology = Topology()
         patience_s = max(WAIT_MAX_S, 3 * settings.handshake_timeout_s)
@@ -161,7 +125,7 @@ class Broker:
         identity = Identity(self._settings.node_name, self._disk.names["identity"], index, SOURCE)
         clock = SteadyClock()
         audit = self._settings.audit.model_copy(update={"node": self._settings.audit_node})
-        self._audit = AuditLog(self._settings.data_dir, audit, clock.us, self._audit_full)
+        self._audit = AuditLog(self._opened.directory, audit, clock.us, self._audit_full)
         self.node = Node(
             self._services,
             self._topology,
@@ -223,17 +187,17 @@ class Broker:
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
         self._backups = Backups(
-            self.node, self._settings.data_dir, self._settings.disk_free_bytes_min, self._disk.checkpoints.sharing
+            *(self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing)
         )
-        scan = Scan(self._disk.path, self._page_cache)
-        self._scrub = scrub_of(self._settings, self.node, scan, self._reader, self.pump.settle)
+        self._scrub = scrub_of(self._settings, self.node, self._opened.scan, self._reader, self.pump.settle)
         control = control_server(
             Running(self.node, self.pump.settle, self._board),
             self._reader,
-            self._settings.data_dir,
+            self._opened.directory,
             {
                 "refresh": self._refresh,
                 "status": self._status,
+                **(self._cluster.handlers if self._cluster is not None else {}),
                 "scrub": self._scrub.asked,
                 **self._audit.handlers,
             },
@@ -272,10 +236,11 @@ class Broker:
                 "alarms": alarms.run,
                 "notes of the pair": partial(self._pair.run, self._writer.threads),
                 "scrub": self._scrub.run,
+                "disks": self._opened.watch_disks,
             }
             for name, each in beside.items():
                 nursery.start_soon(supervised, each, name, self.node.faults)
-            await nursery.start(control.run)
+            await nursery.start(self._opened.run_control, control)
             if self._cluster is not None:
                 await nursery.start(self._cluster.run)
             start_listening(listeners)
@@ -287,7 +252,7 @@ class Broker:
                 kernel=KERNEL,
                 kernel_reason=KERNEL_REASON or "compiled",
                 listening=",".join(listener.address for listener in listeners),
-                data_dir=str(self._settings.data_dir),
+                data_dir=",".join(map(str, self._settings.directories)),
             )
             notify_ready()
             await stop.wait()
@@ -392,4 +357,5 @@ class Broker:
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {**overview(self.node), "scrub": self._scrub.facts()}
+        facts = {**overview(self.node), **self._opened.facts(), "scrub": self._scrub.facts()}
+        return facts if self._cluster is None else {**facts, "cluster": self._cluster.facts()}

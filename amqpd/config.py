@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -32,6 +32,7 @@ from amqpd.setting_types import (
     Names,
     NodeName,
     Place,
+    Places,
     Port,
     Reachable,
     Seconds,
@@ -40,9 +41,12 @@ from amqpd.setting_types import (
     Watermark,
     refuse_long,
     require_odd,
+    split_commas,
 )
 from amqpd.vocabulary.endpoint import Endpoint, parse_endpoint
 
+# Of one node: more cost every confirm more than they are worth.
+DISKS_MAX = 9
 DEFAULT_BIND = ("127.0.0.1", "::1")
 
 
@@ -154,6 +158,9 @@ class Settings(BaseSettings):
     # for people: what is stored is found by an id in the data directory, so the name may be changed at any start.
     node_name: NodeName = Field(default="amqpd", validate_default=True)
     data_dir: Place = Field(default_factory=default_data_dir)
+    # Several directories in its place, each on a disk of its own: what more than half of them have is safe. data_dir
+    # is the first of them.
+    data_dirs: Places = ()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     # Where definitions are kept when not in the data directory: etcd://HOST[:PORT],... or etcds://... (TLS).
@@ -283,6 +290,30 @@ class Settings(BaseSettings):
     def published_deaths(self) -> bool:
         """As RabbitMQ before 4.0, if it says that it is one; see `queues/deadletters.py`."""
         return self.server_version.startswith("3.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_data_dir(cls, values: Any) -> Any:
+        """data_dirs alone says which one data_dir is."""
+        several = split_commas(values.get("data_dirs", ())) if isinstance(values, dict) else ()
+        if several and isinstance(several, list | tuple) and "data_dir" not in values:
+            return {**values, "data_dir": several[0]}
+        return values
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """All data directories, one at least."""
+        return self.data_dirs or (self.data_dir,)
+
+    @model_validator(mode="after")
+    def _directories_fit_together(self) -> Settings:
+        if self.data_dirs and self.data_dirs[0] != self.data_dir:
+            raise ValueError("data_dir and data_dirs are both set: set one of them")
+        if len(self.data_dirs) > DISKS_MAX:
+            raise ValueError(f"data_dirs has {len(self.data_dirs)} directories, and {DISKS_MAX} is the most")
+        if len(set(self.data_dirs)) < len(self.data_dirs):
+            raise ValueError("data_dirs has a directory twice: each is to be on a disk of its own")
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:

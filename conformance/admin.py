@@ -162,11 +162,13 @@ class AmqpdAdmin(Admin):
     def __init__(self, process: BrokerProcess) -> None:
         super().__init__()
         self._data_dir = str(process.data_dir)
+        self._settings = process.environment  # where its definitions are
 
     def command(self, *words: str) -> str:
         """What it printed. Raises AdminError."""
         said, complained = io.StringIO(), io.StringIO()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AMQPD_")}
+        environment |= self._settings
         with (
             mock.patch.dict(os.environ, environment, clear=True),
             contextlib.redirect_stdout(said),

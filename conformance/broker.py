@@ -21,6 +21,8 @@ from tests.clients.broker_process import BrokerProcess
 from tests.clients.brokers import broker_class
 from tests.clients.wire import Wire
 
+CLASSIC, QUORUM = "classic", "quorum"
+
 
 @dataclass(frozen=True, slots=True)
 class Broker:
@@ -30,6 +32,10 @@ class Broker:
     version: str
     process: BrokerProcess | None = None
     """what was started for this run; None when only an address is known"""
+    forwarder: str = ""
+    """which one of a cluster it is"""
+    queue_type: str = CLASSIC
+    """of a queue whose declaration names none"""
 
     @property
     def parameters(self) -> pika.URLParameters:
@@ -62,9 +68,11 @@ class Broker:
         """`broker.is_("rabbitmq<4")`: for the tests that assert different answers."""
         return applies(condition, self)
 
-    def open_wire(self, *, handshake: bool = True, timeout_s: float = 60.0, **options: Any) -> Wire:
+    def open_wire(
+        self, *, handshake: bool = True, timeout_s: float = 60.0, of: type[Wire] = Wire, **options: Any
+    ) -> Wire:
         """A raw-frame client, opened like `Wire.open` with these options; or bare, before the protocol header."""
-        wire = Wire(self.port, host=self.host, timeout_s=timeout_s)
+        wire = of(self.port, host=self.host, timeout_s=timeout_s)
         if handshake:
             try:
                 wire.open(**{"vhost": self.vhost, "user": self.user, "password": self.password, **options})
@@ -85,12 +93,21 @@ def running_broker(directory: Path) -> Iterator[Broker]:
     process = broker_class()(directory)
     try:
         process.start()
-        version = _server(process.url)[1]
-        yield Broker(process.url, process.product.lower(), version, process)
-        code = process.terminate()
-        assert code in (0, -15) or process.product != "amqpd", f"the broker ended with {code}:\n{process.log[-4000:]}"
+        yield broker_of(process)
+        stopped(process)
     finally:
         process.close()
+
+
+def broker_of(process: BrokerProcess) -> Broker:
+    """It serves."""
+    return Broker(process.url, process.product.lower(), _server(process.url)[1], process)
+
+
+def stopped(process: BrokerProcess) -> None:
+    """It ends when it is told to. Raises AssertionError if that was not in good order."""
+    code = process.terminate()
+    assert code in (0, -15) or process.product != "amqpd", f"the broker ended with {code}:\n{process.log[-4000:]}"
 
 
 def _server(url: str) -> tuple[str, str]:

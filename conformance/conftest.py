@@ -1,14 +1,19 @@
 """The fixtures of the conformance suite.
 
-What comes in: AMQPD_TEST_URL or AMQPD_TEST_BROKER, as `broker.py` says. What goes out: `broker`, `connection`,
+What comes in: AMQPD_TEST_URL or AMQPD_TEST_BROKER, as `broker.py` says; AMQPD_TEST_CLUSTER, how many forwarders there
+are to be instead, and AMQPD_TEST_CLUSTER_SEED; AMQPD_TEST_QUEUE_TYPE, `quorum` where one broker's virtual host is to
+have that default too. What goes out: `broker`, `connection`,
 `channel`, `connect`, `wire`, `client`, `unique`, `admin`.
 Rules: 1. Tests share one broker, so every name comes from `unique`, which deletes it at the end. 2. What a test
-opened is closed before its names are deleted. 3. A difference that a mark names is expected, strictly.
+opened is closed before its names are deleted. 3. A difference that a mark names is expected, strictly. 4. Of several
+forwarders a file asks one, which is drawn from the seed and its name.
 Not here: the marks (`rules.py`), what happens with the outcomes (`outcomes.py`).
 """
 
 from __future__ import annotations
 
+import os
+import random
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -18,8 +23,11 @@ from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
 
 from conformance.admin import Admin, admin_of
-from conformance.broker import Broker, running_broker
+from conformance.broker import QUORUM, Broker, running_broker
+from conformance.cluster import quorum_by_default, running_cluster
 from conformance.outcomes import PROPERTY, Recorder
+from conformance.quorum_default import why_different
+from conformance.replicated import ReplicatedWire, is_about_exclusive, replicate
 from conformance.rules import applies
 from tests.clients.brokers import Connect, connections
 from tests.clients.wire import METHOD, Wire, frame_bytes, short_string
@@ -27,12 +35,24 @@ from tests.clients.wire import METHOD, Wire, frame_bytes, short_string
 OpenWire = Callable[..., Wire]
 # Everything in them waits for the broker's own time.
 SLOW_FILES = frozenset({"test_ext_expires"})
+CLUSTER, SEED = "AMQPD_TEST_CLUSTER", "AMQPD_TEST_CLUSTER_SEED"
+QUEUE_TYPE = "AMQPD_TEST_QUEUE_TYPE"
+EXPECTED_SILENCE_S = 5.0
+"""where a refusal is known not to come"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Workers report to the process that started them; only that one writes.
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(), "conformance-outcomes")
+        if os.environ.get(CLUSTER) and not os.environ.get(SEED):
+            os.environ[SEED] = str(random.SystemRandom().randrange(2**32))  # for all workers
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if forwarders := os.environ.get(CLUSTER):
+        seed = os.environ[SEED]
+        terminalreporter.write_line(f"{forwarders} forwarders; the home of each file again with {SEED}={seed}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,17 +62,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
+def _brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    directory = tmp_path_factory.mktemp("broker")
+    if forwarders := os.environ.get(CLUSTER):
+        with running_cluster(directory, int(forwarders)) as brokers:
+            yield brokers
+    else:
+        with running_broker(directory) as broker:
+            yield [quorum_by_default(broker, directory) if os.environ.get(QUEUE_TYPE) == QUORUM else broker]
+
+
+@pytest.fixture(scope="module")
+def broker(request: pytest.FixtureRequest, _brokers: list[Broker]) -> Broker:
+    return random.Random(f"{os.environ.get(SEED)} {request.path.stem}").choice(_brokers)
 
 
 @pytest.fixture(autouse=True)
 def _expected_differences(request: pytest.FixtureRequest, broker: Broker) -> None:
-    request.node.user_properties.append((PROPERTY, [broker.name, broker.version]))
+    product = f"{broker.name}-quorum" if broker.queue_type == QUORUM else broker.name
+    request.node.user_properties.append((PROPERTY, [product, broker.version]))
     for mark in request.node.iter_markers("differs"):
         if applies(mark.kwargs["on"], broker) and not mark.kwargs["asserted"]:
             request.applymarker(pytest.mark.xfail(reason=mark.kwargs["why"], strict=True))
+    why = why_different(request.node.nodeid) if broker.queue_type == QUORUM else None
+    if why is not None:
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
 
 
 class Names:
@@ -73,7 +107,7 @@ class Names:
         return self._prefix
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _cleaner(broker: Broker) -> Iterator[Wire]:
     with broker.open_wire() as wire:
         wire.open_channel()
@@ -103,10 +137,16 @@ def _named(index: int, name: str) -> bytes:
 
 
 @pytest.fixture
-def connect(broker: Broker, unique: Names) -> Iterator[Connect]:
+def _replicates(request: pytest.FixtureRequest, broker: Broker) -> bool:
+    """Its queues are made quorum queues."""
+    return broker.queue_type == QUORUM and not is_about_exclusive(request.node.nodeid)
+
+
+@pytest.fixture
+def connect(broker: Broker, unique: Names, _replicates: bool) -> Iterator[Connect]:
     """Opens further pika connections: `connect(heartbeat=5)` changes that attribute of the parameters."""
     with connections(broker.url) as connect:
-        yield connect
+        yield (lambda **changes: replicate(connect(**changes), unique)) if _replicates else connect
 
 
 @pytest.fixture
@@ -120,13 +160,18 @@ def channel(connection: pika.BlockingConnection) -> BlockingChannel:
 
 
 @pytest.fixture
-def wire(broker: Broker, unique: Names) -> Iterator[OpenWire]:
+def wire(request: pytest.FixtureRequest, broker: Broker, unique: Names, _replicates: bool) -> Iterator[OpenWire]:
     """Opens raw-frame clients: `wire()` with the whole handshake behind it, `wire(handshake=False)` bare; further
     arguments are those of `Wire.open` and `timeout_s`. All sockets are closed at the end."""
     opened: list[Wire] = []
+    given: dict[str, object] = {}
+    if _replicates:
+        given["of"] = type("NamedWire", (ReplicatedWire,), {"new_name": staticmethod(unique)})
+        if why_different(request.node.nodeid) is not None:
+            given["timeout_s"] = EXPECTED_SILENCE_S
 
     def open_wire(**options: object) -> Wire:
-        wire = broker.open_wire(**options)  # type: ignore[arg-type]
+        wire = broker.open_wire(**{**given, **options})  # type: ignore[arg-type]
         opened.append(wire)
         return wire
 

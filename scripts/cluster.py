@@ -23,6 +23,8 @@ from types import FrameType
 
 import trio
 
+from bench.brokers.etcd import etcd_command, etcd_environment
+
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = "abcdefg"
 START_S = 60.0
@@ -56,14 +58,8 @@ class Cluster:
         return f"amqp://guest:guest@127.0.0.1:{self.ports[name]}/"
 
     def etcd_command(self, program: str) -> list[str]:
-        client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{self.etcd_peer_port}"
-        return [
-            *(program, "--name", "one", "--data-dir", str(self.directory / "etcd"), "--logger", "zap"),
-            *("--log-level", "error"),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"one={peer}"),
-        ]
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self.etcd_port, self.etcd_peer_port))
+        return etcd_command(program, self.directory / "etcd", client, peer)
 
     def settings(self, name: str) -> dict[str, str]:
         return {
@@ -86,8 +82,7 @@ class Cluster:
         async with trio.open_nursery() as nursery:
             self._end_with_signals(nursery)
             say("etcd starts")
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
-            nursery.start_soon(self._etcd, program, environment)
+            nursery.start_soon(self._etcd, program)
             await self._etcd_serves()
             say(f"etcd serves at 127.0.0.1:{self.etcd_port}")
             for name in self.names:
@@ -105,9 +100,9 @@ class Cluster:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)
 
-    async def _etcd(self, program: str, environment: dict[str, str]) -> None:
+    async def _etcd(self, program: str) -> None:
         process = await trio.run_process(
-            self.etcd_command(program), env=environment, check=False, start_new_session=True
+            self.etcd_command(program), env=etcd_environment(), check=False, start_new_session=True
         )
         raise SystemExit(f"etcd has ended with code {process.returncode}")
 

@@ -52,7 +52,7 @@ ARROWS = {
     "audit.files": "errors vocabulary audit config audit.coverage node",
     "transport": "errors kernel vocabulary config node connection",
     "pump": "faults kernel vocabulary journal limiting session node connection transport",
-    "datadir": "errors journal storage journal.sqlite topology.metadata topology.metadata.sqlite "
+    "datadir": "errors journal replication storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
     "cluster": "errors vocabulary journal replication config node journal.sqlite topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",
@@ -65,13 +65,14 @@ ARROWS = {
     "audit.files datadir backup",
     "scrub": "journal config queues node journal.sqlite management",
     "compiled": "",
-    "process": "errors faults vocabulary config security session publishing node security.authentication "
-    "topology.metadata topology.metadata.etcd compiled",
+    "process": "errors faults vocabulary config security session publishing node storage journal.sqlite "
+    "security.authentication topology.metadata topology.metadata.etcd datadir management backup scrub compiled",
     "broker": "errors vocabulary topology journal replication cluster config security session node methods "
-    "storage journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
+    "journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
-    "commands": "errors faults vocabulary topology setting_types config journal.sqlite security.authentication "
-    "topology.metadata cluster datadir definitions management backup checking process broker",
+    "commands": "errors faults vocabulary topology replication setting_types config declarations "
+    "journal.sqlite security.authentication topology.metadata cluster datadir definitions management backup checking "
+    "process broker",
     "__main__": "errors vocabulary management process",
 }
 

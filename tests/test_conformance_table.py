@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from conformance.quorum_default import DIFFERENT, why_different
+from conformance.replicated import EXCLUSIVE
 from conformance.rules import applies, differs, rule
 from conformance.table import BEGIN, END, README, modules, rules, title
 
@@ -42,6 +44,15 @@ def test_every_test_that_the_text_names_is_there() -> None:
     named = set(re.findall(r"`(test_\w+)`", README.read_text().split(BEGIN)[0]))
     there = {each.test for module in modules() for each in rules(module)}
     assert named - there == set()
+
+
+def test_what_is_otherwise_with_quorum_queues_names_tests_that_are_there() -> None:
+    there = {f"{each.file}::{each.test}" for module in modules() for each in rules(module)}
+    named = {case.partition("[")[0] for case in [*DIFFERENT, *EXCLUSIVE]}
+    assert named <= there
+    case = "test_prefetch::test_both_prefetches"
+    assert why_different(f"conformance/{case.replace('::', '.py::')}") == DIFFERENT[case]
+    assert why_different("conformance/test_prefetch.py::test_another") is None
 
 
 class Server:

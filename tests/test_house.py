@@ -36,6 +36,7 @@ SHELL = (
     "amqpd.cluster.runner",
     "amqpd.cluster.search",
     "amqpd.cluster.swaps",
+    "amqpd.cluster.wishing",
     "amqpd.commands",
     "amqpd.compiled",
     "amqpd.config",

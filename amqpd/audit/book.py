@@ -2,8 +2,9 @@
 
 What comes in: what the queue does with stretches of its messages. What goes out: records, into the recorder's buffer.
 Rules: 1. The queue tells, the book never asks it. 2. Numbers are those of the queue's backlog; since a restart may
-give out again those of messages that never reached the disk, each has its epoch, the life in which it entered. 3.
-With a sample, SAMPLED_TOGETHER numbers are recorded or not, from the first event to the last.
+give out again those of messages that never reached the disk, each has its epoch, the life in which it entered; of a
+queue that several nodes keep, it is the epoch of its source. 3. With a sample, SAMPLED_TOGETHER numbers are recorded
+or not, from the first event to the last.
 Not here: publications (`publication.py`, `recorder.py`), what stands there at a start or an end
 (`coverage/anchors.py`).
 """
@@ -11,6 +12,7 @@ Not here: publications (`publication.py`, `recorder.py`), what stands there at a
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Any
 
 from amqpd.audit.kinds import (
     AUTO_ACKED,
@@ -38,6 +40,7 @@ class Book:
         "_named_in",
         "_old_names",
         "_plain",
+        "epoch",
         "next",
         "promised",
         "queue_id",
@@ -55,9 +58,14 @@ class Book:
         since: int,
         eras: list[tuple[int, int]],
         share: int,
+        source: int = 0,
+        epoch: int = 0,
     ) -> None:
-        """`since`: the first number of this life; `eras`: (life, first number) of those before it, ascending."""
+        """`since`: the first number of this life; `eras`: (life, first number) of those before it, ascending.
+        `source`: whose queue it is, and its `epoch`, which is in place of the life then; 0: of this node alone."""
         self.recorder = recorder
+        self.epoch = epoch or recorder.life
+        """of what comes in now"""
         self.queue_id = queue_id
         self.since = since
         self.next = since
@@ -67,7 +75,9 @@ class Book:
         self.share = share
         self._eras = eras
         self._plain = share >= SHARE_FULL
-        self._columns = {"vhost": vhost, "queue": queue, "queue_id": queue_id}
+        self._columns: dict[str, Any] = {"vhost": vhost, "queue": queue, "queue_id": queue_id}
+        if source:
+            self._columns |= {"source": source, "source_epoch": epoch}
         self._name = 0
         self._named_in = 0
         self._old_names: dict[int, tuple[int, int]] = {}
@@ -106,7 +116,7 @@ class Book:
             # fmt: on
             return
         for low, high in self.sampled(first, self.next - 1):
-            of, tag_of, queue = 0, 0, self.name_of(recorder.life)
+            of, tag_of, queue = 0, 0, self.name_of(self.epoch)
             if publication is not None:
                 name, text = publication.origin.name(buffer), publication.text_name(buffer)
                 publication.noted = True
@@ -177,7 +187,7 @@ class Book:
     def _era(self, seq: int) -> tuple[int, int]:
         """The epoch of the message, and the last number of it."""
         if seq >= self.since:
-            return self.recorder.life, 1 << 62
+            return self.epoch, 1 << 62
         index = bisect_right(self._eras, seq, key=lambda era: era[1])
         end = (self._eras[index][1] if index < len(self._eras) else self.since) - 1
         # Before the first era that is known it has been there from its queue's beginning.
@@ -185,7 +195,7 @@ class Book:
 
     def name_of(self, epoch: int) -> int:
         """The number of the queue's name, with that epoch, in the file of now."""
-        if epoch == self.recorder.life:
+        if epoch == self.epoch:
             if self._named_in != self.recorder.buffer.generation:
                 self._say()
             return self._name
@@ -197,5 +207,5 @@ class Book:
 
     def _say(self) -> None:
         buffer = self.recorder.buffer
-        self._name = buffer.name({**self._columns, "epoch": self.recorder.life})
+        self._name = buffer.name({**self._columns, "epoch": self.epoch})
         self._named_in = buffer.generation

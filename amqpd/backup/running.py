@@ -43,11 +43,12 @@ class Backups:
     def __init__(
         self,
         node: Node,
-        data_dir: Path,
+        data_dir: Callable[[], Path],
         keep_free_bytes: int,
         sharing_log: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """`sharing_log`: entered while a backup reads the journal and copies its log (`Checkpoints.sharing`)."""
+        """`data_dir`: one that has everything. `sharing_log`: entered while a backup reads the journal and copies its
+        log (`Checkpoints.sharing`)."""
         self._node = node
         self._data_dir = data_dir
         self._keep_free_bytes = keep_free_bytes
@@ -98,16 +99,17 @@ class Backups:
             raise Unavailable("the disk alarm is on: no backup is made until it is off")
         if self._nursery is None or self._node.draining:
             raise Unavailable("the broker is stopping: make the backup when it has stopped")
-        if not (self._data_dir / METADATA).exists():
+        data_dir = self._data_dir()
+        if not (data_dir / METADATA).exists():
             raise Unavailable(
-                f"the definitions are in the store of cluster_store and not in {self._data_dir}: a backup of both "
+                f"the definitions are in the store of cluster_store and not in {data_dir}: a backup of both "
                 "cannot be made; keep snapshots of etcd"
             )
         rate = _number(arguments, "rate_bytes_s", None)
         log_bytes_max = _number(arguments, "log_bytes_max", LOG_BYTES_MAX)
         task = self._task = _Task(Path(target), Progress(rate), caller().uid)
         job = Job(
-            self._data_dir,
+            data_dir,
             task.target,
             task.progress,
             running=True,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from amqpd.cluster.counters import Counters
 from amqpd.cluster.shell import Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.replication import seal as seals
@@ -74,6 +75,7 @@ class Copies:
         lease_s: float,
         is_gone: Callable[[Seal], bool],
         reigns: Callable[[int], bool],
+        counters: Counters,
     ) -> None:
         """`is_gone`: the home of this seal is known not to reign any more. `reigns`: this forwarder does, over this
         source."""
@@ -84,6 +86,7 @@ class Copies:
         self._replicas = replicas
         self._is_gone = is_gone
         self._reigns = reigns
+        self._counters = counters
         self._seal_delay = SealDelay(lease_s, shell.now_s)
         self._connections: dict[HomeLink, None] = {}
         self._index = 0
@@ -140,6 +143,10 @@ class Copies:
         try:
             if isinstance(message, OpenLane):
                 answer = receiver.open(message.opening, writes)
+                for opened in message.opening.sources:
+                    for other in incoming.receivers.values():
+                        if other is not receiver:
+                            other.left(opened.source)
             elif isinstance(message, Cut):
                 answer = receiver.receive(message.frame, writes)
             elif isinstance(message, Lacked):
@@ -206,13 +213,28 @@ class Copies:
         if until_s > self._shell.now_s:
             if len(self._put_off) < PUT_OFF_MAX:
                 self._put_off.append((until_s, incoming, asked))
+                self._counters.seals_put_off += 1
             return
         writes: list[Write] = []
+        before = self._replicas[asked.source].seal
         granted = self._replicas.vote(asked.source, asked.seal, writes)
         self._write(writes)
+        self._tell_seal(asked, before, granted)
         ballot = self._ballot(asked.source, granted)
         self._waiting.append((self._index, incoming, NO_LANE, Sealed(asked.request, asked.seal, ballot)))
         self._tell()
+
+    def _tell_seal(self, asked: RequestSeal, before: Seal, granted: bool) -> None:
+        if granted:
+            self._counters.seals_granted += 1
+        else:
+            self._counters.seals_refused += 1
+        self._shell.log(
+            "seal_granted" if granted else "seal_refused",
+            **{"source": asked.source, "epoch": asked.seal.epoch, "from": before.forwarder},
+            to=asked.seal.forwarder,
+            epoch_before=before.epoch,
+        )
 
     def would_seal(self, source: int, asks: str) -> bool:
         """Another epoch, now, if this forwarder asks."""

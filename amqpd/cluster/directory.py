@@ -1,7 +1,7 @@
 """This forwarder's membership in the cluster, and what it hears of the others: the store's half of the cluster.
 
-What comes in: the metadata store, the record of this member; records of sources to swap. What goes out: the members,
-who is known, the sources' records, each change of these; the outcome of a swap.
+What comes in: the metadata store, the record of this member; records of sources to swap, wishes. What goes out: the
+members, who is known, the sources' records, what is wished of them, each change of these; the outcome of a swap.
 Rules: 1. One way in: what is here changes when the store's watch tells it, in revision order, whichever process made
 it; so after a swap of this one, too. 2. Its own key is held by a lease that is kept alive; when that was lost it is
 granted again, and the key put again. A process that finds its name taken by another one ends. 3. A disk whose life
@@ -25,6 +25,7 @@ from amqpd.cluster.records import (
     PREFIX,
     KnownRecord,
     MemberRecord,
+    WishRecord,
     decode,
     encode,
     known_key,
@@ -114,6 +115,11 @@ class Directory:
         return self._roster.records
 
     @property
+    def wishes(self) -> Mapping[int, WishRecord]:
+        """By source."""
+        return self._roster.wishes
+
+    @property
     def revision(self) -> int:
         """Of the store, that all of it is as of."""
         return self._roster.revision
@@ -145,6 +151,15 @@ class Directory:
         revision; None if another one was put meanwhile. Raises StoreUnavailable: then, as when it is cancelled, it
         may have been carried out, and the same swap again tells."""
         return await self._swaps.swap(record)
+
+    async def put_wish(self, wish: WishRecord) -> WishRecord | None:
+        """As `swap`, of a wish."""
+        return await self._swaps.swap(wish)
+
+    async def drop_wish(self, wish: WishRecord) -> bool:
+        """It is fulfilled, or not wished any more: it goes, if the store's is still of its revision. False: another
+        one was put meanwhile. Raises StoreUnavailable, as `swap`."""
+        return await self._swaps.drop(wish)
 
     # Membership
 

@@ -12,9 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from amqpd.cluster.copies import Copies, HomeLink
-from amqpd.cluster.homes import Homes
+from amqpd.cluster.counters import Counters
+from amqpd.cluster.homes import HANDED_OVER, Homes
+from amqpd.cluster.log_events import place_of
 from amqpd.cluster.own_lane import ReplicaSetLane
+from amqpd.cluster.records import WishRecord
+from amqpd.cluster.set_changes import SetChanges
 from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.statistics import ClusterStatistics, statistics
 from amqpd.cluster.succession import Succession
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.buffer import JournalBuffer
@@ -50,16 +55,19 @@ class Forwarder:
         self.life = life
         self.generation = generation
         self._shell = shell
-        self._replicas = replicas
+        self.replicas = replicas
         self._fast = fast_takeover
-        self.homes = Homes(shell, journal, replicas, lease_s, on_report)
+        self.counters = Counters()
+        self.homes = Homes(shell, journal, replicas, lease_s, on_report, name, self.counters)
         self.copies = Copies(
             *(name, generation, shell, journal, replicas, lease_s, self.is_gone),
-            self.homes.reigns,
+            *(self.homes.reigns, self.counters),
         )
         self.takeovers = TakeOvers(
-            name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended
+            *(name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended),
+            self.counters,
         )
+        self.changes = SetChanges(shell, journal, self.homes)
         self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
@@ -95,9 +103,13 @@ class Forwarder:
             return
         if record.home != own.seal:
             # Somebody else has taken it over, or tries to: this home is not needed.
-            self.homes.end(record.source)
-        elif record.revision > own.record.revision:
-            own.record = record
+            self.homes.end(record.source, "the store names another home", record.home.forwarder)
+        else:
+            self.homes.record_is(record.source, record)
+
+    def wishes_are(self, wishes: Mapping[int, WishRecord]) -> None:
+        """The store has these, by source."""
+        self.changes.wishes = self._succession.wishes = wishes
 
     def is_gone(self, seal: Seal) -> bool:
         """The home of this seal is known not to reign any more."""
@@ -162,6 +174,7 @@ class Forwarder:
         self.homes.stored(index)
         self.copies.stored()
         self.takeovers.stored()
+        self.changes.stored()
 
     def beat(self) -> None:
         """Some twenty times in a lease."""
@@ -172,6 +185,8 @@ class Forwarder:
         self.homes.beat()
         self.copies.beat()
         self.takeovers.beat()
+        if not self._leaves:
+            self.changes.beat()
         mine = [record for record in self.records.values() if self._may_take(record)] if not self._leaves else []
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
@@ -184,27 +199,49 @@ class Forwarder:
             record.counts(self.name, self.generation)
             and record.source not in self.takeovers
             and record.source not in self.homes.sources
+            and record.source not in self.changes.handing
         )
 
     def leave(self) -> None:
         """This process is about to end: it is the home of nothing, and its peers know it."""
         self._leaves = True
         for source in list(self.homes.sources):
-            self.homes.end(source)
+            self.homes.end(source, HANDED_OVER)
 
     def take_over(self, record: SourceRecord) -> None:
         """At once: the source is new, or somebody asks for it."""
         if self._may_take(record):
             self.takeovers.begin(record)
 
+    def statistics(self) -> ClusterStatistics:
+        """As of now."""
+        return statistics(self.counters, self.homes, self.records.values(), self.name, self.generation)
+
     def base_of(self, source: int) -> Position:
         """Up to where it is known here to be committed."""
-        return self._replicas[source].log.base
+        return self.replicas[source].log.base
 
-    def _won(self, record: SourceRecord, own: OwnLog) -> None:
-        self._shell.log("source_taken_over", source=record.source, epoch=record.home.epoch)
+    def _won(self, record: SourceRecord, own: OwnLog) -> str:
+        """Why this is not its home all the same; empty: it is."""
         self.record_is(record)
+        known = self.records[record.source]
+        if known.home != record.home:
+            # Somebody else was in the store before this was won: no later word would end this home.
+            return f"{known.home} is in the store meanwhile"
+        last = self.replicas[record.source].log.last
+        if 0 < record.given_up >= last[0]:
+            # The first take-over since. What a lost member had above that, committed or not, is in no log any more.
+            self._shell.log(
+                "majority_given_up",
+                source=record.source,
+                epoch_given_up=record.given_up,
+                epoch=record.home.epoch,
+                survivors=list(record.members),
+                goes_on_after=place_of(last),
+                known_committed=place_of(self.base_of(record.source)),
+            )
         self.homes.begin(record, own)
+        return ""
 
     def _ended(self, source: int, won: bool) -> None:
         if not won:

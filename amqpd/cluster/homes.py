@@ -5,8 +5,11 @@ answers of peers. What goes out: messages to peers, writes for the own disk, lan
 Rules: 1. A source is served when the first entry of its epoch is committed: everything before it is, then. 2. An
 entry goes to the own disk and to the peers at the same time; it counts here as it counts there: when it is stored.
 3. A home whose own replica has sealed another epoch appends nothing more. 4. What ends says so to its peers, so that
-nobody waits for its reign to end.
-Not here: how a source is taken over (`takeovers.py`), the peers' end (`copies.py`), what a confirm is.
+nobody waits for its reign to end. 5. A source whose set is another one goes to another lane, between two
+transactions. What it had before is committed with its first entry there; the lane that it came from reports nothing
+of the time until then before that is so.
+Not here: how a source is taken over (`takeovers.py`), which set it gets (`set_changes.py`), the peers' end
+(`copies.py`), what a confirm is.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from amqpd.cluster.own_lane import OwnLane, ReplicaSetLane
+from amqpd.cluster.counters import Counters
+from amqpd.cluster.log_events import place_of
+from amqpd.cluster.own_lane import LaneKey, OwnLane, ReplicaSetLane
 from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
 from amqpd.replication.home import KEPT_BYTES_MAX
@@ -30,6 +36,7 @@ LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
 wait: for a majority that does not answer, or is slower than the disk here."""
 UNADMITTED = -1
 """generation of a peer that nobody has heard of"""
+HANDED_OVER = "handed over"
 ADMITTED_S = 40.0
 """The store may never answer. Longer than a swap takes (`SWAP_S`); the same one twice does no harm."""
 
@@ -45,6 +52,11 @@ class Own:
     first: int = 0
     """number of the first frame of this epoch; 0: it is not cut yet"""
     serving: bool = False
+    begun_s: float = 0.0
+    before: OwnLane | None = None
+    """the lane that it came from, while that waits for this one"""
+    known_at: int = 0
+    """The transaction that gathered when the record was heard of: who answers a later frame lived after that."""
 
 
 class Homes:
@@ -57,15 +69,24 @@ class Homes:
         replicas: Replicas,
         lease_s: float,
         on_report: Callable[[ReplicaSetLane], None],
+        name: str,
+        counters: Counters,
     ) -> None:
+        """`name`: of this forwarder."""
         self._shell = shell
+        self._counters = counters
+        self._watch = Watch(shell, name, counters)
         self._journal = journal
         self._replicas = replicas
         self._lease_s = lease_s
         self._on_report = on_report
         self.sources: dict[int, Own] = {}
-        self.lanes: dict[tuple[str, ...], OwnLane] = {}
+        self.lanes: dict[LaneKey, OwnLane] = {}
         self._by_number: dict[int, OwnLane] = {}
+        self._numbers = 0
+        """how many lanes there were"""
+        self.contradicting: set[tuple[str, int]] = set()
+        """peers and sources of which they have something else committed, over connections that are open"""
         self.generations: dict[str, int] = {}
         """of the disks of peers, as they said over the connections that are open"""
         self._admitting: dict[tuple[str, int], float] = {}
@@ -79,9 +100,9 @@ class Homes:
         if self._replicas[source].seal != seal:
             return  # another one was sealed meanwhile
         if source in self.sources:
-            self.end(source)
-        lane = self._lane_of(record.members)
-        self.sources[source] = Own(seal, record, lane)
+            self.end(source, "this home has taken it over again")
+        lane = self._lane_of((record.members, ()))
+        self.sources[source] = Own(seal, record, lane, begun_s=self._shell.now_s)
         log = self._replicas[source].log
         uncounted = [peer for peer in lane.home.peers if not self._counts(record, peer)]
         opening = lane.home.begin(source, seal.epoch, log.base, [*own.tail], uncounted)
@@ -90,28 +111,82 @@ class Homes:
         # The first entry of the epoch reserves numbers: none that an earlier home gave is given again.
         self._journal.home(source, seal.epoch, Numbers(own.reserved, own.reserved), lane.lane)
 
-    def end(self, source: int) -> None:
-        """It is the home no more."""
+    def end(self, source: int, reason: str, to: str = "", *, settled: bool = False) -> None:
+        """It is the home no more: `HANDED_OVER`, or why not. `to`: the next home, if it is known. `settled`: all that
+        was handed in is committed, and its queues were stopped before: nobody waits for anything of it."""
         own = self.sources.pop(source)
+        if reason == HANDED_OVER:
+            self._counters.hand_overs += 1
+            self._shell.log("source_handed_over", source=source, epoch=own.seal.epoch)
+        else:
+            self._counters.sources_lost += 1
+            self._shell.log("source_lost", source=source, epoch=own.seal.epoch, to=to, reason=reason)
         own.lane.home.end(source)
         own.lane.open.discard(source)
         self._journal.leave(source)
         for peer in own.lane.home.peers:
             self._shell.send(peer, Ended(own.lane.number, source, own.seal.epoch))
-        self._shell.ended(source, own.lane.lane)
+        if not settled:
+            self._shell.ended(source, own.lane.lane)
+        if own.before is not None:
+            # What waits there for what it had then is not known to be committed, either.
+            self._shell.ended(source, own.before.lane)
+            del own.before.left[source]
+            self._forget_unused(own.before)
+        self._forget_unused(own.lane)
 
-    def _lane_of(self, members: tuple[str, ...]) -> OwnLane:
-        lane = self.lanes.get(members)
+    @property
+    def between(self) -> bool:
+        """No transaction is on its way to the disk: what was cut is in the lanes, and nothing else."""
+        return self._journal.stored_index == self._journal.index - 1
+
+    def move(self, source: int, key: LaneKey) -> None:
+        """It has this set, or learner, from now on. Called `between` two transactions, while it serves, and when an
+        earlier move is settled (`Own.before`)."""
+        own, index = self.sources[source], self._journal.index
+        before, lane = own.lane, self._lane_of(key)
+        tail = before.home.release(source)
+        before.open.discard(source)
+        before.left[source] = before.upto = index
+        own.lane, own.before = lane, before
+        uncounted = [peer for peer in lane.home.peers if not self._counts(own.record, peer)]
+        opening = lane.home.adopt(source, tail, index, uncounted)
+        lane.open.add(source)
+        for peer in lane.home.peers:
+            self._open(lane, peer, opening)
+        for peer in before.home.peers:
+            # A peer of both lanes has left the old one with the opening of the new one.
+            if not lane.has(peer):
+                self._shell.send(peer, Ended(before.number, source, own.seal.epoch))
+        self._journal.move(source, lane.lane)
+        self._shell.moved(source, lane.lane)
+
+    def record_is(self, source: int, record: SourceRecord) -> None:
+        """The store has this one, of the same home."""
+        own = self.sources[source]
+        if record.revision > own.record.revision:
+            own.record, own.known_at = record, self._journal.index
+            if own.lane.learners:
+                own.lane.lane.force()
+
+    def _lane_of(self, key: LaneKey) -> OwnLane:
+        lane = self.lanes.get(key)
         if lane is None:
-            journal, number = self._journal, len(self.lanes) + 1
+            self._numbers += 1
+            journal, number = self._journal, self._numbers
             waits = ReplicaSetLane(journal.index, journal.index - 1, journal.force)
-            lane = self.lanes[members] = OwnLane(number, members, journal.index - 1, self._lease_s, waits)
+            lane = self.lanes[key] = OwnLane(number, key, journal.index - 1, self._lease_s, waits)
             lane.home.stored = lane.home.committed = journal.index - 1
             self._by_number[number] = lane
             for peer in self.generations:
-                if peer in members:
+                if lane.has(peer):
                     self._connect(lane, peer)
         return lane
+
+    def _forget_unused(self, lane: OwnLane) -> None:
+        """It has no source, and nothing waits for one that it had."""
+        if lane.home.empty and not lane.left and self.lanes.get(lane.key) is lane:
+            del self.lanes[lane.key], self._by_number[lane.number]
 
     def reigns(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
@@ -126,14 +201,15 @@ class Homes:
         """There is a new connection to it."""
         self.generations[peer] = generation
         for lane in self.lanes.values():
-            if peer in lane.members:
+            if lane.has(peer):
                 self._connect(lane, peer)
 
     def lost(self, peer: str) -> None:
         """There is none any more."""
         self.generations.pop(peer, None)
-        for lane in self.lanes.values():
-            if peer in lane.members:
+        self.contradicting = {each for each in self.contradicting if each[0] != peer}
+        for lane in list(self.lanes.values()):
+            if lane.has(peer):
                 lane.lost(peer)
                 self._look(lane)
 
@@ -164,7 +240,8 @@ class Homes:
             if own is None:
                 continue
             if self._replicas[source].seal != own.seal:
-                self.end(source)
+                sealed = self._replicas[source].seal
+                self.end(source, f"epoch {sealed.epoch} is sealed here", sealed.forwarder)
                 continue
             own.first = own.first or index
             of.setdefault(own.lane.number, {})[source] = payload
@@ -185,7 +262,7 @@ class Homes:
 
     def stored(self, index: int) -> None:
         """The transactions up to this one are on the own disk."""
-        for lane in self.lanes.values():
+        for lane in list(self.lanes.values()):
             lane.home.is_stored(min(index, lane.home.number))
             self._look(lane)
 
@@ -196,10 +273,11 @@ class Homes:
         lane = self._by_number.get(message.lane)
         if lane is None or peer not in lane.questions:
             return
-        sent_s = lane.questions[peer].answered(message.question)
-        if sent_s is not None:
-            lane.reign.answered(peer, sent_s)
+        lane.answered(peer, message.question)
+        self.contradicting -= {(peer, source) for source in lane.home.sources}
         if message.answer.contradicted:
+            self._counters.replicas_contradicted += 1
+            self.contradicting |= {(peer, source) for source in message.answer.contradicted}
             self._shell.log("replica_contradicts", peer=peer, sources=sorted(message.answer.contradicted))
         missed, behind = lane.home.answered(peer, message.answer)
         for each in missed:
@@ -215,18 +293,23 @@ class Homes:
         transfer = lane.home.sends_state(peer, source, base)
         after = lane.home.peer_base(peer, source)
         questions = lane.questions[peer]
-        self._shell.log("peer_is_sent_state", peer=peer, source=source, after=after, base=base)
+        self._shell.log("peer_is_sent_state", peer=peer, source=source, after=place_of(after), base=place_of(base))
 
         def sends(state: State) -> bool:
             if lane.questions.get(peer) is not questions or not lane.home.sends(peer, source, transfer):
+                self._shell.log("state_given_up", peer=peer, source=source)
                 return False  # another connection, or of no use any more
+            self._counters.state_bytes_sent += len(state.part)
             self._shell.send(peer, Filled(lane.number, self._asks(lane, peer), state))
             return True
 
         self._shell.read_state(State(source, transfer, base, b"", True, False, after), sends)
 
     def _admit(self, lane: OwnLane, peer: str) -> None:
-        """Sources that the peer has all of by now, on a disk that the record does not name."""
+        """Sources that the peer has all of, on a disk that the record does not name. A learner is no member yet
+        (`set_changes.py`)."""
+        if peer in lane.learners:
+            return
         for source in lane.home.admissible(peer):
             own, generation = self.sources[source], self.generations[peer]
             now_s = self._shell.now_s
@@ -241,8 +324,9 @@ class Homes:
                 self._admitting.pop((peer, source), None)
                 if record is None or self.sources.get(source) is not own:
                     return
-                own.record = record
+                self.record_is(source, record)
                 if self.generations.get(peer) == generation and peer in lane.home.peers:
+                    self._counters.disks_admitted += 1
                     self._shell.log("disk_admitted", peer=peer, source=source)
                     lane.home.admit(peer, source)
                     self._look(lane)
@@ -254,6 +338,7 @@ class Homes:
         for lane in self.lanes.values():
             for peer in lane.home.peers:
                 self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
+        self._watch.look(self.lanes.values(), self._journal.lagging)
 
     def _look_at_lag(self) -> None:
         self._journal.lagging = any(each.home.open_bytes > LAG_BYTES_MAX for each in self.lanes.values())
@@ -261,12 +346,13 @@ class Homes:
     def _look(self, lane: OwnLane) -> None:
         """What is committed by now, and whose home this is not any more."""
         self._look_at_lag()
+        if lane.number not in self._by_number:
+            return  # it was forgotten meanwhile
         home = lane.home
         for source in list(home.fenced):
             if source in self.sources:
-                self._shell.log("home_fenced", source=source, epoch=home.fenced[source])
-                self.end(source)
-        committed = home.committed
+                self.end(source, f"epoch {home.fenced[source]} is sealed at a peer")
+        committed = self._reportable(lane)
         if committed <= lane.lane.reported and not lane.open:
             return
         for source in list(lane.open):
@@ -280,6 +366,25 @@ class Homes:
             if not own.serving and own.first and home.committed_of(source) >= own.first:
                 own.serving = True
                 self._shell.served(source)
+            if own.before is not None and home.committed_of(source) >= own.before.left[source]:
+                self._settle(source, own, own.before)
         if committed > lane.lane.reported:
             lane.lane.reported = committed
             self._on_report(lane.lane)
+
+    def _reportable(self, lane: OwnLane) -> int:
+        """Everything that was handed to the lane up to this transaction is committed."""
+        if lane.home.empty and not lane.left:
+            return max(lane.upto, lane.home.committed)
+        # Of what has left it, what is committed says the base: everything up to there.
+        bases = [self._replicas[source].log.base for source in lane.left]
+        epochs = [self.sources[source].seal.epoch for source in lane.left]
+        left = [base[1] if base[0] == epoch else 0 for base, epoch in zip(bases, epochs, strict=True)]
+        return min([lane.home.committed, *left])
+
+    def _settle(self, source: int, own: Own, before: OwnLane) -> None:
+        """Everything that the source had before it came to its lane is committed."""
+        own.before = None
+        del before.left[source]
+        self._look(before)
+        self._forget_unused(before)

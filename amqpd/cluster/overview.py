@@ -8,9 +8,11 @@ Not here: columns and JSON (`amqpd/commands/`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from amqpd.cluster.roster import Roster
+from amqpd.cluster.standing import standing
 
 Row = dict[str, Any]
 
@@ -63,6 +65,40 @@ def home_rows(roster: Roster) -> list[Row]:
     for source, record in sorted(roster.records.items()):
         at.setdefault(record.home.forwarder, []).append(source)
     return [{"home": home, "sources": len(found), "numbers": ranges(found)} for home, found in sorted(at.items())]
+
+
+def sentences(roster: Roster, copies: Mapping[int, int]) -> list[str]:
+    """How the cluster is, in words; what is not well in a sentence of its own. `copies`: as many as each source
+    should have."""
+    living, gone = sorted(roster.members), sorted(roster.known.keys() - roster.members.keys())
+    said = [f"{_count(len(living), 'node lives', 'nodes live')}{_listed(', gone: ', gone)}."]
+    found = [standing(source, roster, {}, copies[source]) for source in sorted(roster.records)]
+    stopped = [each.source for each in found if not each.has_majority]
+    waiting = [each.source for each in found if each.has_majority and each.home not in roster.members]
+    fewer = [each.source for each in found if each.under_replicated]
+    wished = sorted(roster.wishes.keys() & roster.records.keys())
+    for numbers, words in (
+        (
+            stopped,
+            "without a majority of their copies: stopped until a node is back, or given up: amqpd quorum force",
+        ),
+        (waiting, "about to be taken over by another node"),
+        (fewer, "with fewer copies than they should have: amqpd quorum grow NODE --all"),
+        (wished, "being changed: amqpd quorum status"),
+    ):
+        if numbers:
+            said.append(f"{_count(len(numbers), 'source', 'sources')} ({ranges(numbers)}) {words}.")
+    if found and all(each.is_well for each in found):
+        said.append(f"{_count(len(found), 'source is', 'sources are')} well.")
+    return said
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _listed(head: str, names: list[str]) -> str:
+    return head + ", ".join(names) if names else ""
 
 
 def ranges(numbers: list[int]) -> str:

@@ -18,7 +18,7 @@ import trio
 from amqpd.cluster.shell import OwnLog
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
-from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.receiver import State
@@ -35,7 +35,7 @@ Found = TypeVar("Found")
 class OwnDisk:
     """Of one forwarder."""
 
-    def __init__(self, disk: SqliteDisk, journal: JournalBuffer, writer: JournalWriter) -> None:
+    def __init__(self, disk: NodeDisk, journal: JournalBuffer, writer: JournalWriter) -> None:
         self._disk = disk
         self._journal = journal
         self._writer = writer
@@ -70,10 +70,12 @@ class OwnDisk:
         # What is known to be committed may be on its way to the disk.
         await self._all_on_disk()
         try:
-            parts = await self._read(partial(self._disk.state_parts, state.source, state.after, state.base))
+            await self._send_parts(state, sends)
         except ValueError as error:
             log.warning("state that is asked for is not here", source=state.source, reason=str(error))
-            return
+
+    async def _send_parts(self, state: State, sends: Callable[[State], bool]) -> None:
+        parts = await self._read(partial(self._disk.state_parts, state.source, state.after, state.base))
         part, first = await self._next(parts), True
         while part is not None:
             following = await self._next(parts)

@@ -2,19 +2,22 @@
 
 What comes in: transactions of the journal, answers of peers. What goes out: messages to the peers; one growing
 number.
-Rules: 1. A lane is all sources of this home with one replica set (docs/decisions/replication.md). 2. Where somebody
-waits for a transaction in which the lane has nothing, an empty frame is cut.
+Rules: 1. A lane is all sources of this home with one replica set (docs/decisions/replication.md), and with the same
+learner. 2. Where somebody waits for a transaction in which the lane has nothing, an empty frame is cut.
 Not here: which sources it has, and how they came (`homes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from amqpd.cluster.questions import Questions
 from amqpd.journal.lane import Lane
 from amqpd.replication.home import HomeLane
 from amqpd.replication.reign import Reign
+
+LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
+"""members of the set, and who is about to be one"""
 
 
 class ReplicaSetLane(Lane):
@@ -35,17 +38,32 @@ class ReplicaSetLane(Lane):
 class OwnLane:
     """One of them."""
 
-    def __init__(self, number: int, members: Iterable[str], index: int, lease_s: float, lane: ReplicaSetLane) -> None:
+    def __init__(self, number: int, key: LaneKey, index: int, lease_s: float, lane: ReplicaSetLane) -> None:
         """`number`: of the lane, as peers know it; `index`: of the journal's last transaction."""
         self.number = number
-        self.members = tuple(members)
-        self.home = HomeLane(self.members, index)
+        self.key = key
+        self.members, self.learners = key
+        self.home = HomeLane(self.members, index, learners=self.learners)
         self.reign = Reign(lease_s, len(self.members))
         self.lane = lane
         self.questions: dict[str, Questions] = {}
         """peer -> over its connection"""
         self.open: set[int] = set()
         """sources with entries that are not known to be committed"""
+        self.left: dict[int, int] = {}
+        """Sources that went to another lane, and the last transaction of which something waits for this one: what of
+        them is committed the other one knows. This one reports nothing above that."""
+        self.upto = 0
+        """the highest of those that there were"""
+
+    def has(self, peer: str) -> bool:
+        return peer in self.members or peer in self.learners
+
+    def answered(self, peer: str, question: int) -> None:
+        """It has answered up to this question."""
+        sent_s = self.questions[peer].answered(question)
+        if sent_s is not None and peer in self.members:
+            self.reign.answered(peer, sent_s)
 
     def connected(self, peer: str) -> None:
         """Over a new connection."""

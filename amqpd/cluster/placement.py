@@ -17,7 +17,7 @@ member overflows does not all go to one neighbour (Chen, Coleman and Shrivastava
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 from hashlib import blake2b
 from math import ceil
@@ -32,9 +32,37 @@ SLACK = Fraction(1, 4)
 B = TypeVar("B", str, tuple[str, str])
 
 
-def ranked(source: int, names: Iterable[str]) -> list[str]:
-    """In the order in which the source would have them. A name that comes or goes leaves the others' order alone."""
+def ranked(source: int | str, names: Iterable[str]) -> list[str]:
+    """In the order in which the source, or what else has this name, would have them. A name that comes or goes leaves
+    the others' order alone."""
     return sorted(names, key=lambda name: (_hash(source, name), name))
+
+
+def next_member(
+    source: int,
+    members: Iterable[str],
+    others: Iterable[str],
+    living: Mapping[str, MemberRecord],
+    full: Container[str],
+) -> str:
+    """Which of the others comes into the set of these members: one that lives, does not fail together with one that
+    is in it, is in another region, is not `full`; of those that are equally good, the first by hash."""
+    used = [living[name] for name in members if name in living]
+
+    def cost(name: str) -> tuple[bool, bool, bool, bool]:
+        member = living.get(name)
+        if member is None:
+            return True, False, False, name in full
+        together = any(member.domain == each.domain for each in used)
+        near = bool(member.region) and any(member.region == each.region for each in used)
+        return False, together, near, name in full
+
+    return min(ranked(source, others), key=cost)
+
+
+def bound_of(total: int, among: int, slack: Fraction = SLACK) -> int:
+    """How many each of this number may have at most, of this total."""
+    return ceil((1 + slack) * Fraction(total, max(among, 1)))
 
 
 def replica_sets(
@@ -186,5 +214,5 @@ def _first(names: Iterable[B]) -> list[B]:
     return list(dict.fromkeys(names))
 
 
-def _hash(source: int, name: str) -> bytes:
+def _hash(source: int | str, name: str) -> bytes:
     return blake2b(f"{source}/{name}".encode(), digest_size=8).digest()

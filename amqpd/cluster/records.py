@@ -1,4 +1,4 @@
-"""What the metadata store has of a cluster: its members, who was one, and the sources.
+"""What the metadata store has of a cluster: its members, who was one, the sources, and what is wished of these.
 
 What comes in: records. What goes out: keys and JSON text, and records from these.
 Rules: 1. A member's record is held by a lease: it says that the process lives. What is known of a member by its name,
@@ -20,6 +20,7 @@ from amqpd.topology.metadata.store import StoreDamaged
 
 PREFIX = "cluster/"
 _MEMBER, _KNOWN, _SOURCE = f"{PREFIX}member/", f"{PREFIX}known/", f"{PREFIX}source/"
+_WISH = f"{PREFIX}wish/"
 # Sources are numbered from 1; how many there are is fixed, so that a forwarder knows them without the store.
 SOURCES = 256
 # Lives, generations and epochs are columns of SQLite's type INTEGER, too.
@@ -46,8 +47,8 @@ class MemberRecord:
 
     @property
     def domain(self) -> tuple[str, str]:
-        """What fails together has the same one."""
-        return (self.cluster, "") if self.cluster else ("", self.name)
+        """What fails together has the same one. A label means another rack, or zone, in another region."""
+        return (self.cluster, self.region) if self.cluster else ("", self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,23 @@ class KnownRecord:
     generation: int
 
 
-ClusterRecord = MemberRecord | KnownRecord | SourceRecord
+@dataclass(frozen=True, slots=True)
+class WishRecord:
+    """What an operator wants of a source. Its home, whichever that is at the time, carries it out and deletes it."""
+
+    source: int
+    members: tuple[str, ...] = ()
+    """the set that it is to have; empty: the one that it has"""
+    home: str = ""
+    """which of them is to be the home; empty: any"""
+    reason: str = ""
+    """why it cannot go on now, by the home"""
+    revision: int = 0
+    """of the store, that it was read at"""
+
+
+ClusterRecord = MemberRecord | KnownRecord | SourceRecord | WishRecord
+OfSource = SourceRecord | WishRecord
 
 
 def member_key(name: str) -> str:
@@ -75,8 +92,24 @@ def source_key(source: int) -> str:
     return f"{_SOURCE}{source}"
 
 
+def wish_key(source: int) -> str:
+    return f"{_WISH}{source}"
+
+
+def key_of(record: ClusterRecord) -> str:
+    match record:
+        case MemberRecord():
+            return member_key(record.name)
+        case KnownRecord():
+            return known_key(record.name)
+        case SourceRecord():
+            return source_key(record.source)
+        case WishRecord():
+            return wish_key(record.source)
+
+
 def encode(record: ClusterRecord) -> str:
-    """The value. A source's revision is the store's, and not in it."""
+    """The value. A revision is the store's, and not in it."""
     fields: dict[str, Any]
     match record:
         case MemberRecord():
@@ -92,6 +125,10 @@ def encode(record: ClusterRecord) -> str:
                 "home": record.home._asdict(),
                 "members": [{"name": name, "generation": generation} for name, generation in pairs],
             }
+            if record.given_up:
+                fields["given_up"] = record.given_up
+        case WishRecord():
+            fields = {"members": list(record.members), "home": record.home, "reason": record.reason}
     return json.dumps(fields, separators=(",", ":"))
 
 
@@ -127,14 +164,33 @@ def _known(name: str, fields: Mapping[str, Any], _: int) -> KnownRecord:
 
 
 def _source(name: str, fields: Mapping[str, Any], revision: int) -> SourceRecord:
-    source, home, members = int(name), fields["home"], fields["members"]
-    if str(source) != name or not 0 < source <= SOURCES:
-        raise ValueError(f"it is of source {name}")
+    home, members = fields["home"], fields["members"]
     seal = Seal(_number(home, "epoch"), _text(home, "forwarder"), _number(home, "life"))
     names = tuple(_text(each, "name") for each in members)
     if not names or len(set(names)) < len(names):
         raise ValueError(f"its members are {names}")
-    return SourceRecord(source, seal, names, tuple(_number(each, "generation") for each in members), revision)
+    generations = tuple(_number(each, "generation") for each in members)
+    given_up = _number(fields, "given_up") if "given_up" in fields else 0
+    return SourceRecord(_source_number(name), seal, names, generations, revision, given_up)
+
+
+def _wish(name: str, fields: Mapping[str, Any], revision: int) -> WishRecord:
+    members = fields["members"]
+    if (
+        type(members) is not list
+        or any(type(each) is not str for each in members)
+        or len(set(members)) < len(members)
+    ):
+        raise ValueError(f"its members are {members!r}")
+    home, reason = _text(fields, "home"), _text(fields, "reason")
+    return WishRecord(_source_number(name), tuple(members), home, reason, revision)
+
+
+def _source_number(name: str) -> int:
+    source = int(name)
+    if str(source) != name or not 0 < source <= SOURCES:
+        raise ValueError(f"it is of source {name}")
+    return source
 
 
 def _number(fields: Mapping[str, Any], name: str) -> int:
@@ -155,4 +211,5 @@ _READERS: dict[str, Callable[[str, Mapping[str, Any], int], ClusterRecord]] = {
     _MEMBER: _member,
     _KNOWN: _known,
     _SOURCE: _source,
+    _WISH: _wish,
 }

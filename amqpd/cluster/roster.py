@@ -1,4 +1,4 @@
-"""What a process has heard of its cluster: members, who is known, sources.
+"""What a process has heard of its cluster: members, who is known, sources, wishes.
 
 What comes in: all that the store has, or what it told of one revision. What goes out: the records, and which of them
 changed.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from amqpd.cluster.records import PREFIX, ClusterRecord, KnownRecord, MemberRecord, decode, source_key
+from amqpd.cluster.records import PREFIX, ClusterRecord, KnownRecord, MemberRecord, WishRecord, decode, key_of
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import Event, PutKey, Snapshot
 
@@ -22,18 +22,20 @@ N = TypeVar("N", str, int)
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Names of members that came, went or are another life; names of which something else is known; sources."""
+    """Names of members that came, went or are another life; names of which something else is known; sources; sources
+    of which something else is wished."""
 
     members: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
     sources: frozenset[int] = frozenset()
+    wishes: frozenset[int] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.members or self.known or self.sources)
+        return bool(self.members or self.known or self.sources or self.wishes)
 
 
 class Roster:
-    """`members` and `known` by name, `records` by source. For readers; changed by `load` and `apply` only."""
+    """`members` and `known` by name, `records` and `wishes` by source. For readers; `load` and `apply` change it."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -41,6 +43,7 @@ class Roster:
         self.members: dict[str, MemberRecord] = {}
         self.known: dict[str, KnownRecord] = {}
         self.records: dict[int, SourceRecord] = {}
+        self.wishes: dict[int, WishRecord] = {}
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each one that is known was reached last: host and port. One whose lease ran out may live: links to it
         are not the store's to end."""
@@ -55,11 +58,13 @@ class Roster:
             _differing(self.members, found.members),
             _differing(self.known, found.known),
             _differing(self.records, found.records),
+            _differing(self.wishes, found.wishes),
         )
         before = {name: address for name, address in self.addresses.items() if name in found.known}
         self.addresses = {**before, **found.addresses}
         self.revision = snapshot.revision
         self.members, self.known, self.records = found.members, found.known, found.records
+        self.wishes = found.wishes
         return changed
 
     def apply(self, event: Event) -> Changed:
@@ -67,6 +72,7 @@ class Roster:
         members: set[str] = set()
         known: set[str] = set()
         sources: set[int] = set()
+        wishes: set[int] = set()
         for operation in event.operations:
             if not operation.key.startswith(PREFIX):
                 continue
@@ -82,19 +88,22 @@ class Roster:
             match record or before:
                 case SourceRecord(source=source):
                     sources.add(source)
+                case WishRecord(source=source):
+                    wishes.add(source)
                 case KnownRecord(name=name):
                     known.add(name)
                 case MemberRecord(name=name):
                     members.add(name)
         self.revision = event.revision
-        return Changed(frozenset(members), frozenset(known), frozenset(sources))
+        return Changed(frozenset(members), frozenset(known), frozenset(sources), frozenset(wishes))
 
     def _of(self, key: str) -> ClusterRecord | None:
         kind, _, name = key.removeprefix(PREFIX).partition("/")
-        if kind == "source":
+        if kind in ("source", "wish"):
             # Its name is a number; what is no number is no source.
-            found = self.records.get(int(name)) if name.isdecimal() else None
-            return found if found is not None and key == source_key(found.source) else None
+            of: Mapping[int, ClusterRecord] = self.records if kind == "source" else self.wishes
+            found = of.get(int(name)) if name.isdecimal() else None
+            return found if found is not None and key == key_of(found) else None
         return self.members.get(name) if kind == "member" else self.known.get(name) if kind == "known" else None
 
     def _take(self, record: ClusterRecord) -> None:
@@ -106,6 +115,8 @@ class Roster:
                 self.known[record.name] = record
             case SourceRecord():
                 self.records[record.source] = record
+            case WishRecord():
+                self.wishes[record.source] = record
 
     def _drop(self, record: ClusterRecord) -> None:
         match record:
@@ -117,6 +128,8 @@ class Roster:
                     self.addresses.pop(record.name, None)
             case SourceRecord():
                 del self.records[record.source]
+            case WishRecord():
+                del self.wishes[record.source]
 
 
 def _differing(before: Mapping[N, object], after: Mapping[N, object]) -> frozenset[N]:

@@ -19,21 +19,23 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster.copies import HomeLink
+from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.homes import Own
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
+from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.place import Place
-from amqpd.cluster.records import SOURCES, MemberRecord
+from amqpd.cluster.records import SOURCES, MemberRecord, WishRecord
 from amqpd.cluster.roster import Changed
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.config import Settings
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
-from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
@@ -65,7 +67,7 @@ class ClusterRunner(Shell):
     def __init__(
         self,
         node: Node,
-        disk: SqliteDisk,
+        disk: NodeDisk,
         writer: JournalWriter,
         store: MetadataStore,
         settle: Callable[[], None],
@@ -80,6 +82,7 @@ class ClusterRunner(Shell):
         self._settings = settings
         self._place = place
         self._directory = Directory(store, self._me(), self._changed, lease_s=settings.cluster_lease_s)
+        self._events = LogEvents(_write, lambda: self.now_s)
         self.forwarder: Forwarder | None = None
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
@@ -91,6 +94,7 @@ class ClusterRunner(Shell):
             lambda task: self._nursery.start_soon(task),
             lambda source: source in self._forwarder.homes.sources,
             self._created,
+            node.sources,
         )
         self._paused: set[Link] = set()
         """their homes have sent more than the disk takes"""
@@ -102,8 +106,7 @@ class ClusterRunner(Shell):
         node.sources.clustered = True
         node.sources.home_of = self._home_of
         node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
-        node.sources.want = self.search.want
-        node.sources.is_full = self.search.is_full
+        node.sources.choose, node.sources.want = self.search.choose, self.search.want
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -140,7 +143,8 @@ class ClusterRunner(Shell):
             try:
                 found = await self._directory.swap(record)
             except StoreUnreached as error:
-                log.warning("the metadata store does not answer", source=record.source, reason=str(error))
+                self._forwarder.counters.swaps_unanswered += 1
+                self.log("swap_unanswered", source=record.source, reason=str(error))
                 await trio.sleep(STORE_AGAIN_S)  # it may be asked for again at once
                 found = None
             self._do(partial(answered, found))
@@ -162,18 +166,49 @@ class ClusterRunner(Shell):
 
     def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
         # Of another epoch of this forwarder, what was read is out of date.
-        if self._forwarder.homes.sources.get(source) is own:
+        if self._forwarder.homes.sources.get(source) is own and not self._forwarder.changes.stops(source):
             self._node.source_begins(source, recovered)
-            log.info("source served", source=source, queues=len(recovered.queues))
-            for answer in self.search.found():
-                answer(True)
+            lasted_s = self.now_s - own.begun_s
+            self.log(
+                "source_served",
+                source=source,
+                epoch=own.seal.epoch,
+                queues=self._node.sources.queues[source],
+                duration_ms=round(lasted_s * 1000),
+            )
+            self._look_for_sources()
+
+    def _look_for_sources(self) -> None:
+        for answer in self.search.found():
+            answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
-        log.info("source ended", source=source)
         self._node.source_ends(source, lane)
 
+    def moved(self, source: int, lane: Lane) -> None:
+        self._node.source_moves(source, lane)
+
+    def stops(self, source: int) -> None:
+        log.info("source stops, to be handed over", source=source)
+        self._node.source_stops(source)
+
+    def put_wish(self, wish: WishRecord) -> None:
+        self._wish(wish, self._directory.put_wish)
+
+    def drop_wish(self, wish: WishRecord) -> None:
+        self._wish(wish, self._directory.drop_wish)
+
+    def _wish(self, wish: WishRecord, change: Callable[[WishRecord], Awaitable[object]]) -> None:
+        async def changing() -> None:
+            try:
+                await change(wish)
+            except StoreUnreached as error:
+                log.warning("the metadata store does not answer", source=wish.source, reason=str(error))
+
+        self._nursery.start_soon(changing)
+
     def log(self, event: str, **fields: Any) -> None:
-        log.info(event, **fields)
+        self._events.log(event, fields)
 
     def _answer(self, ask: Callable[[], Awaitable[Any]], answered: Callable[[Any], None]) -> None:
         async def asking() -> None:
@@ -187,6 +222,21 @@ class ClusterRunner(Shell):
         if self._news is not None:
             self._news.set()
             self._news = None
+
+    def facts(self) -> dict[str, Any]:
+        """For an operator (`statistics.py`); without any before this is a member."""
+        return {} if self.forwarder is None else self.forwarder.statistics().facts()
+
+    @property
+    def handlers(self) -> dict[str, Callable[[Any], Awaitable[dict[str, Any]]]]:
+        """What the control socket can be asked of the cluster."""
+
+        async def facts(_: Any) -> dict[str, Any]:
+            here = self._forwarder
+            sources, copies = source_facts(here.homes), replica_facts(here.replicas)
+            return {"node": here.name, "sources": sources, "copies": copies}
+
+        return {"quorum facts": facts}
 
     # The journal
 
@@ -216,6 +266,7 @@ class ClusterRunner(Shell):
         name = link.peer.forwarder
         if self._dialed.get(name) is link:
             del self._dialed[name]
+            self._forwarder.counters.links_lost += 1
             self._do(partial(self._forwarder.lost, name))
 
     def refused(self, name: str) -> None:
@@ -246,7 +297,8 @@ class ClusterRunner(Shell):
                 link.pause()
 
     def _close(self, link: Link, why: str) -> None:
-        log.warning("a link is closed", peer=link.peer.forwarder, reason=why)
+        self._forwarder.counters.links_closed += 1
+        self.log("link_closed", peer=link.peer.forwarder, reason=why)
         link.close(why)
 
     # The store
@@ -259,8 +311,10 @@ class ClusterRunner(Shell):
         self.forwarder.members_are(lives, self._members)
         self._members = lives
         self._links.peers_are(self._directory.addresses)
+        self.forwarder.wishes_are(self._directory.wishes)
         for source in changed.sources & self._directory.records.keys():
             self.forwarder.record_is(self._directory.records[source])
+        self._look_for_sources()
         self._settle()
 
     def _created(self, record: SourceRecord) -> None:
@@ -317,12 +371,17 @@ class ClusterRunner(Shell):
         while True:
             await trio.sleep(self._settings.cluster_lease_s / BEATS)
             self._do(self._forwarder.beat)
+            self._events.beat()
             for answer in self.search.late():
                 self._do(partial(answer, False))
             self.search.look()
 
 
-def _replicas(disk: SqliteDisk) -> Replicas:
+def _write(level: str, event: str, fields: dict[str, Any]) -> None:
+    getattr(log, level)(event, **fields)
+
+
+def _replicas(disk: NodeDisk) -> Replicas:
     """Of all sources: one of which the disk has nothing is empty."""
     found = {each.source: each for each in disk.replicas()}
     return Replicas(

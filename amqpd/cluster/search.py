@@ -1,29 +1,34 @@
-"""A source for queues that are declared here while none is served: made, and made again until there is one.
+"""Sources for queues that are declared here while there is none for them: made, and made again until there is one.
 
 What comes in: declarations that wait; members and records, as the store had them last. What goes out: records of new
 sources; whether there is one, to those that wait.
-Rules: 1. Somebody who waits is answered, after `WANT_S` at the latest. 2. A set counts on all nodes that are known,
-those that live first, in different failure domains while there are such: while some are away new sources have their
-full number of copies, and with too few of a set alive none is made. 3. Sources without a home are bounded.
-Not here: how a source is taken over (`takeovers.py`), which of several a queue gets (`amqpd/node/sources.py`).
+Rules: 1. Somebody who waits is answered, after `WANT_S` at the latest. 2. A source of this node is taken over by it
+at once. One for another node gets a number for which that node is the first to try (`succession.py`), and has no
+other advantage: should it be slower, another source is made. 3. Sources without a home are bounded.
+Not here: how a source is taken over (`takeovers.py`), which of several a queue gets and who keeps a new one
+(`choosing.py`).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
+from amqpd.cluster.choosing import Heard, choose, new_set
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.records import SOURCES
+from amqpd.cluster.succession import successors
+from amqpd.node.sources import LOCAL, Sources, Wanted
 from amqpd.replication import seal as seals
-from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import StoreUnreached
 
 WANT_S = 10.0
-"""how long a declaration waits for a source to be served here"""
+"""how long a declaration waits for a source to be served"""
 SEARCH_S = 3.0
 """After that another source is tried, while somebody still waits: longer than an attempt to take over."""
 UNSERVED_MAX = 4
@@ -32,6 +37,13 @@ UNSERVED_MAX = 4
 Answer = Callable[[bool], None]
 
 log = structlog.get_logger(component="cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    wanted: Wanted
+    until_s: float
+    answer: Answer
 
 
 class SourceSearch:
@@ -45,6 +57,7 @@ class SourceSearch:
         start: Callable[[Callable[[], Awaitable[None]]], None],
         is_home: Callable[[int], bool],
         created: Callable[[SourceRecord], None],
+        sources: Sources,
     ) -> None:
         """`start`: runs a task; `created`: a record that this forwarder is to take over."""
         self._directory = directory
@@ -53,78 +66,89 @@ class SourceSearch:
         self._start = start
         self._is_home = is_home
         self._created = created
-        self._wants: list[tuple[float, Answer]] = []
-        self._again_s = 0.0
+        self._sources = sources
+        self._wants: list[_Want] = []
+        self._again_s: dict[tuple[str, int], float] = {}
+        """homes and numbers of copies that a source is made for, and when another one may be"""
+        self._made: set[int] = set()
+        """sources that this forwarder made for others"""
 
-    def want(self, answer: Answer) -> None:
+    @property
+    def _heard(self) -> Heard:
+        directory = self._directory
+        return Heard(directory.me.name, directory.members, directory.known, directory.records)
+
+    def choose(self, wanted: Wanted) -> int:
+        """See `Sources.choose`."""
+        sources = self._sources
+        return choose(wanted, self._heard, sources.queues, sources.serving, self._copies_max)[0]
+
+    def want(self, wanted: Wanted, answer: Answer) -> None:
         """See `Sources.want`."""
-        self._wants.append((self._now_s() + WANT_S, answer))
+        self._wants.append(_Want(wanted, self._now_s() + WANT_S, answer))
         self.look()
 
     def found(self) -> list[Answer]:
-        """A source is served: those that waited."""
-        wants, self._wants = self._wants, []
-        return [answer for _, answer in wants]
+        """Those for which there is a source by now: something may be served, or have another home, that was not."""
+        found = {each.wanted for each in self._wants if self.choose(each.wanted) != LOCAL}
+        answers = [each.answer for each in self._wants if each.wanted in found]
+        self._wants = [each for each in self._wants if each.wanted not in found]
+        return answers
 
     def late(self) -> list[Answer]:
         """Those that have waited for long enough."""
         now_s = self._now_s()
-        late = [answer for until_s, answer in self._wants if until_s <= now_s]
-        self._wants = [each for each in self._wants if each[0] > now_s]
+        late = [each.answer for each in self._wants if each.until_s <= now_s]
+        self._wants = [each for each in self._wants if each.until_s > now_s]
         return late
 
     def look(self) -> None:
         """Now and then: begin, while somebody waits."""
-        now_s = self._now_s()
-        if self._wants and now_s >= self._again_s:
-            self._again_s = now_s + SEARCH_S
-            self._start(self.run)
-
-    def _copies(self) -> int:
-        """As many as a set may have: those that are away for some time are not forgotten."""
-        return min(self._copies_max, len(self._directory.known))
-
-    def is_full(self, source: int) -> bool:
-        """See `Sources.is_full`."""
-        record = self._directory.records.get(source)
-        return record is not None and len(record.members) >= self._copies()
-
-    def new_set(self) -> tuple[str, ...]:
-        """This forwarder and others, those that live first; empty: too few do."""
-        me, living = self._directory.me.name, self._directory.members
-        others = [name for name in self._directory.known if name != me]
-        random.shuffle(others)
-        members, used = [me], {living[me].domain} if me in living else set()
-        while others and len(members) < self._copies():
-            # What lives first, and of that what does not fail together with those that are in already.
-            best = min(others, key=lambda name: (name not in living, name in living and living[name].domain in used))
-            others.remove(best)
-            members.append(best)
-            if best in living:
-                used.add(living[best].domain)
-        if sum(name in living for name in members) < majority(len(members)):
-            return ()
-        return tuple(sorted(members))
+        now_s, heard, sources = self._now_s(), self._heard, self._sources
+        if not self._wants:
+            self._again_s.clear()
+        for wanted in dict.fromkeys(each.wanted for each in self._wants):
+            found, home = choose(wanted, heard, sources.queues, sources.serving, self._copies_max)
+            wish = home, heard.copies_of(wanted, self._copies_max)
+            if found == LOCAL and now_s >= self._again_s.get(wish, now_s):
+                self._again_s[wish] = now_s + SEARCH_S
+                self._start(partial(self.make, *wish))
 
     def _is_unserved(self, record: SourceRecord) -> bool:
         """It is to be had by this forwarder, or by another one soon."""
         me, home = self._directory.me.name, record.home
         if home == seals.NONE:
-            return me in record.members
+            return me in record.members or record.source in self._made
         return home.forwarder == me and not self._is_home(record.source)
 
-    async def run(self) -> None:
-        """One that nobody has had yet."""
-        members, taken = self.new_set(), self._directory.records
-        free = [number for number in range(1, SOURCES + 1) if number not in taken]
-        if not members or not free or sum(map(self._is_unserved, taken.values())) >= UNSERVED_MAX:
+    async def make(self, home: str, copies: int) -> None:
+        """One that nobody has had yet, for this home."""
+        heard = self._heard
+        record = self._new(home, copies)
+        if record is None or sum(map(self._is_unserved, heard.records.values())) >= UNSERVED_MAX:
             return
-        generations = tuple(self._directory.known[name].generation for name in members)
-        record = SourceRecord(random.choice(free), seals.NONE, members, generations)
         try:
             created = await self._directory.swap(record)
         except StoreUnreached as error:
             log.warning("the metadata store does not answer", source=record.source, reason=str(error))
             return
-        if created is not None:
+        if created is not None and home == heard.me:
             self._created(created)
+        elif created is not None:
+            self._made.add(created.source)
+
+    def _new(self, home: str, copies: int) -> SourceRecord | None:
+        """None: there is no number left, or too few nodes live."""
+        heard = self._heard
+        free = [number for number in range(1, SOURCES + 1) if number not in heard.records]
+        random.shuffle(free)  # others look for one at the same time
+        found = None
+        for source in free:
+            members = new_set(source, home, heard, copies)
+            if not members:
+                break
+            generations = tuple(heard.known[name].generation for name in members)
+            found = SourceRecord(source, seals.NONE, members, generations)
+            if home == heard.me or successors(source, members)[0] == home:
+                break
+        return found

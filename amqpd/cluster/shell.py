@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from amqpd.cluster.records import WishRecord
 from amqpd.journal.lane import Lane
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.messages import Message
@@ -67,6 +68,24 @@ class Shell(ABC):
     def ended(self, source: int, lane: Lane) -> None:
         """It is the home no more: its queues are elsewhere. This lane had it, and whatever of it is not committed is
         not reported any more."""
+
+    @abstractmethod
+    def moved(self, source: int, lane: Lane) -> None:
+        """What is handed to its queues from now on waits for this lane."""
+
+    @abstractmethod
+    def stops(self, source: int) -> None:
+        """Another forwarder is to be its home: its queues take and give nothing any more. What was handed in is
+        committed yet; `ended` follows only if it cannot be."""
+
+    @abstractmethod
+    def put_wish(self, wish: WishRecord) -> None:
+        """In place of the one of its revision. If that is another one by now, or the store does not answer, nothing
+        happens."""
+
+    @abstractmethod
+    def drop_wish(self, wish: WishRecord) -> None:
+        """It is fulfilled. As `put_wish`."""
 
     @abstractmethod
     def log(self, event: str, **fields: Any) -> None: ...

@@ -1,7 +1,7 @@
-"""Compare-and-swap of sources' records in the metadata store, many at once, each with an outcome that is known.
+"""Compare-and-swap of sources' records and wishes in the metadata store: many at once, each with a known outcome.
 
-What comes in: records, each of the revision that it replaces. What goes out: the record as it is in the store now, or
-that another one was first.
+What comes in: records, each of the revision that it replaces, or that is to go. What goes out: the record as it is in
+the store now, or that another one was first.
 Rules: 1. An unknown outcome is settled by a second swap on the same revision: one of the two is refused, and it is
 the store that says which. Reading alone proves nothing, the first may still be on its way; after a refusal it is
 decided, and what is read then tells what became of it. 2. What waits while another swap is under way goes together,
@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import trio
 
-from amqpd.cluster.records import decode, encode, source_key
+from amqpd.cluster.records import OfSource, WishRecord, decode, encode, key_of, source_key
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
+    DeleteKey,
     MetadataStore,
+    Operation,
     OutcomeUnknown,
     PutKey,
     StoreBusy,
@@ -38,19 +41,29 @@ RETRY_S = 0.5
 # A swap of unknown outcome is tried for so long: three times as long as the store itself waits for an answer.
 SWAP_S = 30.0
 
+Record = TypeVar("Record", SourceRecord, WishRecord)
+
 
 class _Swap:
     """One caller's. It has ended when it is `done`."""
 
-    def __init__(self, record: SourceRecord) -> None:
+    def __init__(self, record: OfSource, drops: bool) -> None:
         self.record = record
+        self.key = key_of(record)
+        self.drops = drops
+        """the key is to be absent"""
         self.give_up_at = trio.current_time() + SWAP_S
         self.unknown = False
         self.done = False
-        self.found: SourceRecord | None = None
+        self.found: OfSource | None = None
         self.failure: StoreUnavailable | None = None
 
-    def end(self, found: SourceRecord | None) -> None:
+    @property
+    def operation(self) -> Operation:
+        return DeleteKey(self.key) if self.drops else PutKey(self.key, encode(self.record))
+
+    def end(self, found: OfSource | None) -> None:
+        """`found`: what is there now, as was wished; of what was to go, the record of before."""
         self.done, self.found = True, found
 
     def lost(self, error: Exception) -> None:
@@ -71,14 +84,27 @@ class Swaps:
 
     async def read(self, source: int) -> SourceRecord | None:
         """See `Directory.read`."""
-        entry = await self._store.get(source_key(source))
-        record = decode(entry.key, entry.value, entry.mod_revision) if entry is not None else None
+        record = await self._read(source_key(source))
         assert record is None or isinstance(record, SourceRecord)
         return record
 
-    async def swap(self, record: SourceRecord) -> SourceRecord | None:
-        """See `Directory.swap`."""
-        mine = _Swap(record)
+    async def swap(self, record: Record) -> Record | None:
+        """See `Directory.swap`; of wishes, too."""
+        found = await self._carry(_Swap(record, False))
+        assert found is None or isinstance(found, type(record))
+        return found
+
+    async def drop(self, wish: WishRecord) -> bool:
+        """See `Directory.drop_wish`."""
+        return await self._carry(_Swap(wish, True)) is not None
+
+    async def _read(self, key: str) -> OfSource | None:
+        entry = await self._store.get(key)
+        record = decode(entry.key, entry.value, entry.mod_revision) if entry is not None else None
+        assert record is None or isinstance(record, SourceRecord | WishRecord)
+        return record
+
+    async def _carry(self, mine: _Swap) -> OfSource | None:
         self._waiting.append(mine)
         try:
             async with self._turn:
@@ -92,12 +118,12 @@ class Swaps:
         return mine.found
 
     def _take(self) -> list[_Swap]:
-        """Those that have waited longest, of each source one."""
-        taken: dict[int, _Swap] = {}
+        """Those that have waited longest, of each key one."""
+        taken: dict[str, _Swap] = {}
         for each in self._waiting:
             if len(taken) < SWAPS_AT_ONCE:
-                taken.setdefault(each.record.source, each)
-        self._waiting = [each for each in self._waiting if taken.get(each.record.source) is not each]
+                taken.setdefault(each.key, each)
+        self._waiting = [each for each in self._waiting if taken.get(each.key) is not each]
         return list(taken.values())
 
     async def _carry_out(self, swaps: Sequence[_Swap]) -> None:
@@ -112,17 +138,19 @@ class Swaps:
     async def _try(self, swaps: Sequence[_Swap]) -> None:
         try:
             outcome = await self._store.transact(
-                [Compare(source_key(each.record.source), each.record.revision) for each in swaps],
-                [PutKey(source_key(each.record.source), encode(each.record)) for each in swaps],
+                [Compare(each.key, each.record.revision) for each in swaps], [each.operation for each in swaps]
             )
             if isinstance(outcome, Committed):
                 for each in swaps:
-                    each.end(replace(each.record, revision=outcome.revision))
+                    each.end(each.record if each.drops else replace(each.record, revision=outcome.revision))
             elif len(swaps) == 1:
                 [alone] = swaps
-                found = await self.read(alone.record.source)
-                same = found is not None and replace(found, revision=alone.record.revision) == alone.record
-                alone.end(found if same else None)
+                found = await self._read(alone.key)
+                if alone.drops:
+                    alone.end(alone.record if found is None else None)
+                else:
+                    same = found is not None and replace(found, revision=alone.record.revision) == alone.record
+                    alone.end(found if same else None)
             else:
                 for each in swaps:
                     await self._try([each])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from amqpd.cluster.counters import Counters
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestSeal, Sealed, Would
@@ -29,9 +30,12 @@ ATTEMPTS_MAX = 64
 class Attempt:
     """One that is under way, and when it is given up."""
 
-    def __init__(self, take_over: TakeOver, ends_s: float) -> None:
+    def __init__(self, take_over: TakeOver, now_s: float) -> None:
         self.take_over = take_over
-        self.ends_s = ends_s
+        self.begun_s = now_s
+        self.ends_s = now_s + ATTEMPT_S
+        self.before = take_over.record.home.forwarder
+        """the home that it had"""
 
 
 class TakeOvers:
@@ -46,10 +50,12 @@ class TakeOvers:
         journal: JournalBuffer,
         replicas: Replicas,
         would_seal: Callable[[int, str], bool],
-        won: Callable[[SourceRecord, OwnLog], None],
+        won: Callable[[SourceRecord, OwnLog], str],
         ended: Callable[[int, bool], None],
+        counters: Counters,
     ) -> None:
-        """`would_seal`: the own replica, if this forwarder asks; `ended`: of a source, and whether it was won."""
+        """`would_seal`: the own replica, if this forwarder asks; `won`: why it is lost all the same;
+        `ended`: of a source, and whether it was won."""
         self._name = name
         self._life = life
         self._generation = generation
@@ -59,6 +65,7 @@ class TakeOvers:
         self._would_seal = would_seal
         self._won = won
         self._ended = ended
+        self._counters = counters
         self._attempts: dict[int, Attempt] = {}
         self._requests: dict[int, Attempt] = {}
         """number of a question to a member -> whose it is"""
@@ -76,7 +83,8 @@ class TakeOvers:
     def begin(self, record: SourceRecord) -> None:
         """`record`: as the store has it now. There is no attempt of the source."""
         take_over = TakeOver(self._name, self._life, self._replicas, record)
-        attempt = self._attempts[record.source] = Attempt(take_over, self._shell.now_s + ATTEMPT_S)
+        attempt = self._attempts[record.source] = Attempt(take_over, self._shell.now_s)
+        self._counters.take_overs_begun += 1
         self._go_on(attempt, take_over.begin())
 
     def beat(self) -> None:
@@ -125,6 +133,7 @@ class TakeOvers:
         except Fenced as error:
             take_over.failed(str(error))
         except Contradiction as error:
+            self._counters.replicas_contradicted += 1
             self._shell.log("replica_contradicts", peer=peer, sources=[take_over.source], reason=str(error))
             take_over.failed(str(error))
         return None
@@ -165,7 +174,7 @@ class TakeOvers:
             self._shell.send(step.member, FetchParts(self._ask(attempt), source, step.after))
         if take_over.phase is Phase.LOST:
             self._end(attempt)
-            self._shell.log("take_over_lost", source=source, reason=take_over.reason)
+            self._tell_lost(attempt, take_over.reason)
             self._ended(source, False)
         elif take_over.phase is Phase.WON:
             self._shell.read_own(source, lambda own: self._win(attempt, own))
@@ -192,8 +201,22 @@ class TakeOvers:
     def _win(self, attempt: Attempt, own: OwnLog) -> None:
         if self._is_on(attempt) and attempt.take_over.phase is Phase.WON:
             self._end(attempt)
-            self._won(attempt.take_over.record, own)
+            reason = self._won(attempt.take_over.record, own)
+            if reason:
+                self._tell_lost(attempt, reason)
+            else:
+                self._counters.take_overs += 1
+                self._tell("source_taken_over", attempt, to=self._name)
             self._ended(attempt.take_over.source, True)
+
+    def _tell_lost(self, attempt: Attempt, reason: str) -> None:
+        self._counters.take_overs_lost += 1
+        self._tell("take_over_lost", attempt, reason=reason)
+
+    def _tell(self, event: str, attempt: Attempt, **fields: str) -> None:
+        take_over, lasted_s = attempt.take_over, self._shell.now_s - attempt.begun_s
+        named = {"source": take_over.source, "epoch": take_over.seal.epoch, "from": attempt.before, **fields}
+        self._shell.log(event, **named, duration_ms=round(lasted_s * 1000))
 
     def _end(self, attempt: Attempt) -> None:
         del self._attempts[attempt.take_over.source]

@@ -26,7 +26,7 @@ from amqpd.backup.manifest import BackupError, Manifest
 from amqpd.backup.progress import Progress
 from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.restore import restore as put_back
-from amqpd.commands.options import data_dir_option
+from amqpd.commands.options import data_dir_option, refuse_one_of_several, this_data_dir_option
 from amqpd.commands.running import ANSWER_TIMEOUT_S
 from amqpd.datadir.lock import open_data_directory
 from amqpd.journal.sqlite.database import JOURNAL
@@ -91,7 +91,7 @@ def backup(target: Path, rate: float | None, log_max: int, as_json: bool, data_d
 @click.option("--replace", is_flag=True, help="Move what is in the data directory to a folder in it, first.")
 @rate_option
 @json_option
-@data_dir_option
+@this_data_dir_option
 def restore(source: Path, replace: bool, rate: float | None, as_json: bool, data_dir: Path) -> None:
     """Put the backup SOURCE into the data directory of a broker that does not run.
 
@@ -106,6 +106,9 @@ def restore(source: Path, replace: bool, rate: float | None, as_json: bool, data
       amqpd restore /var/backups/amqpd/2026-11-23 --replace
       amqpd restore ./copy --data-dir ./elsewhere
     """
+    refuse_one_of_several(
+        data_dir, "restore into an empty one, and start the broker with that and empty ones beside it"
+    )
     progress = Progress(None if rate is None else rate * MEGABYTE)
     with shown(as_json) as show, watched(progress, show):
         try:

@@ -17,7 +17,7 @@ from amqpd.checking.check import check as check_all
 from amqpd.checking.repair import Repaired, RepairError, repair
 from amqpd.checking.report import DAMAGE, NOTE, Report
 from amqpd.commands.backup import shown, watched
-from amqpd.commands.options import data_dir_option
+from amqpd.commands.options import refuse_one_of_several, this_data_dir_option
 from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import SettingsError, StartupError
 from amqpd.vocabulary.escapes import escaped, readable_json
@@ -35,7 +35,7 @@ DATA = ("journal.db", "journal.db-wal", "journal.mark", "metadata.db", "metadata
     help="Rebuild the journal from what is whole. The files as they were are kept in a folder before-repair-...",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object with the list of findings, no progress.")
-@data_dir_option
+@this_data_dir_option
 @click.pass_context
 def check(context: click.Context, quick: bool, mend: bool, as_json: bool, data_dir: Path) -> None:
     """Look for damage in the data directory of a stopped broker: journal, metadata, audit log.
@@ -61,6 +61,8 @@ def check(context: click.Context, quick: bool, mend: bool, as_json: bool, data_d
         raise click.ClickException(
             f"there is no broker's data in {data_dir}: name the data directory with --data-dir"
         )
+    if mend:
+        refuse_one_of_several(data_dir, "empty it, and the broker makes it equal to the others when it starts")
     try:
         held = open_data_directory(data_dir)
     except StartupError as error:

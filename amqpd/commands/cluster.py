@@ -1,26 +1,32 @@
-"""`amqpd cluster`: the nodes of a cluster, and which of them is the home of what.
+"""`amqpd cluster`: the nodes of a cluster, which of them is the home of what, and the end of one.
 
-What comes in: settings, which say where the cluster meets. What goes out: members and sources, as the store has them.
+What comes in: settings, which say where the cluster meets. What goes out: members and sources, as the store has them;
+a node that is not known any more.
 Rules: 1. The store is asked, and no broker: it works wherever the store is reached, also when all brokers are gone.
-2. Nothing is changed.
-Not here: what is in the rows (`amqpd/cluster/overview.py`).
+2. A node is forgotten when no source is kept on it, and never before.
+Not here: what is in the rows (`cluster/overview.py`), who takes its place (`cluster/moves.py`).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import click
 import trio
 
-from amqpd.cluster.overview import home_rows, member_rows, source_rows
-from amqpd.cluster.records import PREFIX
+from amqpd.cluster.forgetting import forget as forget_member
+from amqpd.cluster.moves import Aim, without
+from amqpd.cluster.overview import home_rows, member_rows, sentences, source_rows
 from amqpd.cluster.roster import Roster
+from amqpd.cluster.wishing import said
+from amqpd.commands.cluster_store import Opened, in_store, node_named, progress, queues_of
+from amqpd.commands.quorum_changes import ask, waiting_options
 from amqpd.commands.tables import show
 from amqpd.config import Settings
-from amqpd.topology.metadata.store import MetadataStoreError
 from amqpd.vocabulary.endpoint import Endpoint
-from amqpd.vocabulary.escapes import readable_json
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 MEMBERS = ("name", "state", "life", "version", "label", "region", "address", "homes", "copies")
 HOMES = ("home", "sources", "numbers")
@@ -28,13 +34,14 @@ HOMES = ("home", "sources", "numbers")
 
 @click.group()
 def cluster() -> None:
-    """Look at the nodes of a cluster.
+    """Look at the nodes of a cluster, and take one out of it for good.
 
     They meet in the etcd of the setting cluster_store, which is asked; no broker has to run.
 
     \b
-    Example:
+    Examples:
       amqpd cluster status
+      amqpd cluster forget c
     """
 
 
@@ -42,7 +49,7 @@ def cluster() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs.")
 @click.pass_obj
 def status(settings: Settings, as_json: bool) -> None:
-    """Show members and homes.
+    """Show members and homes, and say what is not well.
 
     A member that is gone has not renewed its lease; what it is the home of waits for another home. Copies are those
     that count: a disk that was emptied, or is older than it was, has none until it has caught up.
@@ -52,7 +59,7 @@ def status(settings: Settings, as_json: bool) -> None:
       amqpd cluster status
       amqpd --config /etc/amqpd/amqpd.toml cluster status --json
     """
-    roster = trio.run(_read, settings)
+    roster, copies = in_store(settings, lambda opened: _read(opened, settings.cluster_copies))
     if as_json:
         found = {"revision": roster.revision, "members": member_rows(roster), "sources": source_rows(roster)}
         click.echo(readable_json(found, 2))
@@ -60,23 +67,86 @@ def status(settings: Settings, as_json: bool) -> None:
     show([_shown(row) for row in member_rows(roster)], MEMBERS, False)
     click.echo()
     show(home_rows(roster), HOMES, False)
+    click.echo()
+    for sentence in sentences(roster, copies):
+        click.echo(escaped(sentence))
 
 
-async def _read(settings: Settings) -> Roster:
-    """Raises ClickException, StartupError."""
-    if not settings.cluster_store:
-        raise click.ClickException("cluster_store is not set: there is no cluster to look at")
-    try:
-        from amqpd.process.cluster_store import store_of  # its HTTP client: only when it is needed
-    except ModuleNotFoundError as error:
-        raise click.ClickException(f"cluster_store needs {error.name}: pip install 'amqpd[etcd]'") from error
-    roster = Roster()
-    try:
-        async with store_of(settings) as store:
-            roster.load(await store.range(PREFIX))
-    except MetadataStoreError as error:
-        raise click.ClickException(str(error)) from error
-    return roster
+@cluster.command()
+@click.argument("node")
+@click.option("--dry-run", is_flag=True, help="Print which node would take its place where, and change nothing.")
+@waiting_options
+@click.pass_obj
+def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_s: float | None) -> None:
+    """Take NODE out of the cluster for good: other nodes take its place, then its name is forgotten.
+
+    Each source that is kept on it gets another node that lives, by failure domains and load, and its homes move.
+    That can be done while NODE still runs, which is safest: nothing is kept on fewer nodes meanwhile. When nothing
+    is kept on it any more the command waits until its process has ended, so stop it then. Ended with Ctrl-C or by
+    --timeout, the same command goes on from where it was.
+
+    A name that was forgotten may be given to a new machine. Without this, a node that is away is waited for, for
+    ever, and sources are kept on fewer nodes.
+
+    \b
+    Examples:
+      amqpd cluster forget c --dry-run
+      amqpd cluster forget c
+      amqpd cluster forget c --timeout 3600
+    """
+
+    async def act(opened: Opened) -> None:
+        name = node_named(opened.roster, node, lives=False)
+        aims = _without(opened, name)
+        for source, aim in aims.items():
+            click.echo(escaped(f"source {source}: to be on {said(aim)}"))
+        if dry_run:
+            click.echo(f"{name} would be taken out of {len(aims)} sources; nothing was asked for")
+        elif no_wait:
+            await ask(opened, aims, no_wait, timeout_s, f"nothing is kept on {name}")
+        else:
+            with trio.move_on_after(timeout_s if timeout_s is not None else math.inf) as waiting:
+                await _forget(opened, name)
+            if waiting.cancelled_caught:
+                raise click.ClickException(
+                    f"{name} is not forgotten within {timeout_s:g} seconds: run this again, it goes on from there"
+                )
+
+    in_store(settings, act)
+
+
+def _without(opened: Opened, node: str) -> dict[int, Aim]:
+    return without(node, opened.roster.records, opened.roster.wishes, opened.roster.members)
+
+
+async def _forget(opened: Opened, node: str) -> None:
+    """Raises as `Wishing.carry_out`, and MemberKept."""
+    wishing, said_so = opened.wishing, False
+    while True:
+        aims = _without(opened, node)
+        if aims:
+            await wishing.carry_out(aims)
+        elif _kept(opened.roster, node):
+            # Somebody has asked for that already.
+            await wishing.until(lambda now: not _kept(now, node) or bool(_without(opened, node)))
+        elif node in opened.roster.members:
+            if not said_so:
+                progress(f"nothing is kept on {node} any more: end its process now; waiting until it has")
+            said_so = True
+            # A queue that is declared meanwhile may be kept on it.
+            await wishing.until(lambda now: node not in now.members or _kept(now, node))
+        else:
+            break
+    await forget_member(opened.store, node)
+    click.echo(escaped(f"{node} is forgotten"))
+
+
+def _kept(roster: Roster, node: str) -> bool:
+    return any(node in record.members for record in roster.records.values())
+
+
+async def _read(opened: Opened, copies: int) -> tuple[Roster, Mapping[int, int]]:
+    return opened.roster, (await queues_of(opened, copies)).copies
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from amqpd.commands.metadata import refusals
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import data_dir_option, json_option, refuse_one_of_several
 from amqpd.commands.tables import show
 from amqpd.management import metadata_copies
 from amqpd.management.metadata_copies import NUMBERS, moment
@@ -63,6 +63,9 @@ def restore_copy(number: int | None, data_dir: Path) -> None:
       amqpd metadata restore-copy
       amqpd metadata restore-copy --copy 2
     """
+    refuse_one_of_several(
+        data_dir, "start the broker once with this one alone (--accept-loss), and stop it, before that"
+    )
     with refusals():
         done = metadata_copies.restore(data_dir, number)
     for sentence in done.said:

@@ -13,13 +13,30 @@ from typing import Any
 
 import click
 
+from amqpd.datadir.disk_record import directory_in_use, has_record
+
 
 def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The flag that every command has; without it, the data directory of the settings."""
+    """The flag that every command has; without it, the data directory of the settings. Of a node with several it is
+    one that has everything, whichever is named."""
+    return _data_dir(command, directory_in_use)
 
+
+def this_data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, and the command works on the directory that is named."""
+    return _data_dir(command, lambda named: named)
+
+
+def refuse_one_of_several(data_dir: Path, instead: str) -> None:
+    """Its files are not changed by themselves: the others would have something else. Raises ClickException."""
+    if has_record(data_dir):
+        raise click.ClickException(f"{data_dir} is one of several data directories of a node: {instead}")
+
+
+def _data_dir(command: Callable[..., Any], which: Callable[[Path], Path]) -> Callable[..., Any]:
     def resolve(context: click.Context, _: click.Parameter, value: Path | None) -> Path:
-        found: Path = value if value is not None else context.obj.data_dir
-        return found
+        named: Path = value if value is not None else context.obj.data_dir
+        return which(named)
 
     return click.option(
         "--data-dir",

@@ -47,6 +47,9 @@ Examples:
   amqpd serve                                  on this machine only, port 5672
   amqpd serve --bind 0.0.0.0 --bind ::         on every interface
   amqpd serve --port 5673 --data-dir ./data    a second broker, for a try
+  amqpd serve --data-dir /a/amqpd --data-dir /b/amqpd --data-dir /c/amqpd
+                                               on three disks: one may fail, fill up or
+                                               be replaced while the broker runs
   AMQPD_LOG_LEVEL=debug amqpd serve            any setting, from the environment
   amqpd serve --server-product RabbitMQ --server-version 3.13.7
                                                for libraries that look at these two
@@ -60,7 +63,12 @@ finishes what was begun and ends; a second one ends at once."""
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
 @click.option("--bind", multiple=True, metavar="ADDR", help="Address to listen on; repeat it for several.")
 @click.option("--port", metavar="N", help="Port for AMQP without TLS; 0 lets the system choose.")
-@click.option("--data-dir", metavar="DIR", help="Where messages and definitions are kept.")
+@click.option(
+    "--data-dir",
+    multiple=True,
+    metavar="DIR",
+    help="Where messages and definitions are kept; repeat it for several disks, of which most have to work.",
+)
 @click.option(
     "--node-name", metavar="NAME", help="What this broker is called.  [default: amqpd@ and the host's name]"
 )
@@ -90,7 +98,12 @@ def run(settings: Settings, *, accept_loss: bool = False) -> int:
     # Journal and metadata store make files of their own: nobody else is to read them.
     os.umask(0o077)
     # Not info: when it cannot start, the operator reads one sentence and nothing else.
-    log.debug("starting", data_dir=str(settings.data_dir), bind=",".join(settings.bind), port=settings.port)
+    log.debug(
+        "starting",
+        data_dir=",".join(map(str, settings.directories)),
+        bind=",".join(settings.bind),
+        port=settings.port,
+    )
     try:
         trio.run(_main, settings, accept_loss)
     except BaseException as error:  # noqa: BLE001 - the last door: everything is reported, and ends the process

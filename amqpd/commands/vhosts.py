@@ -15,6 +15,8 @@ from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.tables import show
 from amqpd.management import vhosts
 
+QUEUE_TYPES = ("classic", "quorum")
+
 
 @click.group()
 def vhost() -> None:
@@ -33,16 +35,41 @@ def vhost() -> None:
 @vhost.command()
 @click.argument("name")
 @click.option("--description", default="", help="A few words for people.")
+@click.option(
+    "--default-queue-type",
+    type=click.Choice(QUEUE_TYPES),
+    help="Of durable queues that name no type and are neither exclusive nor auto-delete.  [default: classic]",
+)
 @data_dir_option
-def add(name: str, description: str, data_dir: Path) -> None:
+def add(name: str, description: str, default_queue_type: str | None, data_dir: Path) -> None:
     """Add the virtual host NAME.
 
     \b
-    Example:
+    Examples:
       amqpd vhost add orders --description 'the shop, production'
+      amqpd vhost add orders --default-queue-type quorum
     """
-    carry_out(data_dir, vhosts.add, name, description)
+    carry_out(data_dir, vhosts.add, name, description, default_queue_type)
     click.echo(f"added virtual host '{name}'; who may enter says `amqpd permission set`")
+
+
+@vhost.command("default-queue-type")
+@click.argument("name")
+@click.argument("kind", metavar="TYPE", type=click.Choice(QUEUE_TYPES))
+@data_dir_option
+def default_queue_type(name: str, kind: str, data_dir: Path) -> None:
+    """Say of which type queues in NAME are that are declared without one: classic or quorum.
+
+    It counts for queues that are declared from now on, if they are durable and neither exclusive nor auto-delete:
+    the others are classic. A queue that is there keeps its type, and is refused to clients that declare it again
+    without one, as in RabbitMQ 4.
+
+    \b
+    Example:
+      amqpd vhost default-queue-type / quorum
+    """
+    carry_out(data_dir, vhosts.set_default_queue_type, name, kind)
+    click.echo(f"queues that are declared in '{name}' without a type are {kind} ones from now on")
 
 
 @vhost.command()

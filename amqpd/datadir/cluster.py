@@ -11,6 +11,7 @@ Not here: the embedded store (`opening.py`), what does not fit (`pairing.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from amqpd.datadir.opening import METADATA_DB, Pair, opened
 from amqpd.datadir.pairing import WAY_OUT, JournalFacts, MetadataFacts, misfits
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.topology.metadata.etcd.gateway import Access
 from amqpd.topology.metadata.etcd.store import EtcdStore
 
@@ -35,15 +37,16 @@ async def open_cluster_pair(
     running: trio.Nursery,
     accept_loss: bool,
     keep_free_bytes: int = 0,
+    open_disk: Callable[[], NodeDisk] | None = None,
 ) -> Pair:
-    """`name`: of the cluster of amqpd in etcd. `running`: where the store follows etcd until it is closed. Raises
-    StartupError."""
+    """`name`: of the cluster of amqpd in etcd. `running`: where the store follows etcd until it is closed.
+    `open_disk`: of a node with several directories. Raises StartupError."""
     if (directory / METADATA_DB).exists():
         raise StartupError(
             f"cluster_store is set, and {directory / METADATA_DB} has definitions: export them "
             "(amqpd definitions export), move the file away and import them again"
         )
-    make = partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
+    make = open_disk or partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
     # The directory is locked: no other process has this journal.
     disk = await opened(trio.to_thread.run_sync(make), directory)
     store = EtcdStore(access, f"{name}/", disk.names["identity"], alone=True)
@@ -64,7 +67,7 @@ async def open_cluster_pair(
     return pair
 
 
-async def _misfits(disk: SqliteDisk, store: EtcdStore, access: Access) -> list[str]:
+async def _misfits(disk: NodeDisk, store: EtcdStore, access: Access) -> list[str]:
     journal = JournalFacts(str(disk.path), disk.names["identity"], disk.index, disk.names)
     revision = await store.refresh()
     # A new journal is a new node, which has no messages of the queues that others made.

@@ -27,6 +27,10 @@ LOCK_NAME = "amqpd.lock"
 log = structlog.get_logger(component="datadir")
 
 
+class Unusable(StartupError):
+    """The directory cannot be made, or written."""
+
+
 class DataDirectory:
     """A locked data directory; `with` closes it. Made by `open_data_directory`."""
 
@@ -53,7 +57,7 @@ def open_data_directory(path: Path) -> DataDirectory:
     """Creates the directory (mode 0700: it holds password hashes and everyone's messages) if it is missing,
     and locks it.
 
-    Raises StartupError when another process holds it, or when it cannot be used."""
+    Raises StartupError when another process holds it, Unusable when it cannot be used."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # O_NOFOLLOW: the file is emptied, so it must not be a link to another one.
@@ -90,8 +94,8 @@ def _note_holder(lock_fd: int) -> None:
             raise
 
 
-def _unusable(path: Path, error: OSError) -> StartupError:
-    return StartupError(
+def _unusable(path: Path, error: OSError) -> Unusable:
+    return Unusable(
         f"cannot use data directory {path}: {error.strerror}; "
         "make it a directory on a local disk that this user can write, or choose another one with --data-dir"
     )

@@ -27,6 +27,7 @@ from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NotAJourna
 from amqpd.journal.errors import NewerFormat as NewerJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.transaction import Transaction
 from amqpd.storage.probe import disk_error
 from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
@@ -66,7 +67,7 @@ class PairedStore(MetadataStore, Protocol):
 class Pair:
     """Both, open. Made by `open_pair`, or by `open_cluster_pair` (`cluster.py`)."""
 
-    def __init__(self, disk: SqliteDisk, store: PairedStore, leased_bits: int = LEASED_BITS) -> None:
+    def __init__(self, disk: NodeDisk, store: PairedStore, leased_bits: int = LEASED_BITS) -> None:
         """`leased_bits` of a revision count what the store does not keep."""
         self.disk = disk
         self.store = store
@@ -126,7 +127,7 @@ async def open_pair(directory: Path, *, accept_loss: bool, keep_free_bytes: int 
     make = partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
     disk = await opened(trio.to_thread.run_sync(make), directory)
     try:
-        lost = await trio.to_thread.run_sync(_misfits, disk, directory / METADATA_DB)
+        lost = await trio.to_thread.run_sync(misfits_of, disk, directory / METADATA_DB)
         await opened(trio.to_thread.run_sync(disk.examine), directory)
         if lost and not accept_loss:
             raise StartupError(f"{lost[0]}; {WAY_OUT}")
@@ -142,7 +143,8 @@ async def open_pair(directory: Path, *, accept_loss: bool, keep_free_bytes: int 
     return pair
 
 
-def _misfits(disk: SqliteDisk, metadata: Path) -> list[str]:
+def misfits_of(disk: NodeDisk, metadata: Path) -> list[str]:
+    """How the journal and this metadata.db do not fit: a sentence each."""
     seen = glance(metadata)
     if seen is None:
         return []  # opening it says what is wrong

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
@@ -36,11 +36,11 @@ Identity = tuple[int, int]
 class Presence:
     """Watches that the data directory and the files in it are still those that were opened."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Iterable[str] = FILES) -> None:
         """Everything in it is open."""
         self._directory = directory.absolute()
         self._opened = _identity(self._directory)
-        self._files: dict[Path, Identity | None] = {self._directory / name: None for name in FILES}
+        self._files: dict[Path, Identity | None] = {self._directory / name: None for name in files}
         self.lost()
 
     def lost(self) -> str | None:

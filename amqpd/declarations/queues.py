@@ -17,6 +17,7 @@ from typing import Any
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotImplemented, AMQPPreconditionFailed
 
 from amqpd.declarations.asker import Asker
+from amqpd.declarations.locating import wanted_of
 from amqpd.declarations.names import (
     existing_queue,
     locked,
@@ -26,7 +27,7 @@ from amqpd.declarations.names import (
     require_equal,
     require_equal_arguments,
 )
-from amqpd.node.sources import LOCAL
+from amqpd.node.sources import LOCAL, Wanted
 from amqpd.queues.arguments import (
     DECLARE_ARGUMENTS,
     check_dead_letter_exchange,
@@ -66,15 +67,27 @@ def declare_queue(
     auto_delete: bool,
     arguments: Arguments,
     declared: Callable[[QueuePort, bool], None],
+    balanced: bool = True,
 ) -> None:
-    """`declared` is given the queue, and whether it is new; an empty name asks for one of the broker's. Raises
-    AMQPAccessRefused, AMQPResourceLocked, AMQPPreconditionFailed."""
+    """`declared` is given the queue, and whether it is new: a new one may have its home elsewhere. An empty name asks
+    for one of the broker's. `balanced`: it may have it elsewhere. Raises AMQPAccessRefused, AMQPResourceLocked,
+    AMQPPreconditionFailed."""
     node = asker.node
     # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
     stays = durable and not exclusive
     metadata = node.topology.vhost_records[asker.vhost].metadata
     typed = with_default_type(arguments, metadata.get("default_queue_type"), stays, exclusive, auto_delete)
-    wanted = name
+    again = partial(
+        declare_queue,
+        asker,
+        name,
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        arguments=arguments,
+        declared=declared,
+        balanced=balanced,
+    )
     if not name:
         refuse_server_named(typed)
         name = "amq.gen-" + node.token()
@@ -101,17 +114,6 @@ def declare_queue(
         return
     _check_new(asker, record)
 
-    def again() -> None:
-        declare_queue(
-            asker,
-            wanted,
-            durable=durable,
-            exclusive=exclusive,
-            auto_delete=auto_delete,
-            arguments=arguments,
-            declared=declared,
-        )
-
     def done(created: bool) -> None:
         queue = node.ports.get((asker.vhost, name))
         if queue is not None and created:
@@ -121,15 +123,30 @@ def declare_queue(
         again()
 
     if node.sources.clustered and type_of(typed) == QUORUM:
-        source = node.sources.choose()
+        source = _source_of(asker, record, balanced, again)
         if source == LOCAL:
-            node.sources.want(asker.suspend(partial(_source_came, record, again)))
             return
         record = replace(record, source=source)
     node.census.declare_queue(record, asker.suspend(done), partial(node.changes.submit, by=asker.client))
 
 
-def _source_came(record: QueueRecord, again: Callable[[], None], found: bool) -> None:
+def _source_of(asker: Asker, record: QueueRecord, balanced: bool, again: Callable[..., None]) -> int:
+    """`LOCAL`: there is none yet, and it goes on `again` when there is."""
+    sources = asker.node.sources
+    policy = asker.node.topology.policy_of("queue", record.vhost, record.name, QUORUM).definition
+    wish = wanted_of(record, policy)
+    if not balanced:
+        wish = wish._replace(balanced="")
+    source = sources.choose(wish)
+    if source == LOCAL:
+        sources.want(wish, asker.suspend(partial(_source_came, record, wish, again)))
+    return source
+
+
+def _source_came(record: QueueRecord, wish: Wanted, again: Callable[..., None], found: bool) -> None:
+    if not found and wish.balanced:
+        again(balanced=False)  # a home that is not where it would be best is better than no queue
+        return
     if not found:
         raise AMQPPreconditionFailed(
             f"{described_queue(record)} cannot be declared now: this node reaches no majority of the cluster's "

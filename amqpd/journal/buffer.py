@@ -53,6 +53,8 @@ class JournalBuffer:
         """source -> what this node has as its home; without the local source"""
         self._sources: dict[int, int] = {}
         """queue_id -> source, of queues that are not of the local one"""
+        self.replicates = False
+        """this node has, or keeps, sources that are replicated: that more of them is committed is told at any time"""
         self.lagging = False
         """too much of what was written here is not committed yet, since replicas do not answer"""
         self._withheld = Withheld()
@@ -138,7 +140,17 @@ class JournalBuffer:
     def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
         """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
         for, by the index of the journal; several sources may have the same."""
+        self.replicates = True
         self.homes[source] = Home(epoch, numbers, lane)
+        self._lanes = lanes_of(self.homes)
+
+    def move(self, source: int, lane: Lane) -> None:
+        """From now on confirms of its queues wait for this lane; the transaction that gathers has an entry of it.
+        What was handed in before waits for the other lane, which is not to report that before it is committed."""
+        home = self.homes[source]
+        home.lane = lane
+        lane.gathering = self.index
+        home.numbers.renew()
         self._lanes = lanes_of(self.homes)
 
     def leave(self, source: int) -> None:
@@ -169,6 +181,7 @@ class JournalBuffer:
     def write(self, writes: Sequence[Write]) -> int:
         """To be carried out, in order, with the transaction that gathers now: its index. They are on the disk when
         `stored_index` has reached that. What a replica answers waits for it."""
+        self.replicates = True
         self._writes += writes
         nbytes = sum(map(bytes_of, writes))
         self.writes_bytes += nbytes
@@ -325,7 +338,6 @@ class JournalBuffer:
         retired = self._withheld.withhold(transaction, self._retired, going, entered, self.homes, self.lane)
         self._withheld.release(transaction, retired)
         self._deletable = retired
-        transaction.writes, transaction.committed = self._writes, self._committed
         self._segments, self._settled, self._retired = [], [], []
         self._last_settled = self._last_segment = None
         self.unwritten.take()
@@ -335,6 +347,7 @@ class JournalBuffer:
         self._delivered, self._counts, self._dropped, self._forced = {}, {}, [], False
         self.gathered_bytes = self._paged_bytes
         if self._writes or self._committed:
+            transaction.writes, transaction.committed = self._writes, self._committed
             self._writes, self.writes_bytes, self._committed = [], 0, {}
         if self.homes:
             self._deletable = divide(transaction, retired, self.homes, self._sources)

@@ -2,7 +2,8 @@
 
 What comes in: nothing. What goes out: exceptions whose text is one sentence for an operator.
 Rules: 1. Only after `DiskFull` may the same transaction be given again: it says that nothing of it was written.
-2. None is a subclass of another, so a handler for one never swallows another.
+2. None is a subclass of another, so a handler for one never swallows another; except DisksLost, which is met as a
+full disk is.
 Not here: which exit code or alarm follows (the shell decides).
 """
 
@@ -19,6 +20,11 @@ class DiskFailure(StorageFailure):
 class DiskFull(Exception):
     """No space left, and the transaction was rolled back as a whole: nothing of it is on disk, and it may be
     committed again, with the same index, when there is space (`Disk.release_reserve`)."""
+
+
+class DisksLost(DiskFull):
+    """Of several disks fewer than a majority can be written. The transaction may be given again, as after DiskFull:
+    it is committed when enough of them are repaired."""
 
 
 class NewerFormat(Exception):

@@ -52,6 +52,10 @@ class Numbers:
         self.wanted, self._index = False, index
         return self._asked
 
+    def renew(self) -> None:
+        """The next entry is to have a reservation, if only the one that there is."""
+        self.wanted = True
+
     def committed(self, index: int) -> None:
         """The entries up to this one are."""
         if self._index and self._index <= index:

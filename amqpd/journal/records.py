@@ -99,7 +99,8 @@ class SourceEntry:
 @dataclass(slots=True)
 class RecoveredRow:
     """A row of the index; `settled` are the parts (first, last) of it that are settled, ascending and disjoint.
-    `nbytes` is the size of the blob; the last three are as the row was written (`Row`), whatever is settled of it."""
+    `nbytes` is the size of the blob; the next three are as the row was written (`Row`), whatever is settled of it.
+    `epoch`: of its source, in which the messages came in; 0: of the local one."""
 
     first_seq: int
     last_seq: int
@@ -108,6 +109,7 @@ class RecoveredRow:
     body_bytes: int = 0
     published_ms: int = 0
     deadlines: bytes = b""
+    epoch: int = 0
 
 
 @dataclass(slots=True)

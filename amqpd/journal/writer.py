@@ -21,7 +21,7 @@ import trio
 
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.disk import Disk, SourcesDisk
-from amqpd.journal.errors import DiskFull
+from amqpd.journal.errors import DiskFull, DisksLost
 from amqpd.journal.promptness import Promptness
 from amqpd.journal.records import Row
 from amqpd.journal.transaction import Transaction
@@ -219,7 +219,9 @@ class JournalWriter:
                 if self._buffer.deletable and not self._buffer.held:
                     await self._commit_next()
                 # Between the last step and here the pump may have committed something that leaves the disk later.
-                self._resting = not await self._step() and not self._buffer.deletable
+                more = await self._step() or self._buffer.deletable
+                # What was written with replicas is known to be committed later, and nobody wakes this for it.
+                self._resting = not (more or self._buffer.replicates)
 
     async def _step(self) -> bool:
         """Housekeeping until there is something to commit; whether some is left."""
@@ -241,7 +243,7 @@ class JournalWriter:
                 _forget_locals(error)
                 if not self._full:
                     self._full = True
-                    self._tell_full(str(error))
+                    self._tell_full(str(error), "too few disks" if isinstance(error, DisksLost) else "disk full")
                 if self._reserve_released:
                     await trio.sleep(FULL_RETRY_S)
                 # Each time: a log that was copied into the database is begun again, and takes no space then.
@@ -252,8 +254,8 @@ class JournalWriter:
                     await self._end_shortage()
                 return
 
-    def _tell_full(self, reason: str) -> None:
-        _log.error("disk full: publishers wait, consumers go on", reason=reason, retry_s=FULL_RETRY_S)
+    def _tell_full(self, reason: str, what: str = "disk full") -> None:
+        _log.error(f"{what}: publishers wait, consumers go on", reason=reason, retry_s=FULL_RETRY_S)
         self._on_full(True)
 
     async def _end_shortage(self) -> None:

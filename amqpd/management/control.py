@@ -204,10 +204,14 @@ class ControlServer:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accepts until cancelled; started when commands are accepted. Removes the socket at its end."""
-        file = self._data_dir / SOCKET_NAME
+        await self.run_in(self._data_dir, task_status)
+
+    async def run_in(self, data_dir: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The same in another directory of the node."""
+        file = data_dir / SOCKET_NAME
         with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as listener:
             file.unlink(missing_ok=True)
-            with short_path(self._data_dir) as path:
+            with short_path(data_dir) as path:
                 await listener.bind(path)
             made = file.stat()
             try:

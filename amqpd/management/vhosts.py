@@ -7,12 +7,14 @@ Not here: who may enter (`permissions.py`), what a running node knows of them (`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypedDict
 
 from amqpd.management.errors import AlreadyExists
 from amqpd.management.metadata import Metadata, Plan, check_name, found_vhost
 from amqpd.topology.plans import create_vhost, delete_vhost
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Put
 
 
 class VhostRow(TypedDict):
@@ -21,25 +23,43 @@ class VhostRow(TypedDict):
     name: str
     description: str
     queues: int
+    default_queue_type: str
+    """of queues that name none and can be of it; empty: classic"""
 
 
 async def listed(metadata: Metadata) -> list[VhostRow]:
     """All virtual hosts, by name."""
     topology = await metadata.read()
     return [
-        {"name": name, "description": record.description, "queues": len(topology.vhosts[name].queues)}
+        {
+            "name": name,
+            "description": record.description,
+            "queues": len(topology.vhosts[name].queues),
+            "default_queue_type": str(record.metadata.get("default_queue_type", "")),
+        }
         for name, record in sorted(topology.vhost_records.items())
     ]
 
 
-async def add(metadata: Metadata, name: str, description: str = "") -> None:
+async def add(metadata: Metadata, name: str, description: str = "", default_queue_type: str | None = None) -> None:
     """Raises BadArgument, AlreadyExists."""
+    kept = {} if default_queue_type is None else {"default_queue_type": default_queue_type}
     check_name("virtual host", name)
 
     def plan(topology: Topology) -> Plan:
         if name in topology.vhost_records:
             raise AlreadyExists(f"there is a virtual host '{name}' already")
-        return Plan(create_vhost(name, description))
+        return Plan(create_vhost(name, description, kept))
+
+    await metadata.change(plan)
+
+
+async def set_default_queue_type(metadata: Metadata, name: str, kind: str) -> None:
+    """For queues that are declared from now on. Raises NotFound."""
+
+    def plan(topology: Topology) -> Plan:
+        record = found_vhost(topology, name)
+        return Plan([Put(replace(record, metadata={**record.metadata, "default_queue_type": kind}))])
 
     await metadata.change(plan)
 

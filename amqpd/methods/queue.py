@@ -34,7 +34,7 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
         exclusive=bool(method.exclusive),
         auto_delete=bool(method.auto_delete),
         arguments=method.arguments or {},
-        declared=lambda queue, _: _declared(channel, method, queue),
+        declared=lambda queue, new: _declared(channel, method, queue, new),
     )
 
 
@@ -49,10 +49,11 @@ def _declare_replies(channel: Channel, method: commands.Queue.Declare, name: str
         connection.write(declare_ok_frame(channel.id, name, 0, 1))
 
 
-def _declared(channel: Channel, method: commands.Queue.Declare, queue: QueuePort) -> None:
+def _declared(channel: Channel, method: commands.Queue.Declare, queue: QueuePort, new: bool = False) -> None:
     channel.last_queue = queue.record.name
-    queue.used()
-    dispatched(channel.node, queue)
+    if not (new and queue.elsewhere):  # its home is another node, as it was asked for (x-queue-leader-locator)
+        queue.used()
+        dispatched(channel.node, queue)
     if not method.nowait:
         channel.connection.write(
             declare_ok_frame(channel.id, queue.record.name, queue.ready_count, queue.consumer_count)

@@ -18,7 +18,7 @@ from typing import Any
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
-from amqpd.journal.lane import NONE, Lanes
+from amqpd.journal.lane import NONE, Lane, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, parted
@@ -142,6 +142,7 @@ class QueueRegistry:
         node = self._node
         node.sources.serving[source] = None
         unknown = set(recovered.queues)
+        begun: list[Queue] = []
         for key in self._of_source.get(source, ()):
             record = node.elsewhere.pop(key).record
             queue = node.queues[key] = self._made(record)
@@ -150,7 +151,10 @@ class QueueRegistry:
                 self._recover(queue, recovered)
             except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
                 node.quarantine(queue, error)
-            node.books.look_at(queue)
+            begun.append(queue)
+        stood = {each: found.rows for each, found in recovered.queues.items() if found.rows}
+        eras = ((each, [(row.epoch, row.first_seq) for row in rows]) for each, rows in stood.items())
+        node.books.source_begins(source, node.journal.homes[source].epoch, eras, begun)
         if unknown:
             found = {queue_id: recovered.queues[queue_id] for queue_id in unknown}
             self._unclaimed[source] = Recovered(recovered.index, found)
@@ -159,8 +163,11 @@ class QueueRegistry:
     def source_ends(self, source: int) -> None:
         """See `Node.source_ends`."""
         node = self._node
-        node.sources.serving.pop(source, None)
+        if source not in node.sources.serving:
+            return
+        del node.sources.serving[source]
         self._unclaimed.pop(source, None)
+        ended: list[Queue] = []
         for key in self._of_source.get(source, ()):
             queue = node.queues.pop(key, None)
             if queue is None:
@@ -170,8 +177,16 @@ class QueueRegistry:
             queue.stopped = queue.refuses = queue.elsewhere = True
             for answer in queue.abandoned():
                 answer(None)
-            node.books.gone(queue)
+            ended.append(queue)
             node.elsewhere[key] = ElsewhereQueue(queue.record, node.journal.lane)
+        node.books.source_ends(source, ended)
+
+    def source_moves(self, source: int, lane: Lane) -> None:
+        """See `Node.source_moves`."""
+        for key in self._of_source.get(source, ()):
+            queue = self._node.queues.get(key)
+            if queue is not None:
+                queue.lane = lane
 
     def _made(self, record: QueueRecord) -> Queue:
         node = self._node

@@ -4,19 +4,33 @@ What comes in: sources that are served here from now on, or no more. What goes o
 the home of another one is.
 Rules: 1. A node that is not in a cluster has the local source only, and nothing of this happens. 2. A queue is of the
 source that its record names, for ever. 3. A new queue's home is where it is declared, as in RabbitMQ by default
-(`x-queue-leader-locator`: client-local).
-Not here: how a source comes here (`amqpd/cluster`), the machines of its queues (`queue_registry.py`).
+(`x-queue-leader-locator`: client-local), unless it asks for another one.
+Not here: how a source comes here, and which one a new queue gets (`amqpd/cluster`), the machines of its queues
+(`queue_registry.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 LOCAL = 0
 """the source of every node for itself (`journal/sqlite/schema.py`)"""
 
 Answer = Callable[[bool], None]
+
+
+class Wanted(NamedTuple):
+    """What a new queue asks of its source."""
+
+    copies: int = 0
+    """on this number of nodes (`x-quorum-initial-group-size`); 0: as the cluster has it"""
+    balanced: str = ""
+    """Its home is a node by hash of this text, with bounded loads; empty: it is here."""
+
+
+HERE = Wanted()
 
 
 class Sources:
@@ -32,16 +46,10 @@ class Sources:
         """the name of the node that is the home of a source, as far as that is known; empty if it has none"""
         self.reigns: Callable[[int], bool] = _always
         """this node may deliver to the only consumer of a queue of the source (`replication/reign.py`)"""
-        self.want: Callable[[Answer], None] = _refuse
-        """Some source is to be served here; the answer: whether there is one."""
-        self.is_full: Callable[[int], bool] = _always
-        """the source has as many copies as it can have: one that was made while fewer nodes were known has not, and
-        gets no new queues"""
-
-    def choose(self) -> int:
-        """The one that is served here with the fewest queues; `LOCAL`: there is none yet."""
-        full = filter(self.is_full, self.serving)
-        return min(full, key=lambda source: (self.queues[source], source), default=LOCAL)
+        self.choose: Callable[[Wanted], int] = _none
+        """the source for a new queue; `LOCAL`: there is none yet that is as it is wanted"""
+        self.want: Callable[[Wanted, Answer], None] = _refuse
+        """There is to be such a source; the answer: whether there is one."""
 
 
 def _nowhere(source: int) -> str:
@@ -52,5 +60,9 @@ def _always(source: int) -> bool:
     return True
 
 
-def _refuse(answer: Answer) -> None:
+def _none(wanted: Wanted) -> int:
+    return LOCAL
+
+
+def _refuse(wanted: Wanted, answer: Answer) -> None:
     answer(False)

@@ -19,7 +19,7 @@ import contextlib
 import ctypes
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -90,7 +90,7 @@ class ShortageWatch:
         self, settings: Settings, on_change: OnChange, on_space: Callable[[int], None] = lambda free_bytes: None
     ) -> None:
         """`on_space` is told at each look how much of the disk is free beside `disk_free_bytes_min`."""
-        self._data_dir = settings.data_dir
+        self._directories = settings.directories
         self._on_change = on_change
         self._on_space = on_space
         self._process = psutil.Process()
@@ -144,8 +144,20 @@ class ShortageWatch:
             log.warning("memory not looked at", reason=error.strerror)
         # A directory that is gone ends the node (`datadir/presence.py`): until then, what was seen last.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            self._disk_free_bytes = shutil.disk_usage(self._data_dir).free
+            self._disk_free_bytes = free_of_majority(self._directories)
         return Readings(self._resident_bytes, self._disk_free_bytes)
+
+
+def free_of_majority(directories: Sequence[Path]) -> int:
+    """What more than half of them have free, at least. Of several, one that cannot be read has nothing."""
+    if len(directories) == 1:
+        return shutil.disk_usage(directories[0]).free
+    free = []
+    for each in directories:
+        with contextlib.suppress(OSError):
+            free.append(shutil.disk_usage(each).free)
+    needed = len(directories) // 2 + 1
+    return sorted(free, reverse=True)[needed - 1] if len(free) >= needed else 0
 
 
 def limits_from(settings: Settings) -> Limits:

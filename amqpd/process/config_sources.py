@@ -52,6 +52,9 @@ def load_settings(config: Path | None = None, flags: Mapping[str, Any] | None = 
     path = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     named_by = "--config" if config else CONFIG_VARIABLE
     given = {name: value for name, value in (flags or {}).items() if value not in (None, ())}
+    if isinstance(several := given.get("data_dir"), tuple):
+        # The flag is both settings: whichever of them file and environment have gives way.
+        given["data_dir"], given["data_dirs"] = several[0], several if several[1:] else ()
     from_file = _read_file(path, named_by) if path else {}
     _refuse_unknown_variables()
     from_environment = EnvSettingsSource(Settings)()
@@ -81,6 +84,11 @@ def _paths_from(directory: Path, values: Values) -> Values:
         target = values.get(table[0]) if table else values
         if isinstance(target, dict) and isinstance(target.get(name), str) and target[name].strip():
             target[name] = str(directory / Path(target[name]).expanduser())
+    if isinstance(several := values.get("data_dirs"), list):
+        values["data_dirs"] = [
+            str(directory / Path(each).expanduser()) if isinstance(each, str) and each.strip() else each
+            for each in several
+        ]
     return values
 
 

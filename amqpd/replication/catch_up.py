@@ -23,7 +23,9 @@ class Tail:
     def __init__(self, epoch: int, first: int, base: Position, entries: Iterable[LogEntry]) -> None:
         self.epoch = epoch
         self.first = first
-        """number of the first frame of this epoch"""
+        """number of the first frame of this epoch, or with it in this lane, if it has come from another one"""
+        self.since = 0
+        """frames of the lane below this one say nothing of the source; 0: the epoch has begun in this lane"""
         self.base = base
         """the last entry before these"""
         self._entries = list(entries)
@@ -56,6 +58,10 @@ class Tail:
             bytes_max -= len(self._entries[end].payload)
             end += 1
         return self._entries[at:end]
+
+    def bytes_after(self, position: Position) -> int:
+        """Of what is kept."""
+        return sum(len(each.payload) for each in self._entries[bisect_right(self._positions, position) :])
 
     def next_after(self, number: int) -> int | None:
         """The first frame above this number that has an entry of it."""

@@ -109,13 +109,13 @@ def read_entries(reading: Reading) -> tuple[LogEntry, ...]:
 
 
 _opening = Struct("<qqI")
-_opened = Struct("<qqqq?I")
+_opened = Struct("<qqqq?Iq")
 
 
 def write_opening(opening: Opening) -> bytes:
     sources = b"".join(
-        _opened.pack(source, epoch, *last, checksum is not None, checksum or 0)
-        for source, epoch, last, checksum in opening.sources
+        _opened.pack(source, epoch, *last, checksum is not None, checksum or 0, since)
+        for source, epoch, last, checksum, since in opening.sources
     )
     return _opening.pack(opening.number, opening.committed, len(opening.sources)) + sources
 
@@ -123,8 +123,8 @@ def write_opening(opening: Opening) -> bytes:
 def read_opening(reading: Reading) -> Opening:
     number, committed, count = reading.fixed(_opening)
     sources = tuple(
-        Opened(source, epoch, (last_epoch, last_idx), checksum if known else None)
-        for source, epoch, last_epoch, last_idx, known, checksum in reading.many(count, _opened)
+        Opened(source, epoch, (last_epoch, last_idx), checksum if known else None, since)
+        for source, epoch, last_epoch, last_idx, known, checksum, since in reading.many(count, _opened)
     )
     return Opening(number, sources, committed)
 

@@ -7,7 +7,8 @@ has it on disk, this forwarder among them. With it is committed whatever its ent
 begins with an entry of its own, and nothing before that one counts until it does. 3. A source that a peer has not
 matched does not count there, and everything else does. One that so has no majority is left out: the others go on.
 4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
-by state.
+by state. 6. A learner gets what the members get, and counts for nothing. 7. A source that comes from another lane
+counts here from the frame on that says so, which has an entry of it: with that, all before it is committed.
 Not here: what is under way to whom (`catch_up.py`), connections (the lane is opened again after each break), how an
 epoch is won (`take_over.py`).
 """
@@ -15,7 +16,7 @@ epoch is won (`take_over.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
 from amqpd.replication.catch_up import Resend, Tail, Transfer, size_of
@@ -52,6 +53,7 @@ class Peer:
         self.transfers_begun = 0
         self.resends: dict[int, Resend] = {}
         """sources that are caught up by entries"""
+        self.resent_entries = self.resent_bytes = 0
         self.bases: Mapping[int, Position] = {}
         """what it knows to be committed, of sources that it lacks something of"""
 
@@ -69,9 +71,12 @@ class HomeLane:
         kept_bytes_max: int = KEPT_BYTES_MAX,
         behind_bytes_max: int = BEHIND_BYTES_MAX,
         missed_bytes_max: int = MISSED_BYTES_MAX,
+        learners: Iterable[str] = (),
     ) -> None:
-        """`members`: of the replica set, this forwarder among them. `number`: of the last transaction."""
+        """`members`: of the replica set, this forwarder among them. `number`: of the last transaction. `learners`:
+        who is about to be a member, once it has caught up."""
         self.members = frozenset(members)
+        self.learners = frozenset(learners)
         self.number = self.stored = self.committed = number
         """the last frame that was cut; is on the own disk; is committed, whatever it has"""
         self.passed = number
@@ -84,6 +89,10 @@ class HomeLane:
         again, with a higher one."""
         self.transfers_given_up = 0
         """because too much had to be kept meanwhile"""
+        self.transfers_begun = self.transfers_done = 0
+        """of state, to any peer; done: the peer lacks nothing of the source any more"""
+        self.resent_entries = self.resent_bytes = 0
+        """what peers were sent again"""
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
         self._behind_bytes_max = behind_bytes_max
@@ -108,13 +117,27 @@ class HomeLane:
         alone."""
         return self._tails[source].nbytes
 
+    def lacks_bytes(self, peer: str, source: int) -> int | None:
+        """What the peer has not said to have of the source; None: nobody knows, as it is away or needs the state."""
+        at, tail = self.peers.get(peer), self._tails[source]
+        if at is None or source in at.transfers:
+            return None
+        resend = at.resends.get(source)
+        return tail.bytes_after(resend.reported if resend is not None else (tail.epoch, at.number))
+
     def committed_of(self, source: int) -> int:
         """Entries of the source in frames up to this one are committed: their confirms wait for it. Never below
-        `committed`."""
-        return self.left_out.get(source, self.passed)
+        `committed`; 0 until there is something to be said of it in this lane."""
+        upto, tail = self.left_out.get(source, self.passed), self._tails.get(source)
+        return upto if tail is None or upto >= tail.since else 0
 
     @property
-    def sources(self) -> Iterable[int]:
+    def empty(self) -> bool:
+        """It has no source."""
+        return not self._tails
+
+    @property
+    def sources(self) -> Collection[int]:
         return self._tails.keys()
 
     def begin(
@@ -123,7 +146,22 @@ class HomeLane:
         """This forwarder is the home from the next frame on, which is to have an entry of the source. `tail`: what
         stands here above `base`; `uncounted`: peers whose disk is not admitted for it. To be sent to all peers that
         have a connection."""
-        self._tails[source] = Tail(epoch, self.number + 1, base, tail)
+        return self._joins(source, Tail(epoch, self.number + 1, base, tail), uncounted)
+
+    def adopt(self, source: int, tail: Tail, first: int, uncounted: Iterable[str] = ()) -> Opening:
+        """As `begin`, in the middle of an epoch: the source has been in another lane, which has released this tail.
+        `first`: number of the next frame, which is to have an entry of it."""
+        tail.first = tail.since = first
+        return self._joins(source, tail, uncounted)
+
+    def release(self, source: int) -> Tail:
+        """It goes to another lane, which is asked from now on whether what it has is committed."""
+        tail = self._tails[source]
+        self.end(source)
+        return tail
+
+    def _joins(self, source: int, tail: Tail, uncounted: Iterable[str]) -> Opening:
+        self._tails[source] = tail
         self.left_out.pop(source, None)
         names = set(uncounted)
         for name, peer in self.peers.items():
@@ -178,7 +216,7 @@ class HomeLane:
     def open(self, peer: str, uncounted: Iterable[int] = ()) -> Opening:
         """There is a connection to it: this is to be sent first, then each frame that is cut. `uncounted`: sources
         for which its disk is not admitted. Raises ValueError for what is no member."""
-        if peer not in self.members:
+        if peer not in self.members | self.learners:
             raise ValueError(f"{peer} is no member of {sorted(self.members)}")
         self.peers[peer] = Peer(uncounted)
         return self._opening(self._tails)
@@ -189,6 +227,7 @@ class HomeLane:
         is not true any more, need not be gone on with. What follows the base is kept until the peer has it."""
         at, tail = self.peers[peer], self._tails[source]
         at.transfers_begun += 1
+        self.transfers_begun += 1
         at.resends.pop(source, None)
         base_kept = max(base, tail.base)
         behind = Tail(tail.epoch, tail.first, base_kept, tail.after(base_kept) or ())
@@ -205,11 +244,23 @@ class HomeLane:
         the home has committed up to there it has, too, on this disk. START: it has nothing, or did not say."""
         return self.peers[peer].bases.get(source, START)
 
+    def lag_of(self, peer: str) -> tuple[int, int]:
+        """How many of the frames that are kept it has not answered, and their bytes; of one that is away, all."""
+        at = self.peers.get(peer)
+        number = -1 if at is None else at.number
+        lacks = [nbytes for frame, nbytes in self._kept if frame > number]
+        return len(lacks), sum(lacks)
+
     def admissible(self, peer: str) -> set[int]:
         """Sources that it has all of, and is not counted for: the record may name its disk by now."""
         at, tails = self.peers[peer], self._tails
         # An answer to a frame of this epoch: an older one was made before the peer had compared anything.
         return {source for source in at.uncounted - at.apart if source in tails and at.number >= tails[source].first}
+
+    def has_all(self, peer: str, source: int) -> bool:
+        """It is connected, counts for the source, and has said in this epoch that it lacks nothing."""
+        at, tail = self.peers.get(peer), self._tails[source]
+        return at is not None and at.counts(source) and at.number >= tail.first
 
     def uncounted_at(self, source: int) -> set[str]:
         """Connected peers whose disk is not admitted for the source: they keep no reign over it, either."""
@@ -233,12 +284,14 @@ class HomeLane:
         at.apart = frozenset(chain(answer.lacks, answer.fenced, answer.contradicted))
         for source, seal in answer.fenced.items():
             # Of its own epoch, too: a store that was put back handed it out twice, and that peer would never follow.
-            if source in self._tails and seal.epoch >= self._tails[source].epoch:
+            # A learner's word is no member's.
+            if source in self._tails and seal.epoch >= self._tails[source].epoch and peer in self.members:
                 self.fenced[source] = seal.epoch
         self._look()
         for under_way in (at.transfers, at.resends):
             for source in under_way.keys() - answer.lacks.keys():
                 del under_way[source]
+                self.transfers_done += under_way is at.transfers
         missed: list[Missed] = []
         behind: list[int] = []
         for source, position in answer.lacks.items():
@@ -284,7 +337,11 @@ class HomeLane:
                 break
             missed.append(Missed(tuple(entries)))
             resend.sends(missed[-1])
-            capacity -= size_of(missed[-1])
+            nbytes = size_of(missed[-1])
+            capacity -= nbytes
+            for counts in (self, at):
+                counts.resent_bytes += nbytes
+                counts.resent_entries += len(entries)
         return missed
 
     def is_stored(self, number: int) -> None:
@@ -294,11 +351,11 @@ class HomeLane:
 
     def _opening(self, sources: Iterable[int]) -> Opening:
         tails = [(source, self._tails[source]) for source in sources]
-        said = tuple(Opened(source, tail.epoch, tail.last, tail.checksum) for source, tail in tails)
+        said = tuple(Opened(source, tail.epoch, tail.last, tail.checksum, tail.since) for source, tail in tails)
         return Opening(self.number, said, self.committed)
 
     def _look(self) -> None:
-        peers = list(self.peers.values())
+        peers = [peer for name, peer in self.peers.items() if name in self.members]
         before = self.passed
         self.passed = max(before, reached(self.stored, [peer.number for peer in peers], len(self.members)))
         left_out = {}
@@ -311,12 +368,12 @@ class HomeLane:
                     left_out[source] = waits - 1
         self.left_out = left_out
         self.committed = min([self.passed, *left_out.values()])
-        self._forget(peers)
+        self._forget(list(self.peers.values()))
 
     def _forget(self, peers: list[Peer]) -> None:
-        """What every member has, and what is too much to be kept for those that have not."""
+        """What everybody has, and what is too much to be kept for those that have not."""
         everywhere = 0
-        if len(peers) == len(self.members) - 1:
+        if len(peers) == len(self.members | self.learners) - 1:
             everywhere = min([self.passed, *(peer.number for peer in peers)])
         keep_bytes = self._kept_bytes_max
         if self._kept_bytes > keep_bytes:

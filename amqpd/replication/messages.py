@@ -28,7 +28,7 @@ from amqpd.replication.receiver import Answer, Missed, Opening, State
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
 
-VERSION = 1
+VERSION = 2
 """of the messages; a number for each change of what one of them means or of its bytes"""
 
 

@@ -31,6 +31,8 @@ class Opened(NamedTuple):
     """its last entry"""
     checksum: int | None
     """of that; None: it is not kept any more"""
+    since: int = 0
+    """frames of the lane below this one say nothing of it: it was in another lane then"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ class Receiver:
         self._number = self._committed = self._passed = 0
         self._left_out: frozenset[int] = frozenset()
         """sources of which what is above `_committed` does not count, although frames up to `_passed` do"""
+        self._since: dict[int, int] = {}
+        """of the sources: the first frame that says something of them"""
         self._gaps: dict[int, _Gap] = {}
         self._fenced: dict[int, Seal] = {}
         self._contradicted: set[int] = set()
@@ -132,8 +136,9 @@ class Receiver:
     def open(self, opening: Opening, writes: list[Write]) -> Answer:
         """Raises KeyError for a source of which there is no replica here."""
         self._number = opening.number
-        for source, epoch, last, checksum in opening.sources:
+        for source, epoch, last, checksum, since in opening.sources:
             self._homes[source] = Seal(epoch, self._forwarder, self._life)
+            self._since[source] = since
             # What was said of an earlier epoch of the same home.
             self._fenced.pop(source, None)
             self._gaps.pop(source, None)
@@ -196,10 +201,15 @@ class Receiver:
     def ended(self, source: int, epoch: int) -> None:
         """The home says that it is not the home any more: nobody has to wait for its reign to end."""
         if source in self._homes and self._homes[source].epoch == epoch:
-            del self._homes[source]
-            self._gaps.pop(source, None)
-            self._fenced.pop(source, None)
-            self._open.discard(source)
+            self.left(source)
+
+    def left(self, source: int) -> None:
+        """It is not in this lane any more. What numbers of the lane say from now on is not said of it, though it may
+        go on over another lane."""
+        for each in (self._homes, self._since, self._gaps, self._fenced, self._staging, self._transfers):
+            each.pop(source, None)
+        self._contradicted.discard(source)
+        self._open.discard(source)
 
     def told(self, committed: int, writes: list[Write]) -> Answer:
         """Frames up to this one are committed, and there is no frame to say so with."""
@@ -277,6 +287,8 @@ class Receiver:
         for source in list(self._open):
             log, home = self._replicas[source].filling, self._homes[source]
             upto = self._committed if source in self._left_out else passed
+            if upto < self._since[source]:
+                continue
             if self._replicas[source].seal != home or log.commit((home.epoch, upto)) == log.last:
                 self._open.discard(source)
 

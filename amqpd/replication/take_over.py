@@ -42,6 +42,8 @@ class SourceRecord:
     """of each one's disk, as it was admitted: one that was emptied since, or is another, counts for nothing"""
     revision: int = 0
     """of the store, that it was read at"""
+    given_up: int = 0
+    """the epoch whose majority an operator gave up for lost (`set_change.forced`); 0: that was never done"""
 
     def counts(self, forwarder: str, generation: int) -> bool:
         """A disk of this generation has everything that it ever acknowledged of the source."""

@@ -45,9 +45,9 @@ PREDECLARED_EXCHANGES = (
 )
 
 
-def create_vhost(name: str, description: str = "") -> list[Change]:
+def create_vhost(name: str, description: str = "", metadata: Arguments | None = None) -> list[Change]:
     """A virtual host with its predeclared exchanges; the store refuses it all if the virtual host exists."""
-    changes: list[Change] = [Put(VhostRecord(name, description), create=True)]
+    changes: list[Change] = [Put(VhostRecord(name, description, metadata=metadata or {}), create=True)]
     changes += [
         Put(ExchangeRecord(vhost=name, name=exchange, type=type_name, internal=internal))
         for exchange, type_name, internal in PREDECLARED_EXCHANGES

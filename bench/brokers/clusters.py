@@ -17,6 +17,7 @@ from pathlib import Path
 from time import sleep
 
 from bench.brokers.base import RETRY_SECONDS, START_SECONDS_MAX, Broker
+from bench.brokers.etcd import etcd_command
 from bench.brokers.private_amqpd import PrivateAmqpd
 from bench.brokers.private_rabbitmq import PrivateRabbitmq
 from bench.brokers.processes import completed, end_session, free_port, start_session
@@ -43,22 +44,7 @@ class AmqpdCluster(PrivateAmqpd):
         client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self._etcd = client.removeprefix("http://")
         self._links = {name: free_port() for name in ("a", *OTHERS)}
-        command = [
-            *(
-                program,
-                "--name",
-                "one",
-                "--data-dir",
-                str(self.directory / "etcd"),
-                "--logger",
-                "zap",
-                "--log-level",
-                "error",
-            ),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"one={peer}"),
-        ]
+        command = etcd_command(program, self.directory / "etcd", client, peer)
         self._beside.append(start_session(command))
         wait_until(lambda: is_healthy(client), "etcd")
         for name in OTHERS:

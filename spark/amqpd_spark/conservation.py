@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.fates import fates
+from amqpd_spark.books.places import placed
 from amqpd_spark.books.queues import anchors, settled, slots
 from amqpd_spark.books.spans import confirmed_unpublished, holes
 from amqpd_spark.books.suspects import OF_ENTRY, resolved, said
@@ -55,6 +56,7 @@ class Account:
 
 def account(events: DataFrame, window: str = "1 hour", cut: bool = False, sampled: bool = False) -> Account:
     """`cut`: the log was read from some time on. `sampled`: numbers are left out of it on purpose."""
+    as_written, events = events, placed(events)
     heads = settled(anchors(events))
     known = slots(events, heads)
     outcome = settled(fates(events, known, window, cut))
@@ -65,7 +67,7 @@ def account(events: DataFrame, window: str = "1 hour", cut: bool = False, sample
     counted = normal.select("slot", "window", "fate", "found", "messages").join(names, "slot")
     told = suspects.select("slot", "window", "fate", "found", "messages", "vhost", "queue")
     books = _books(counted.unionByName(told)).localCheckpoint()
-    parts = [_of_messages(suspects), _unrecorded(outcome, known), _gaps(events)]
+    parts = [_of_messages(suspects), _unrecorded(outcome, known), _gaps(as_written)]
     if not sampled:
         entered = outcome.where(~F.col("found")).groupBy("slot").agg(F.sum("messages").alias("entered"))
         gone = holes(events, known, heads, entered).select(*_NAMED, *_numbers())

@@ -53,6 +53,8 @@ COLUMNS: dict[str, DataType] = {
     "address": _TEXT,
     "object": _TEXT,
     "detail": _TEXT,
+    "source": _INT,
+    "source_epoch": _INT,
 }
 
 EVENTS = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])

@@ -83,8 +83,8 @@ def _confirmed(path: Path) -> Iterator[Named]:
 
 
 def _rows(path: Path, event: str) -> list[dict[str, Any]]:
-    """Of messages that came in the life that the row is of."""
-    return [row for row in _all_rows(path, event) if row["life"] == row["epoch"]]
+    """Of messages that came in the life that the row is of, or in that epoch of a source."""
+    return [row for row in _all_rows(path, event) if (row["source_epoch"] or row["life"]) == row["epoch"]]
 
 
 def _all_rows(path: Path, event: str) -> list[dict[str, Any]]:

@@ -205,7 +205,7 @@ class BrokerProcess:
         assert self._process is not None
         if not self.prefix:
             return self._process.pid
-        # `strace command` runs the command as its child, `ip netns exec` becomes it.
+        # `strace command` runs the command as its child, `nsenter` becomes it.
         children = psutil.Process(self._process.pid).children()
         return int(children[0].pid) if children else self._process.pid
 

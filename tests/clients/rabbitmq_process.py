@@ -103,7 +103,7 @@ class RabbitMQProcess(BrokerProcess):
         # this takes only our own.
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
-                ["epmd", "-port", str(self._epmd_port), "-kill"],
+                [*self.prefix, "epmd", "-port", str(self._epmd_port), "-kill"],
                 env={**os.environ, "ERL_EPMD_ADDRESS": "127.0.0.1"},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ Not here: faults of all kinds (`tests/replication/simulation`).
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.forwarder import SOURCES, Forwarder
+from amqpd.cluster.records import WishRecord
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
@@ -23,11 +25,24 @@ from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Log
 from amqpd.replication.messages import FROM_ACCEPTOR, Message
 from amqpd.replication.receiver import State
-from amqpd.replication.replica import Appended, Replica, Replicas, Sealed, Undone, Write
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Dropped,
+    Replica,
+    Replicas,
+    Sealed,
+    Staged,
+    StatePart,
+    Undone,
+    Write,
+)
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 
 LEASE_S = 1.0
+RESERVES = b"reserves"
+"""payload of an entry that has nothing else"""
 
 
 class FakeJournal:
@@ -35,6 +50,8 @@ class FakeJournal:
 
     def __init__(self) -> None:
         self.index, self.stored_index = 1, 0
+        self.lanes: dict[int, Lane] = {}
+        """of the homes"""
         self.wrote: list[Write] = []
         self.homes: dict[int, tuple[int, Numbers]] = {}
         self.wanted: dict[int, bytes] = {}
@@ -52,10 +69,17 @@ class FakeJournal:
 
     def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
         self.homes[source] = epoch, numbers
-        self.wanted[source] = b"reserves"
+        self.lanes[source] = lane
+        self.wanted[source] = RESERVES
+
+    def move(self, source: int, lane: Lane) -> None:
+        self.lanes[source] = lane
+        lane.gathering = self.index
+        self.wanted.setdefault(source, RESERVES)
 
     def leave(self, source: int) -> None:
         self.homes.pop(source, None)
+        self.lanes.pop(source, None)
         self.wanted.pop(source, None)
 
     def source_committed(self, source: int, index: int) -> None:
@@ -77,9 +101,14 @@ class Machine(Shell):
         self.entries: dict[int, list[LogEntry]] = {} if before is None else before.entries
         """source -> its log on the disk"""
         self.seals: dict[int, Seal] = {} if before is None else before.seals
+        self.staged: dict[int, list[LogEntry]] = {}
+        """beside it; gone with the process"""
         self.serving: set[int] = set()
         self.events: list[str] = []
+        self.logged: list[tuple[str, dict[str, Any]]] = []
         self.reports: list[int] = []
+        self.abandoned: list[tuple[int, Lane]] = []
+        """sources that ended, and lanes of which somebody may wait for them"""
         replicas = Replicas(self._replica(source) for source in range(1, SOURCES + 1))
         self.forwarder = Forwarder(
             *(name, self.life, 7, self, self.journal, replicas, LEASE_S, lambda: 0.5),  # type: ignore[arg-type]
@@ -118,22 +147,52 @@ class Machine(Shell):
         self.world.later(self, read)
 
     def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
+        """Two parts, one in a later turn than the other."""
         self.events.append("state")
+        found = [each for each in self.entries.get(state.source, []) if state.after < each.position <= state.base]
+        half = len(found) // 2
+
+        def first() -> None:
+            if sends(replace(state, part=pickle.dumps(found[:half]))):
+                second = replace(state, part=pickle.dumps(found[half:]), first=False, last=True)
+                self.world.later(self, lambda: last(second))
+
+        def last(part: State) -> None:
+            sends(part)
+
+        self.world.later(self, first)
 
     def served(self, source: int) -> None:
         self.serving.add(source)
 
     def ended(self, source: int, lane: Lane) -> None:
         self.serving.discard(source)
+        self.abandoned.append((source, lane))
+
+    def moved(self, source: int, lane: Lane) -> None:
+        self.events.append("moved")
+
+    def stops(self, source: int) -> None:
+        self.serving.discard(source)
+
+    def put_wish(self, wish: WishRecord) -> None:
+        self.world.later(self, lambda: self.world.put_wish(wish))
+
+    def drop_wish(self, wish: WishRecord) -> None:
+        self.world.later(self, lambda: self.world.put_wish(wish, drops=True))
 
     def log(self, event: str, **fields: Any) -> None:
         self.events.append(event)
+        self.logged.append((event, fields))
 
     # What a test does
 
     def publish(self, source: int, payload: bytes) -> int:
         """The transaction that it gathers in."""
-        self.journal.wanted[source] = payload
+        gathers = self.journal.wanted.get(source, b"")
+        self.journal.wanted[source] = payload if gathers == RESERVES else gathers + payload
+        if source in self.journal.lanes:
+            self.journal.lanes[source].force()
         return self.journal.index
 
     def commit(self) -> bool:
@@ -146,24 +205,44 @@ class Machine(Shell):
         writes, journal.wrote = journal.wrote, []
         journal.forced = False
         journal.index += 1
+        for lane in journal.lanes.values():
+            lane.gathering = journal.index
         writes = [*writes, *self.forwarder.homes.cut(index, wanted)]
         for write in writes:
-            if isinstance(write, Appended):
-                self.entries.setdefault(write.entry.source, []).append(write.entry)
-            elif isinstance(write, Sealed):
-                self.seals[write.source] = write.seal
-            elif isinstance(write, Undone):
-                kept = [each for each in self.entries[write.source] if each.position <= write.position]
-                self.entries[write.source] = kept
+            self._carry_out(write)
         journal.stored_index = index
         self.forwarder.stored(index)
         return True
+
+    def _carry_out(self, write: Write) -> None:
+        source = write.entry.source if isinstance(write, Appended) else write.source
+        log = self.staged.get(source, self.entries.setdefault(source, []))
+        if isinstance(write, Appended):
+            assert not log or log[-1].position == write.entry.before or source in self.staged
+            log.append(write.entry)
+        elif isinstance(write, Sealed):
+            self.seals[source] = write.seal
+        elif isinstance(write, Undone):
+            log[:] = [each for each in log if each.position <= write.position]
+        elif isinstance(write, Staged):
+            self.staged[source] = [each for each in self.entries[source] if each.position <= write.after]
+        elif isinstance(write, StatePart):
+            log.extend(pickle.loads(write.part))
+        elif isinstance(write, Completed):
+            self.entries[source] = self.staged.pop(source)
+        elif isinstance(write, Dropped):
+            self.staged.pop(source, None)
 
 
 class World:
     def __init__(self, names: str = "abc") -> None:
         self.now_s = 100.0
         self.records: dict[int, SourceRecord] = {}
+        self.sets: dict[int, list[tuple[str, ...]]] = {}
+        """that each source has had"""
+        self.wishes: dict[int, WishRecord] = {}
+        self.store_answers = True
+        self.store_loses_answers = False
         self._revision = 0
         self._moves: deque[Callable[[], None]] = deque()
         self._links: dict[tuple[str, str], HomeLink] = {}
@@ -183,13 +262,31 @@ class World:
 
     def swap(self, record: SourceRecord) -> SourceRecord | None:
         now = self.records.get(record.source)
+        if not self.store_answers:
+            return None
         if record.revision != (now.revision if now is not None else 0):
             return None
         self._revision += 1
         put = self.records[record.source] = replace(record, revision=self._revision)
+        sets = self.sets.setdefault(record.source, [])
+        if not sets or sets[-1] != record.members:
+            sets.append(record.members)
         for machine in self.machines.values():
             self.later(machine, lambda machine=machine: machine.forwarder.record_is(put))  # type: ignore[misc]
-        return put
+        return None if self.store_loses_answers else put
+
+    def put_wish(self, wish: WishRecord, drops: bool = False) -> None:
+        now = self.wishes.get(wish.source)
+        if wish.revision != (now.revision if now is not None else 0) or not self.store_answers:
+            return
+        self._revision += 1
+        if drops:
+            del self.wishes[wish.source]
+        else:
+            self.wishes[wish.source] = replace(wish, revision=self._revision)
+        wishes = dict(self.wishes)
+        for machine in self.machines.values():
+            self.later(machine, lambda machine=machine: machine.forwarder.wishes_are(wishes))  # type: ignore[misc]
 
     def tell_members(self) -> None:
         lives = {name: machine.life for name, machine in self.machines.items() if machine.up}
@@ -255,9 +352,17 @@ class World:
         self.tell_members()
         for record in self.records.values():
             self.machines[name].forwarder.record_is(record)
+        self.machines[name].forwarder.wishes_are(dict(self.wishes))
         self.connect(name)
 
     # Time
+
+    def deliver(self) -> bool:
+        """The next thing that is on its way; False: nothing is."""
+        if not self._moves:
+            return False
+        self._moves.popleft()()
+        return True
 
     def move(self) -> None:
         """Until nothing is on its way and nothing is to be written."""
@@ -280,9 +385,9 @@ class World:
                     machine.forwarder.beat()
             self.move()
 
-    def new_source(self, source: int, home: str) -> None:
+    def new_source(self, source: int, home: str, members: str = "") -> None:
         """Taken over for the first time."""
-        names = tuple(self.machines)
+        names = tuple(members or self.machines)
         created = self.swap(SourceRecord(source, seals.NONE, names, (7,) * len(names)))
         assert created is not None
         machine = self.machines[home]

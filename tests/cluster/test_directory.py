@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from amqpd.cluster import directory
-from amqpd.cluster.records import KnownRecord, encode, known_key, member_key, source_key
+from amqpd.cluster.records import KnownRecord, WishRecord, encode, known_key, member_key, source_key
 from amqpd.cluster.roster import Changed
 from amqpd.errors import NodeFailure, StartupError, find_failure
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
@@ -314,3 +314,19 @@ async def test_the_embedded_store_serves_one_process_alone(tmp_path: Path, nurse
     with trio.CancelScope(shield=True):
         await first.aclose()
         await second.aclose()
+
+
+async def test_a_wish_is_heard_of_by_all_and_goes_when_it_is_fulfilled(stores: Stores, nursery: trio.Nursery) -> None:
+    member = await joined(nursery, await stores(), A)
+    wish = await member.directory.put_wish(WishRecord(3, ("a@x", "b@x"), "b@x"))
+    assert wish is not None
+    await member.until(lambda it: it.wishes)
+    assert dict(member.directory.wishes) == {3: wish}
+    assert await member.directory.put_wish(WishRecord(3)) is None, "another one is there"
+    waiting = await member.directory.put_wish(replace(wish, reason="b@x does not live"))
+    assert waiting is not None
+    assert not await member.directory.drop_wish(wish), "it is another one by now"
+    assert await member.directory.drop_wish(waiting)
+    await member.until(lambda it: not it.wishes)
+    assert [change.wishes for change in member.told[1:]] == [{3}, {3}, {3}]
+    assert await member.directory.drop_wish(waiting), "it is gone, as was asked for"

@@ -7,9 +7,11 @@ What is verified: the wiring of homes, copies and take-overs. Not verified here:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from amqpd.cluster.homes import ADMITTED_S
+from amqpd.cluster.shell import OwnLog
 from amqpd.replication import seal as seals
 from amqpd.replication.messages import Ask, FetchEntries, FetchParts, Message, RequestSeal
 from amqpd.replication.seal import Seal
@@ -99,3 +101,29 @@ def test_an_attempt_that_a_majority_refuses_ends_at_once() -> None:
     world.wait(0.5)
     assert "take_over_lost" in world["b"].events
     assert world["a"].serving == {5}
+
+
+def test_who_wins_after_somebody_else_is_in_the_store_is_no_home() -> None:
+    """It had heard of that record before it won, so no later one would have ended it: a home that the store does not
+    know, and that reigns, for ever."""
+    world = World()
+    world.new_source(5, "a")
+    held: list[tuple[str, int, Callable[..., None]]] = []
+    for name in "bc":
+        world[name].read_own = lambda source, answered, name=name: held.append((name, source, answered))  # type: ignore[method-assign,misc]
+    world.kill("a")
+    while not held:
+        world.wait(0.1)
+    taker, _, won = held[0]
+    other = "b" if taker == "c" else "c"
+    before = world.records[5]
+    assert world.swap(replace(before, home=Seal(before.home.epoch + 1, other, 1))) is not None
+    world.move()
+    for name in "bc":
+        del world[name].read_own  # type: ignore[method-assign]
+    won(OwnLog([], 0))
+    world.move()
+    assert not world[taker].serving
+    world.wait(3)
+    (home,) = [name for name in "bc" if world[name].serving]
+    assert world.records[5].home.forwarder == home

@@ -6,27 +6,28 @@ What is verified: each with the least that it needs around it. Not verified here
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import trio
 import trio.testing
 
+from amqpd.cluster.choosing import home_for
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.records import KnownRecord
 from amqpd.cluster.runner import ClusterRunner
-from amqpd.cluster.search import SEARCH_S, UNSERVED_MAX, SourceSearch
+from amqpd.cluster.search import SEARCH_S, UNSERVED_MAX, WANT_S, SourceSearch
+from amqpd.cluster.succession import successors
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
-from amqpd.node.sources import LOCAL, Sources
+from amqpd.node.sources import HERE, Sources, Wanted
 from amqpd.replication import seal as seals
 from amqpd.replication.messages import Told
 from amqpd.replication.replica import StatePart
+from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from tests.cluster.directories import member_record
 
@@ -62,6 +63,7 @@ class Runner(ClusterRunner):
         self.made: list[SourceRecord] = []
         self.taken = False
         """by others, whatever is asked for"""
+        self.sources = Sources()
         self.search = SourceSearch(
             directory,
             3,
@@ -69,6 +71,7 @@ class Runner(ClusterRunner):
             lambda task: self._nursery.start_soon(task),
             lambda source: False,
             lambda record: None,
+            self.sources,
         )
         self._paused, self._incoming = set(), {}
         self._own = OwnDisk(SimpleNamespace(), self.journal, self._writer)  # type: ignore[arg-type]
@@ -115,20 +118,6 @@ def test_what_was_read_for_an_epoch_that_has_ended_is_not_served() -> None:
     assert runner.served_with == []
 
 
-@pytest.mark.parametrize(
-    ("living", "known", "members"),
-    [
-        ("a", "a", ("a",)),
-        ("ab", "abc", ("a", "b", "c")),
-        ("abc", "abc", ("a", "b", "c")),
-        ("abc", "abcd", ("a", "b", "c")),
-        ("a", "abc", ()),
-    ],
-)
-def test_a_set_counts_on_those_that_are_away_for_some_time(living: str, known: str, members: tuple[str, ...]) -> None:
-    assert Runner(living, known).search.new_set() == members
-
-
 def test_a_source_is_looked_for_again_while_somebody_waits() -> None:
     runner = Runner("abc", "abc")
     runner.taken = True
@@ -136,7 +125,7 @@ def test_a_source_is_looked_for_again_while_somebody_waits() -> None:
     async def main() -> None:
         async with trio.open_nursery() as runner._nursery:
             for _ in range(3):
-                runner.search.want(lambda found: None)
+                runner.search.want(HERE, lambda found: None)
                 runner.at_s += SEARCH_S
 
     trio.run(main)
@@ -147,20 +136,9 @@ def test_a_source_is_looked_for_again_while_somebody_waits() -> None:
 def test_sources_without_a_home_are_bounded() -> None:
     runner = Runner("abc", "abc")
     for _ in range(2 * UNSERVED_MAX):
-        trio.run(runner.search.run)
+        trio.run(runner.search.make, "a", 3)
     assert len(runner.made) == UNSERVED_MAX
     assert {record.home for record in runner.made} == {seals.NONE}
-
-
-def test_new_queues_are_not_put_where_there_are_fewer_copies_than_there_may_be() -> None:
-    runner, sources = Runner("abc", "abc"), Sources()
-    sources.is_full = runner.search.is_full
-    runner.records[1] = SourceRecord(1, seals.NONE, ("a",), (1,))
-    runner.records[2] = SourceRecord(2, seals.NONE, ("a", "b", "c"), (1, 2, 3))
-    sources.serving[1] = None
-    assert sources.choose() == LOCAL
-    sources.serving[2] = None
-    assert sources.choose() == 2
 
 
 def test_homes_are_not_heard_while_more_gathers_than_the_disk_takes() -> None:
@@ -176,9 +154,64 @@ def test_homes_are_not_heard_while_more_gathers_than_the_disk_takes() -> None:
     assert calls == ["pause", "resume"]
 
 
-def test_a_set_is_of_nodes_that_do_not_fail_together() -> None:
-    runner = Runner("abcd", "abcd")
-    racks = {"a": "one", "b": "one", "c": "two", "d": "three"}
-    directory: Any = runner._directory
-    directory.members = {name: replace(member_record(name), cluster=rack) for name, rack in racks.items()}
-    assert {runner.search.new_set() for _ in range(20)} == {("a", "c", "d")}
+def test_a_source_for_another_node_is_that_nodes_to_take() -> None:
+    runner = Runner("abc", "abc")
+    trio.run(runner.search.make, "b", 3)
+    [record] = runner.made
+    assert successors(record.source, record.members)[0] == "b"
+
+
+def test_sources_for_others_are_bounded_too() -> None:
+    """Also those that this node keeps no copy of."""
+    runner = Runner("abc", "abc")
+    for _ in range(2 * UNSERVED_MAX):
+        trio.run(runner.search.make, "b", 1)
+    assert [record.members for record in runner.made] == [("b",)] * UNSERVED_MAX
+
+
+def test_each_wish_is_answered_when_there_is_a_source_for_it() -> None:
+    runner, answers = Runner("ab", "ab"), list[str]()
+    one, two = Wanted(copies=1), HERE
+    name = next(name for name in "abcdefgh" if home_for(Wanted(balanced=name), runner.search._heard, {}) == "b")
+    elsewhere = Wanted(balanced=name)
+
+    def note(said: str, found: bool) -> None:
+        answers.append(said)
+
+    async def main() -> None:
+        async with trio.open_nursery() as runner._nursery:
+            for wanted, said in ((one, "one"), (two, "two"), (elsewhere, "elsewhere")):
+                runner.search.want(wanted, partial(note, said))
+            runner.taken = True  # nothing is made meanwhile
+
+    trio.run(main)
+    runner.records.clear()
+
+    def heard(record: SourceRecord) -> list[str]:
+        runner.records[record.source] = record
+        for answer in runner.search.found():
+            answer(True)
+        said = answers.copy()
+        answers.clear()
+        return said
+
+    assert heard(SourceRecord(4, seals.NONE, ("a", "b"), (97, 98))) == []
+    assert heard(SourceRecord(5, Seal(1, "b", 1), ("a", "b"), (97, 98))) == ["elsewhere"]
+    runner.sources.serving.update(dict.fromkeys((6, 7)))
+    assert heard(SourceRecord(6, Seal(1, "a", 1), ("a",), (97,))) == ["one"]
+    assert heard(SourceRecord(7, Seal(1, "a", 1), ("a", "b"), (97, 98))) == ["two"]
+
+
+def test_who_waits_for_too_long_is_told_that_there_is_none() -> None:
+    runner, answers = Runner("a", "abc"), list[bool]()
+
+    async def main() -> None:
+        async with trio.open_nursery() as runner._nursery:
+            runner.search.want(HERE, answers.append)
+
+    trio.run(main)
+    assert runner.search.late() == []
+    runner.at_s += WANT_S
+    for answer in runner.search.late():
+        answer(False)
+    assert (answers, runner.made) == ([False], [])

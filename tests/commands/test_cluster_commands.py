@@ -34,6 +34,9 @@ c@x   gone                                              0      0 (1 of another d
 home  sources  numbers
 a@x   3        1-2 9
 b@x   1        7
+
+1 node lives, gone: b@x.
+4 sources (1-2 7 9) without a majority of their copies: stopped until a node is back, or given up: amqpd quorum force.
 """
 
 

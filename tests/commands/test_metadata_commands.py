@@ -152,6 +152,7 @@ def test_a_virtual_host_comes_with_exchanges_and_goes_with_everything(ok: Callab
         "name": "orders",
         "description": "the shop",
         "queues": 1,
+        "default_queue_type": "",
     }
     ok("vhost", "delete", "orders")
     ok("vhost", "add", "orders")
@@ -162,10 +163,22 @@ def test_a_virtual_host_comes_with_exchanges_and_goes_with_everything(ok: Callab
     assert ("/", "guest") in topology.permissions
 
 
+def test_a_virtual_host_has_a_default_type_of_queues(ok: Callable[..., str], data_dir: Path) -> None:
+    ok("vhost", "add", "orders", "--description", "the shop", "--default-queue-type", "quorum")
+    ok("vhost", "default-queue-type", "/", "quorum")
+    records = stored(data_dir).vhost_records
+    assert [records[name].metadata for name in ("orders", "/")] == [{"default_queue_type": "quorum"}] * 2
+    ok("vhost", "default-queue-type", "orders", "classic")
+    orders = stored(data_dir).vhost_records["orders"]
+    assert (orders.description, orders.metadata) == ("the shop", {"default_queue_type": "classic"})
+    assert json.loads(ok("vhost", "list", "--json"))[1]["default_queue_type"] == "classic"
+
+
 def test_mistakes_about_virtual_hosts(refused: Callable[..., str]) -> None:
     assert refused("vhost", "add", "/") == "there is a virtual host '/' already"
     assert refused("vhost", "delete", "no") == "there is no virtual host 'no'"
     assert "not empty" in refused("vhost", "add", "")
+    assert refused("vhost", "default-queue-type", "no", "quorum") == "there is no virtual host 'no'"
 
 
 # -- permissions

@@ -5,20 +5,22 @@ each round, counts of the faults made.
 Rules: 1. In each round publishers and consumers run at the home, a fault is made, lasts, and is healed; then every
 publisher must end, or have an answer for everything that it sent, within `ANSWERED_S`. 2. The next home is where a
 message sent after the healing is confirmed. 3. The kinds are drawn like cards, so that each comes before any comes
-again. 4. A home may move at any time: workers that end by it are started again at the next one.
-Not here: the faults (`network_faults.py`), the judgement (`checker.py`).
+again. 4. A home may move at any time: workers that end by it are started again at the next one. 5. What is sent at a
+forwarder that a fault has cut off from every majority is not confirmed before the healing begins.
+Not here: the faults (`cluster_faults.py`), the judgement (`checker.py`, `cluster_judge.py`).
 """
 
 from __future__ import annotations
 
 import random
+import statistics
 import time
 from collections import Counter
 from functools import partial
 
 from .cluster import Cluster
+from .cluster_faults import ClusterFaults
 from .history import History, PublisherHistory, QueueHistory
-from .network_faults import NetworkFaults
 from .probes import QUEUE, Probes
 from .workload import Progress, Publisher, Worker, start_workers
 
@@ -41,7 +43,7 @@ class Rounds:
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster = cluster
         self._chance = random.Random(seed)
-        self._faults = NetworkFaults(cluster)
+        self._faults = ClusterFaults(cluster)
         self._cards: list[str] = []
         self.probes = Probes(cluster)
         publishers = [PublisherHistory(f"to-{queue}", (queue,)) for queue in QUEUES]
@@ -49,6 +51,11 @@ class Rounds:
         queues = [*(QueueHistory(queue) for queue in QUEUES), QueueHistory(QUEUE, lane_of=None)]
         self.history = History({each.name: each for each in publishers}, {each.name: each for each in queues})
         self.counts = Counter(dict.fromkeys(self._faults.kinds, 0))
+        self.missing = self._faults.missing
+        self._found_s: dict[str, list[float]] = {kind: [] for kind in self._faults.kinds}
+        """by kind: from the fault to the first confirm of what was sent after it, anywhere"""
+        self.cut_off = 0
+        """forwarders that were cut off from every majority, each time"""
         self.moved_by_itself = 0
         self._kinds: dict[int, str] = {}
         """of the fault that was made in a life"""
@@ -62,6 +69,22 @@ class Rounds:
                 home = self._round(number, home)
         finally:
             self.probes.end()
+
+    def table(self) -> str:
+        """A line for each kind: how often, how long until the first confirm, duplicates by it."""
+        again = self.duplicates()
+        lines = [f"{'fault':<32} {'rounds':>6} {'first confirm, median s':>24} {'worst s':>8} {'duplicates':>10}"]
+        for kind, count in self.counts.items():
+            found_s = self._found_s[kind] or [0.0]
+            lines.append(
+                f"{kind:<32} {count:>6} {statistics.median(found_s):>24.2f} {max(found_s):>8.2f} {again[kind]:>10}"
+            )
+        lines += [f"{kind:<32} {'-':>6} not possible here: {why}" for kind, why in self.missing.items()]
+        lines.append(
+            f"{'(no fault, a home moved)':<32} {self.moved_by_itself:>6} {'':>24} {'':>8} {again['none']:>10}"
+        )
+        lines.append(f"forwarders that were cut off from every majority: {self.cut_off}")
+        return "\n".join(lines)
 
     def duplicates(self) -> Counter[str]:
         """Deliveries that came again after each kind of fault: counted for the life of the one before."""
@@ -81,22 +104,27 @@ class Rounds:
         confirms = self._chance.randint(1, CONFIRMS_MAX)
         lasts_s = self._faults.lasts_s(kind, self._chance)
         home, progress, workers = self._loaded(home, confirms)
-        self._faults.make(kind, home, self._chance)
+        begun_s = time.monotonic()
+        cut_off = self._faults.make(kind, home, self._chance)
         made_s = time.monotonic()
         self.counts[kind] += 1
         self._kinds[self.history.life] = kind
         time.sleep(max(0.0, made_s + lasts_s - time.monotonic()))  # the length of the fault
         healed_s = time.monotonic()
-        self._faults.heal()
+        confirmed = [each for each in self.probes.between(made_s, healed_s) if each.forwarder in cut_off]
+        assert not confirmed, f"{kind}, of home {home}: a minority confirms {confirmed}"
+        self.cut_off += len(cut_off)
+        self._faults.heal(kind)
         whole_s = time.monotonic()
         progress.stopping = True
-        after_fault = self.probes.first_after(made_s, SERVED_S)
+        after_fault = self.probes.first_after(begun_s, SERVED_S)
+        self._found_s[kind].append(after_fault.confirmed_s - begun_s)
         after_healing = self.probes.first_after(healed_s, SERVED_S)
         self._end(workers)
         moment = time.strftime("%H:%M:%S", time.gmtime())
         line = (
             f"{moment} round {number}: {kind}, of home {home}, for {lasts_s:.1f} s; first confirm at "
-            f"{after_fault.forwarder} {after_fault.confirmed_s - made_s:.2f} s after the fault, at "
+            f"{after_fault.forwarder} {after_fault.confirmed_s - begun_s:.2f} s after the fault, at "
             f"{after_healing.forwarder} {after_healing.confirmed_s - healed_s:.2f} s after the healing; all runs "
             f"{whole_s - healed_s:.2f} s, publishers are answered {time.monotonic() - healed_s:.2f} s after it"
         )

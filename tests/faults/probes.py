@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from typing import NamedTuple
 
 from pamqp import commands
@@ -19,6 +20,7 @@ from pamqp import commands
 from ..clients.wire import METHOD, ClosedByBroker, Wire, decode_method, described, publish_bytes
 from .cluster import Cluster
 from .history import CONFIRMED, REFUSED, PublisherHistory
+from .rabbitmq_cluster import RabbitMQCluster
 from .workload import PERSISTENT, content_of
 
 QUEUE = "probes"
@@ -39,7 +41,9 @@ class Confirmed(NamedTuple):
 class Probe(threading.Thread):
     """At one forwarder."""
 
-    def __init__(self, cluster: Cluster, forwarder: str, history: PublisherHistory, probes: Probes) -> None:
+    def __init__(
+        self, cluster: Cluster | RabbitMQCluster, forwarder: str, history: PublisherHistory, probes: Probes
+    ) -> None:
         super().__init__(daemon=True, name=f"probe at {forwarder}")
         self._cluster, self._forwarder = cluster, forwarder
         self._history, self._probes = history, probes
@@ -87,7 +91,7 @@ class Probe(threading.Thread):
 class Probes:
     """One at each forwarder."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster | RabbitMQCluster) -> None:
         self.histories = {name: PublisherHistory(f"probe-{name}", (QUEUE,)) for name in cluster.brokers}
         self.ended = threading.Event()
         self._confirmed: list[Confirmed] = []
@@ -110,11 +114,20 @@ class Probes:
             self._confirmed.append(confirmed)
             self._news.notify_all()
 
-    def first_after(self, moment_s: float, deadline_s: float) -> Confirmed:
-        """The first that was confirmed of those that were sent later; waited for. Raises AssertionError."""
+    def between(self, begin_s: float, end_s: float) -> list[Confirmed]:
+        """Those that were sent and confirmed in this time."""
+        with self._news:
+            return [each for each in self._confirmed if begin_s < each.sent_s and each.confirmed_s < end_s]
+
+    def first_after(self, moment_s: float, deadline_s: float, at: Collection[str] | None = None) -> Confirmed:
+        """The first that was confirmed of those that were sent later, at one of these; waited for. Raises
+        AssertionError."""
 
         def found() -> Confirmed | None:
-            return next((each for each in self._confirmed if each.sent_s > moment_s), None)
+            return next((each for each in self._confirmed if each.sent_s > moment_s and counts(each.forwarder)), None)
+
+        def counts(forwarder: str) -> bool:
+            return at is None or forwarder in at
 
         with self._news:
             self._news.wait_for(found, deadline_s)

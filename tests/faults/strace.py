@@ -12,6 +12,8 @@ import re
 import shutil
 import subprocess
 import threading
+from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 
 import pytest
@@ -34,9 +36,13 @@ def require_strace() -> None:
 class FailingCalls:
     """`with FailingCalls(pid, "fsync,fdatasync", "EIO"):` the calls of that process fail."""
 
-    def __init__(self, pid: int, calls: str, error: str) -> None:
+    def __init__(self, pid: int, calls: str, error: str, paths: Sequence[Path] = ()) -> None:
+        """`error`: its name; or what strace's `inject` has else, as "delay_enter=1000". `paths`: only calls on these
+        files."""
         require_strace()
-        self.command = ["strace", "-f", "-p", str(pid), "-e", f"inject={calls}:error={error}"]
+        what = error if "=" in error else f"error={error}"
+        only = [word for path in paths for word in ("-P", str(path))]
+        self.command = ["strace", "-f", "-p", str(pid), *only, "-e", f"inject={calls}:{what}"]
         self.lines: list[str] = []
         self._attached = threading.Event()
 
@@ -69,8 +75,8 @@ class FailingCalls:
 
     @property
     def injected(self) -> int:
-        """How many calls have failed by now."""
-        return sum("(INJECTED)" in line for line in self.lines)
+        """How many calls have failed, or were late, by now."""
+        return sum("(INJECTED" in line or "(DELAYED" in line for line in self.lines)
 
     def _read(self) -> None:
         assert self._strace.stderr is not None

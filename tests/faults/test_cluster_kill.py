@@ -1,9 +1,10 @@
 """The home of quorum queues is killed under load, again and again: what was confirmed is found at the next home.
 
 What is verified: nothing confirmed is lost, nothing that was refused or never sent comes out, nothing that was
-settled for sure comes back, the order of each publisher is kept; and how long it takes from the kill until the next
-home serves, which is printed. Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
-AMQPD_FAULT_ROUNDS=... pytest tests/faults/test_cluster_kill.py`.
+settled for sure comes back, the order of each publisher is kept, an epoch of a source has one home; and how long it
+takes from the kill until the next home serves, which is printed (`make takeover-times` measures it beside RabbitMQ).
+Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=... AMQPD_FAULT_ROUNDS=... pytest
+tests/faults/test_cluster_kill.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pika
 import pytest
 
 from .checker import check
 from .cluster import Cluster
+from .cluster_judge import two_homes
 from .drain import drain, look
 from .history import History, PublisherHistory, QueueHistory
 from .test_kill import fault_seed
@@ -32,7 +33,7 @@ CONSUMED = QUEUES[:1]
 ALL = [*QUEUES, RECEIPTS]
 ROUNDS, ROUNDS_HEAVY = 3, 50
 CONFIRMS_MAX = 15_000
-CONFIRMS_DEADLINE_S = 120.0
+CONFIRMS_DEADLINE_S = 300.0
 ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyone", "")}
 
 
@@ -46,16 +47,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         cluster.close()
 
 
-def declare(cluster: Cluster, name: str) -> None:
-    with pika.BlockingConnection(pika.URLParameters(cluster.brokers[name].url)) as connection:
-        channel = connection.channel()
-        channel.exchange_declare("everyone", "fanout", durable=True)
-        for queue in ALL:
-            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
-        for queue in QUEUES:
-            channel.queue_bind(queue, "everyone")
-
-
 def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
     moments = random.Random(seed)
     publishers = {queue: PublisherHistory(f"to-{queue}", (queue,)) for queue in QUEUES}
@@ -65,7 +56,7 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
         {queue: QueueHistory(queue) for queue in QUEUES},
     )
     history.events.append(f"seed {seed}, {rounds} rounds")
-    declare(cluster, "a")
+    cluster.declare_quorum("a", ALL, QUEUES)
     home = cluster.home_of(ALL)
     found_s: list[float] = []
     try:
@@ -94,6 +85,7 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
             f"worst {max(found_s):.2f}"
         )
         assert verdict.valid, verdict.text()
+        assert not (twice := two_homes({name: broker.log for name, broker in cluster.brokers.items()})), twice
         left = look(cluster.brokers[home].port, list(history.queues))
         assert not any(left.values()), f"came back after the drain: {left}"
     except BaseException:

@@ -1,11 +1,12 @@
 """Forwarders on machines of their own: processes, links and etcd fail under load, again and again.
 
 What is verified: nothing confirmed at any side of a cut is lost, nothing that was refused comes out, what was settled
-for sure stays so, the order of each publisher is kept; every publisher gets an answer, or its connection ends.
-Printed: what was done, and how long it took to the first confirm anywhere. Not verified: loss and delay of single
-packets (no netem here). Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
-AMQPD_FAULT_ROUNDS=... pytest tests/faults/test_cluster_network.py`; AMQPD_FAULT_LOGS names a directory that keeps the
-whole logs of the brokers.
+for sure stays so, the order of each publisher is kept; every publisher gets an answer, or its connection ends; who is
+cut off from every majority confirms nothing; an epoch of a source has one home; at the end all copies are equal, on
+all disks. Printed: what was done, how often, and how long it took to the first confirm anywhere. Not verified: loss
+and delay of single packets (no netem here). Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
+AMQPD_FAULT_ROUNDS=... AMQPD_TEST_NODES=... pytest tests/faults/test_cluster_network.py`, or `make cluster-rounds`;
+AMQPD_FAULT_LOGS names a directory that keeps the whole logs of the brokers.
 """
 
 from __future__ import annotations
@@ -14,31 +15,34 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import pika
 import pytest
 
 from ..harness.namespaces import Machines
 from .checker import check
 from .cluster import Cluster
+from .cluster_faults import LEASE_S
+from .cluster_judge import homes_of, two_homes, wait_equal
 from .cluster_rounds import QUEUES, Rounds
 from .drain import drain, look
-from .network_faults import LEASE_S
 from .probes import QUEUE
 from .test_kill import fault_seed
 from .workload import RECEIPTS
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
-NAMES = "abc"
-ROUNDS, ROUNDS_HEAVY = 4, 39
+NAMES = "abcdefg"[: int(os.environ.get("AMQPD_TEST_NODES") or 3)]
+ETCDS = 3
+ROUNDS, ROUNDS_HEAVY = 4, 100
 """the long run makes each kind of fault three times"""
+DAY_S = 86_400
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     machines = Machines(NAMES)
     try:
-        cluster = Cluster(tmp_path, NAMES, {"AMQPD_CLUSTER_LEASE_S": str(LEASE_S)}, machines)
+        environment = {"AMQPD_CLUSTER_LEASE_S": str(LEASE_S), "AMQPD_CLUSTER_COPIES": str(len(NAMES) - 1 | 1)}
+        cluster = Cluster(tmp_path, NAMES, environment, machines, etcds=ETCDS, power=True)
         try:
             cluster.start()
             yield cluster
@@ -48,41 +52,32 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         machines.close()
 
 
-def declare(cluster: Cluster, name: str) -> None:
-    with cluster.inside(name), pika.BlockingConnection(pika.URLParameters(cluster.brokers[name].url)) as connection:
-        channel = connection.channel()
-        channel.exchange_declare("everyone", "fanout", durable=True)
-        for queue in (*QUEUES, QUEUE, RECEIPTS):
-            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
-        for queue in QUEUES:
-            channel.queue_bind(queue, "everyone")
-
-
 def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
     running = Rounds(cluster, seed)
     history = running.history
     history.events.append(f"seed {seed}, {rounds} rounds")
     try:
-        declare(cluster, NAMES[0])
+        cluster.declare_quorum(NAMES[0], [*QUEUES, QUEUE, RECEIPTS], QUEUES)
         running.run(rounds)
+        sources = wait_equal(cluster)
         home = cluster.home_of([*QUEUES, QUEUE])
         history.life += 1
         with cluster.inside(home):
             drain(cluster.brokers[home].port, history)
         verdict = check(history, acks_are_durable=True)
-        made = ", ".join(f"{kind} {count}" for kind, count in running.counts.items())
-        again = ", ".join(f"{kind} {count}" for kind, count in running.duplicates().most_common())
-        print(f"seed {seed}: {verdict.text()}\nfaults: {made}\nmoved by itself: {running.moved_by_itself}")
-        print(f"duplicates: {again}")
+        epochs = homes_of({name: broker.log for name, broker in cluster.brokers.items()})
+        print(f"seed {seed}, {rounds} rounds, {len(NAMES)} forwarders: {verdict.text()}\n{running.table()}")
+        print(f"{len(epochs)} epochs had a home each; {sources} sources have equal copies")
         assert verdict.valid, verdict.text()
+        assert not (twice := two_homes({name: broker.log for name, broker in cluster.brokers.items()})), twice
         with cluster.inside(home):
             left = look(cluster.brokers[home].port, list(history.queues))
         assert not any(left.values()), f"came back after the drain: {left}"
         if rounds >= len(running.counts):
-            assert all(running.counts.values()), made
+            assert all(running.counts.values()), running.table()
     except BaseException:
         print(history.text())
-        print(f"Again with: AMQPD_FAULT_SEED={seed} AMQPD_FAULT_ROUNDS={rounds}")
+        print(f"Again with: make cluster-rounds SEED={seed} ROUNDS={rounds} NODES={len(NAMES)}")
         print(cluster.log)
         raise
     finally:
@@ -91,12 +86,12 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
                 Path(keep, f"{seed}-{name}.log").write_text(broker.log)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_network_fails(cluster: Cluster) -> None:
     run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS))
 
 
 @pytest.mark.heavy
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(DAY_S)
 def test_the_network_fails_many_times(cluster: Cluster) -> None:
     run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS_HEAVY))

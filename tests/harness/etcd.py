@@ -25,6 +25,8 @@ from typing import Any
 
 import pytest
 
+from bench.brokers.etcd import etcd_command, etcd_environment
+
 INSTALL_SECONDS_MAX = 300
 START_SECONDS_MAX, END_SECONDS_MAX = 60, 30
 SERVES = b"serving client traffic"
@@ -68,7 +70,8 @@ class EtcdProcess:
         self.port, self._peer_port = free_ports(2)
         self._scheme = "https" if tls else "http"
         self._options = options
-        self.members = f"{name}={self.peer}"
+        self.peer_of_members = f"{name}={self.peer}"
+        self.members = self.peer_of_members
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -86,17 +89,18 @@ class EtcdProcess:
     def start(self) -> None:
         """Returns when it serves."""
         client = f"{self._scheme}://{self.endpoint}"
-        command = [
-            *(etcd_program(), "--name", self.name, "--data-dir", str(self.directory), "--logger", "zap"),
-            *("--log-outputs", "stderr"),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer),
-            *("--initial-cluster", self.members),
-            *self._options,
-        ]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+        command = etcd_command(
+            *(etcd_program(), self.directory, client, self.peer),
+            name=self.name,
+            members=self.members,
+            options=["--log-outputs", "stderr", *self._options],
+        )
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command,
+            env=etcd_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         assert process.stderr is not None
         said: list[bytes] = []
@@ -143,6 +147,11 @@ class EtcdProcess:
         assert isinstance(found, dict)
         return found
 
+    def leads(self) -> bool:
+        """Of the members of its cluster, it is the leader."""
+        status = self.ask("/v3/maintenance/status", {})
+        return bool(status["leader"] == status["header"]["member_id"])
+
     def compact(self) -> int:
         """Forget everything before now; the revision of now."""
         revision = self.ask("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
@@ -164,15 +173,28 @@ class EtcdProcess:
         self._process = None
 
 
+def members(directory: Path, count: int, host: str = "127.0.0.1") -> list[EtcdProcess]:
+    """As many members of one cluster, which do not run yet."""
+    processes = [
+        EtcdProcess(directory / f"member{number}", name=f"member{number}", host=host) for number in range(count)
+    ]
+    for process in processes:
+        process.members = ",".join(each.peer_of_members for each in processes)
+    return processes
+
+
+def start_all(processes: Sequence[EtcdProcess]) -> None:
+    """Those that do not run. Returns when they serve; none of them does before most of them run."""
+    waiting = [process for process in processes if not process.running]
+    if waiting:
+        with ThreadPoolExecutor(len(waiting)) as starting:
+            list(starting.map(EtcdProcess.start, waiting))
+
+
 def start_cluster(directory: Path, count: int) -> list[EtcdProcess]:
     """As many members of one cluster, which serve."""
-    processes = [EtcdProcess(directory / f"member{number}", name=f"member{number}") for number in range(count)]
-    members = ",".join(process.members for process in processes)
-    with ThreadPoolExecutor(count) as starting:
-        for process in processes:
-            process.members = members
-        # None of them serves before most of them run.
-        list(starting.map(EtcdProcess.start, processes))
+    processes = members(directory, count)
+    start_all(processes)
     return processes
 
 

@@ -33,8 +33,8 @@ HERE = "here"
 
 def require_namespaces() -> None:
     """Skips the test where they cannot be made."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("needs root and ip (iproute2), for network namespaces")
+    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("nsenter") is None:
+        pytest.skip("needs root, ip (iproute2) and nsenter (util-linux), for network namespaces")
     done = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"network namespaces cannot be made: {done.stderr.decode().strip()}")
@@ -74,7 +74,8 @@ class Machines:
 
     def prefix(self, name: str) -> list[str]:
         """In front of a command that is to run there."""
-        return [] if name == HERE else ["ip", "netns", "exec", self._namespace(name)]
+        # Not `ip netns exec`: that makes a mount namespace too, which keeps a disk that was unmounted here.
+        return [] if name == HERE else ["nsenter", f"--net=/run/netns/{self._namespace(name)}"]
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:

@@ -51,6 +51,19 @@ def test_what_is_written_goes_in_order_with_the_transaction_that_gathers():
     assert (buffer.pending, buffer.gathered_bytes, buffer.write(writes)) == (False, 0, 8)
 
 
+def test_what_comes_while_a_transaction_is_on_its_way_is_not_in_that_one() -> None:
+    """It had nothing of other sources when it was cut, and shared the lists that the next one gathers in: positions
+    were told to the disk as committed before their entries were there."""
+    buffer = JournalBuffer()
+    buffer.force()
+    taken = buffer.take()
+    buffer.write([Appended(entry((EPOCH, 1)))])
+    buffer.is_committed(SOURCE, (EPOCH, 1))
+    assert (taken.writes, taken.committed) == ([], {})
+    following = buffer.take()
+    assert (len(following.writes), following.committed) == (1, {SOURCE: (EPOCH, 1)})
+
+
 def test_what_is_committed_goes_along_and_forces_nothing():
     buffer = JournalBuffer(6)
     buffer.is_committed(SOURCE, (5, 2))

@@ -12,6 +12,7 @@ from pamqp import commands
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered, RecoveredQueue
+from amqpd.node.sources import LOCAL
 from tests.harness.harness import Client, Harness
 
 Basic, Confirm, Connection, Queue, Tx = (
@@ -34,7 +35,8 @@ class Scene:
     def __init__(self) -> None:
         self.harness = Harness()
         self.node = self.harness.node
-        self.node.sources.clustered = True
+        sources = self.node.sources
+        sources.clustered, sources.choose = True, lambda wanted: next(iter(sources.serving), LOCAL)
         self.lane = ReplicaLane(1, 0)
 
     def begin(self, recovered: Recovered | None = None) -> None:

@@ -48,7 +48,7 @@ entries = st.lists(log_entries(), max_size=5).map(tuple)
 openings = st.builds(
     Opening,
     numbers,
-    st.lists(st.builds(Opened, sources, numbers, positions, st.none() | checksums), max_size=5).map(tuple),
+    st.lists(st.builds(Opened, sources, numbers, positions, st.none() | checksums, numbers), max_size=5).map(tuple),
     numbers,
 )
 states = st.builds(State, sources, numbers, positions, payloads, st.booleans(), st.booleans(), positions)
@@ -89,7 +89,7 @@ START: Position = (0, 0)
 EXAMPLES: list[Message] = [
     Hello(1, "shop", "a", 7, 2**62 + 1),
     Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
-    OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345), Opened(6, 2, START, None)), 6)),
+    OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345, 9), Opened(6, 2, START, None)), 6)),
     Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Seal(3, "b", 2)}, frozenset({5}), frozenset({7}))),
     Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
 ]

@@ -193,8 +193,8 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
     assert {message: bytes_of(message) for message in said} == {
         message: bytes.fromhex(text) for message, text in said.items()
     }
-    opening = OpenLane(1, 2, Opening(5, (Opened(9, 3, (2, 4), None),), 4))
+    opening = OpenLane(1, 2, Opening(5, (Opened(9, 3, (2, 4), None, 6),), 4))
     head = struct.pack("<BIqqqI", 2, 1, 2, 5, 4, 1)
-    assert bytes_of(opening) == head + struct.pack("<qqqq?I", 9, 3, 2, 4, False, 0)
+    assert bytes_of(opening) == head + struct.pack("<qqqq?Iq", 9, 3, 2, 4, False, 0, 6)
     answered = Answered(1, 2, Answer(5, {}, {}, frozenset({9}), frozenset()))
     assert bytes_of(answered) == struct.pack("<BIqqIIIIIq", 8, 1, 2, 5, 0, 0, 0, 1, 0, 9)

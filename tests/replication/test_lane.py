@@ -343,6 +343,34 @@ def test_what_every_member_has_is_not_kept() -> None:
     assert lane.open_bytes == 0
 
 
+def test_what_a_peer_lacks_is_known_in_bytes() -> None:
+    lane, peer = home_of(1, 2), Peer()
+    assert lane.lacks_bytes("b", 1) is None  # it is away
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    first, second = lane.cut(11, {1: b"four"}), lane.cut(12, {1: b"fives", 2: b""})
+    lane.is_stored(12)
+    assert (lane.lacks_bytes("b", 1), lane.lacks_bytes("b", 2)) == (9, 0)
+    lane.answered("b", peer.receiver.receive(first, peer.writes))
+    assert lane.lacks_bytes("b", 1) == 5
+    lane.answered("b", peer.receiver.receive(second, peer.writes))
+    assert lane.lacks_bytes("b", 1) == 0
+    # What it lacked when it connected again is sent again, and counted as far as it has answered.
+    lane.close("b")
+    lane.cut(13, {1: b"sevens!"})
+    peer.again()
+    missed, _ = lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    assert lane.lacks_bytes("b", 1) == 7
+    lane.answered("b", peer.receiver.repair(missed[0], peer.writes))
+    assert lane.lacks_bytes("b", 1) == 0
+
+
+def test_nobody_knows_what_a_peer_lacks_that_needs_the_state() -> None:
+    lane, peer = behind_with_base()
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    lane.sends_state("b", 1, (3, 25))
+    assert lane.lacks_bytes("b", 1) is None
+
+
 def test_only_members_get_a_lane() -> None:
     with pytest.raises(ValueError, match="d is no member"):
         home_of(1).open("d")

@@ -21,7 +21,7 @@ TYPES: dict[str, pa.DataType] = {
         ("consumer", "reason", "message_id", "correlation_id", "address", "object", "detail"), pa.string()
     ),
     **dict.fromkeys(("number", "queue_id", "first", "count", "publication", "confirm_tag", "body_bytes"), pa.int64()),
-    **dict.fromkeys(("life", "epoch", "channel"), pa.int32()),
+    **dict.fromkeys(("life", "epoch", "channel", "source", "source_epoch"), pa.int32()),
     **dict.fromkeys(("persistent", "redelivered", "auto"), pa.bool_()),
     "time": pa.timestamp("us", tz="UTC"),
 }

@@ -29,7 +29,7 @@ def anchor(recorder: Recorder, queue: HomeQueue, kind: int) -> None:
             for low, high, persistent in level.backlog.standing()
             for epoch, first, last in book.stretches(low, high)
         ]
-        name = book.name_of(recorder.life)
+        name = book.name_of(book.epoch)
         buffer.urgent = True
         buffer.put(kind, 0, 1, time_us, book.next, 0, 0, name, 0, 0, 0, len(stretches))
         for epoch, first, last, flags in stretches:

@@ -3,20 +3,23 @@
 What comes in: levels of the node, of virtual hosts, of policies; queues that appear and change. What goes out: books
 in their backlogs, anchors where recording begins.
 Rules: 1. A queue's messages are recorded when its level says so, from the moment on in which it says so. 2. A book
-that begins in the middle of a queue's life says what stands there.
+that begins in the middle of a queue's life says what stands there. 3. So does each book of a source that begins here;
+a queue whose home is another node has none.
 Not here: what a level means (`vocabulary/audit_levels.py`), writing anchors (`anchors.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from amqpd.audit.book import Book
 from amqpd.audit.coverage.anchors import anchor
 from amqpd.audit.epochs import Epochs, Eras
-from amqpd.audit.kinds import ANCHOR_LEVEL
+from amqpd.audit.kinds import ANCHOR_LEVEL, ANCHOR_RECOVERED
 from amqpd.audit.recorder import Recorder
+from amqpd.audit.reigns import Reigns
 from amqpd.vocabulary.audit_levels import COUNTS, Level, parse_level
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ class Coverage:
         self.default = default
         self.vhosts = dict(vhosts or {})
         self.epochs = Epochs() if epochs is None else epochs
+        self.reigns = Reigns()
         self.recovering = False
         """queues appear that were there; they are looked at together, in the end"""
         self.kept_eras: dict[int, Eras] = {}
@@ -71,7 +75,7 @@ class Coverage:
     def look_at(self, queue: HomeQueue, recovered: bool = False) -> None:
         """The queue is new, or its policy or record is another one. `recovered`: it was there at the start, and its
         anchor follows with all the others'."""
-        if self.recovering:
+        if self.recovering or queue.elsewhere:
             return
         level = self.level_of(queue)
         share = level.share
@@ -91,7 +95,7 @@ class Coverage:
 
     def recovered(self, queues: Iterable[HomeQueue]) -> None:
         """All that was there at the start is there. `kept_eras` is for the next start then."""
-        queues = list(queues)
+        queues = [queue for queue in queues if not queue.elsewhere]
         levels = [level for queue in queues for level in queue.levels()]
         self.kept_eras = self.epochs.recovered(
             (
@@ -105,6 +109,28 @@ class Coverage:
         for queue in queues:
             self.look_at(queue, recovered=True)
 
+    def source_begins(
+        self, source: int, epoch: int, rows: Iterable[tuple[int, Eras]], queues: Sequence[HomeQueue]
+    ) -> None:
+        """Its home is here; these queues have what was there. `rows`: see `Reigns.begin`."""
+        self.reigns.begin(source, epoch, rows)
+        self._tell("source_begins", source, epoch, queues)
+        for queue in queues:
+            self.look_at(queue, recovered=True)
+            anchor(self.recorder, queue, ANCHOR_RECOVERED)
+
+    def source_ends(self, source: int, queues: Sequence[HomeQueue]) -> None:
+        """Its home is here no more; what stood in these queues is at the next one, or was never safe."""
+        self._tell("source_ends", source, self.reigns.epochs[source], queues)
+        for queue in queues:
+            self.gone(queue)
+        self.reigns.end(source)
+
+    def _tell(self, event: str, source: int, epoch: int, queues: Sequence[HomeQueue]) -> None:
+        messages = sum(queue.ready_count + queue.unacked_count for queue in queues)
+        detail = json.dumps({"queues": len(queues), "messages": messages})
+        self.recorder.act(event, {"source": source, "source_epoch": epoch, "detail": detail})
+
     def gone(self, queue: HomeQueue) -> None:
         self.on_gone(queue)
         if queue.recorded_share:
@@ -117,9 +143,11 @@ class Coverage:
         record = queue.record
         # The name of an orphan is none: a reader of the log knows the queue's from earlier rows about its number.
         vhost, name = (record.vhost, record.name) if record.vhost else (None, None)
+        source = record.source
+        eras = (self.reigns if source else self.epochs).of(level.queue_id)
         # fmt: off
-        book = Book(self.recorder, vhost, name, level.queue_id, level.backlog.first_of_life,
-                    self.epochs.of(level.queue_id), queue.recorded_share)
+        book = Book(self.recorder, vhost, name, level.queue_id, level.backlog.first_of_life, eras,
+                    queue.recorded_share, source, self.reigns.epochs.get(source, 0))
         # fmt: on
         book.next = book.promised = level.store.next_seq
         return book

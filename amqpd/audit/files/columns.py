@@ -44,6 +44,8 @@ SCHEMA = pa.schema(
         ("address", _TEXT),
         ("object", _TEXT),
         ("detail", _TEXT),
+        ("source", pa.int32()),
+        ("source_epoch", pa.int32()),
     ],
     metadata={"amqpd.audit.format": FORMAT},
 )

@@ -294,6 +294,10 @@ def _columns(
         "time": pa.array(rows["time"].astype(np.int64)).cast(pa.timestamp("us", tz="UTC")),
         "queue_id": pa.array(np.where(in_queue, looked_up.number("queue_id", rows["queue"]), 0)),
         "epoch": pa.array(np.where(in_queue, looked_up.number("epoch", rows["queue"]), 0).astype(np.int32)),
+        **{
+            name: pa.array(np.where(in_queue, looked_up.number(name, rows["queue"]), 0).astype(np.int32))
+            for name in ("source", "source_epoch")
+        },
         "first": pa.array(np.where(in_queue, rows["first"], 0).astype(np.int64)),
         "count": pa.array(rows["count"].astype(np.int64)),
         "publication": pa.array(np.where(acked, 0, rows["publication"]).astype(np.int64)),

@@ -298,6 +298,17 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def connect_to_write(path: Path) -> sqlite3.Connection:
+    """To the tables alone, of a journal that no other connection writes. Raises sqlite3.Error."""
+    connection = _connect(path)
+    try:
+        _set_up_writer(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Another connection of this process, which changes nothing. Raises sqlite3.Error."""
     connection = _connect(path)

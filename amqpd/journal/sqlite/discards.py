@@ -112,6 +112,12 @@ class Discards:
             (self.pending if committed else self._waiting).append(discard)
             self._next_id = max(self._next_id, discard.discard_id + 1)
 
+    def copied(self, is_committed: Callable[[int, tuple[int, int]], bool]) -> Discards:
+        """The same, of another disk."""
+        copy = Discards([*self.pending, *self._waiting], is_committed)
+        copy._next_id = self._next_id
+        return copy
+
     @property
     def waiting(self) -> list[Discard]:
         """What is begun by transactions that are not committed."""

@@ -20,6 +20,7 @@ import structlog
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite import statements, trust
+from amqpd.journal.sqlite.adoption import Adopts
 from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.sqlite.discards import Discards, Piece
@@ -45,7 +46,7 @@ RECOVERY_STEPS_MAX = 16
 _log = structlog.get_logger("amqpd.journal")
 
 
-class SqliteDisk(AsksReplicas):
+class SqliteDisk(AsksReplicas, Adopts):
     """Implements `SourcesDisk`. The directory is created when it is missing.
 
     Raises NotAJournal, NewerFormat, JournalInUse, JournalDamaged, DiskFull, DiskFailure."""
@@ -109,12 +110,12 @@ class SqliteDisk(AsksReplicas):
         """How far a source is: its last entry, and what of it is known to be committed."""
         return self._sources.head(source)
 
-    def recover(self) -> Recovered:
+    def recover(self, epoch: int = 0) -> Recovered:
         """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is
-        written before all is read."""
+        written before all is read. `epoch`: of this life, if it is not the next one."""
         found, self._found = self._found or self._look(), None
         self._take_over(found)
-        self._begin_epoch()
+        self._begin_epoch(epoch)
         self._recovered = True
         self._reserve.restore()
         # A node has to start on a full disk, to let its consumers empty it. What is dead stays so, and is found again
@@ -194,10 +195,10 @@ class SqliteDisk(AsksReplicas):
         self._discards = Discards(found.discards, self._sources.is_committed)
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
 
-    def _begin_epoch(self) -> None:
+    def _begin_epoch(self, epoch: int) -> None:
         """Each life of a process is a new epoch of the local source, from its first transaction on."""
         local = self._sources.local
-        new = local.at((local.epoch + 1, local.idx))
+        new = local.at((max(epoch, local.epoch + 1), local.idx))
         try:
             self._writer.execute(statements.PUT_HEAD, new.parameters(self.names["identity"], self._sources.behind))
             self._sources.put([new])

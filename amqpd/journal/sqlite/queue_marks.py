@@ -23,6 +23,10 @@ class QueueMarks:
         """As they are on the disk."""
         self._marks = marks
 
+    def copied(self) -> QueueMarks:
+        """The same, of another disk."""
+        return QueueMarks(dict(self._marks))
+
     def of(self, queue_id: int) -> Mark | None:
         return self._marks.get(queue_id)
 

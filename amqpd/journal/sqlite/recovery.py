@@ -234,7 +234,8 @@ def _rows(
             sides.sources[queue_id] = number
         if discards:
             continue
-        queue.rows.append(RecoveredRow(first_seq, last_seq, nbytes, [], body_bytes, published_ms, timed))
+        came_in = epoch if number != SOURCE else 0
+        queue.rows.append(RecoveredRow(first_seq, last_seq, nbytes, [], body_bytes, published_ms, timed, came_in))
         if not persistent and not source.replicated:
             sides.transient.add((queue_id, first_seq))
 

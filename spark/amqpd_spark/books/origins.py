@@ -18,28 +18,31 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from amqpd_spark import events as log
+from amqpd_spark.books.moments import life_of
+from amqpd_spark.books.places import PUBLISHER, in_source
 from amqpd_spark.books.queues import QUEUE, counted, settled
 
-PUBLICATION = ("node", "life", "publication")
+PUBLICATION = (*PUBLISHER, "publication")
 LINKS = ("dead_lettered", "released", "moved")
 """ends whose `publication` is that of what came of the message"""
 HOPS_MAX = 50
 """letters of letters; publications only go up from a source to its letter, so a walk ends"""
-_LETTER = ("node", "life", "letter")
+_LETTER = (*PUBLISHER, "letter")
 _MESSAGE = (*QUEUE, "epoch", "first")
 
 
-def promised(events: DataFrame, absent: DataFrame) -> DataFrame:
-    """node, life, `letter` (the publication in `absent`), `promised`: the client's publish that it comes from was
+def promised(events: DataFrame, slots: DataFrame, absent: DataFrame) -> DataFrame:
+    """`PUBLISHER`, `letter` (the publication in `absent`), `promised`: the client's publish that it comes from was
     confirmed, and is not back. `absent`: `PUBLICATION`, and `own`, which says that the broker published it. A letter
     that is not in the answer comes from nothing that is known, or from an earlier life."""
     asked = absent.select(*PUBLICATION, "own", F.col("publication").alias("letter")).distinct()
     answers = [asked.where(~F.col("own")).select(*_LETTER, "publication", F.lit(False).alias("undone"))]
     letters, left = counted(asked.where("own").select(*_LETTER, "publication"))
+    reached = slots.groupBy(*QUEUE).agg(F.max(life_of(F.array_max("anchors"))).alias("reached"))
     for _ in range(HOPS_MAX):
         if not left:
             break
-        step = _step(events, letters).localCheckpoint()
+        step = _step(events, letters, reached).localCheckpoint()
         over = F.col("undone") | F.col("client")
         answers.append(step.where(over).select(*_LETTER, "publication", "undone"))
         letters, left = counted(step.where(~over).select(*_LETTER, "publication"))
@@ -54,13 +57,15 @@ def promised(events: DataFrame, absent: DataFrame) -> DataFrame:
     return joined.groupBy(*_LETTER).agg(confirmed.alias("promised"))
 
 
-def _step(events: DataFrame, letters: DataFrame) -> DataFrame:
+def _step(events: DataFrame, letters: DataFrame, reached: DataFrame) -> DataFrame:
     """`_LETTER`, the `publication` of its source, whether a `client` published that, and `undone`. Without those
-    whose source did not enter in the same life, and is not back either."""
+    whose source did not enter in the same life, and is not back either. `reached`: of each queue, the life of its
+    last anchor."""
     left = events.where(F.col("event").isin(list(LINKS)) & (F.col("publication") > 0) & (F.col("count") > 0))
-    left = left.select(*_MESSAGE, "life", "count", "publication")
-    each = log.each_message(_near(left, letters, ("node", "life"), "publication"))
-    sources = settled(each.join(letters, list(PUBLICATION)).select(*_LETTER, *_MESSAGE[1:]).distinct())
+    left = left.select(*_MESSAGE, *PUBLISHER, "life", "count", "publication")
+    each = log.each_message(_near(left, letters, PUBLISHER, "publication"))
+    ended = each.join(letters, list(PUBLICATION)).select(*_LETTER, *_MESSAGE, "life").distinct()
+    sources = settled(ended.join(reached, list(QUEUE), "left"))
     rows = events.where(F.col("event").isin("routed", "standing") & (F.col("count") > 0)).select(
         *(*_MESSAGE, "count", "publication", "persistent", F.col("life").alias("seen_in")),
         (F.col("event") == "standing").alias("stood"),
@@ -70,8 +75,10 @@ def _step(events: DataFrame, letters: DataFrame) -> DataFrame:
     entered = ~F.col("stood") & (F.col("seen_in") == F.col("life"))
     back = F.col("stood") & (F.col("seen_in") > F.col("life"))
     mortal = ~F.col("stood") & ~F.col("persistent")
+    # Its next home has not said yet what stands there; a letter of another source is no part of the same commit.
+    open_yet = in_source(F.col("node")) & (F.coalesce("reached", F.lit(0)) <= F.col("life"))
     steps = found.groupBy(*_LETTER).agg(
-        F.max(back | mortal).alias("undone"),
+        F.max(back | mortal | open_yet).alias("undone"),
         F.max(F.when(entered, F.col("publication"))).alias("publication"),
         F.max(entered & F.col("by_client")).alias("client"),
     )
@@ -81,7 +88,7 @@ def _step(events: DataFrame, letters: DataFrame) -> DataFrame:
 def _confirmed(events: DataFrame, wanted: DataFrame) -> DataFrame:
     """Those of `wanted` whose publisher was told, with `told`."""
     rows = events.where((F.col("event") == "confirmed") & (F.col("publication") > 0) & (F.col("count") > 0))
-    near = _near(rows.select(*PUBLICATION, "count"), wanted, ("node", "life"), "publication")
+    near = _near(rows.select(*PUBLICATION, "count"), wanted, PUBLISHER, "publication")
     found = log.each_message(near).select(*PUBLICATION).join(wanted, list(PUBLICATION), "leftsemi").distinct()
     return found.withColumn("told", F.lit(True))
 

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.moments import KINDS, moment
+from amqpd_spark.books.places import PUBLISHER
 
 QUEUE = ("node", "queue_id")
 SMALL = 500_000
@@ -61,7 +62,8 @@ def anchors(events: DataFrame) -> DataFrame:
 def slots(events: DataFrame, heads: DataFrame) -> DataFrame:
     """node, queue_id, epoch, `slot` (its number), vhost, queue; `first`, `last` routed (null: none); `anchors`,
     `gaps` (moments, sorted; of the queue, of the node), `stops` (lives whose end has an anchor), `last_life` of the
-    node, `begun` (the log has the start of the life `epoch`), `recorded` (and should have what entered in it)."""
+    node, `begun` (the log has the start of the life `epoch`), `recorded` (and should have what entered in it);
+    `PUBLISHER` of what was routed."""
     routed = F.col("event") == "routed"
     named = (
         events.where(in_queues())
@@ -69,10 +71,11 @@ def slots(events: DataFrame, heads: DataFrame) -> DataFrame:
         .agg(
             F.min(F.when(routed, F.col("first"))).alias("first"),
             F.max(F.when(routed, F.col("first") + F.col("count") - 1)).alias("last"),
+            *(F.min(F.when(routed, F.col(name))).alias(name) for name in PUBLISHER),
         )
     )
     known = named.groupBy(*QUEUE, "epoch").agg(
-        *(F.min(name).alias(name) for name in ("vhost", "queue", "first")), F.max("last").alias("last")
+        *(F.min(name).alias(name) for name in ("vhost", "queue", "first", *PUBLISHER)), F.max("last").alias("last")
     )
     stopped = F.collect_set(F.when(F.col("reason") == "stopped", F.col("life")))
     own = heads.groupBy(*QUEUE).agg(
@@ -85,7 +88,7 @@ def slots(events: DataFrame, heads: DataFrame) -> DataFrame:
     told = F.col("first").isNotNull() | F.coalesce(F.array_contains("anchored", F.col("epoch")), F.lit(False))
     return settled(
         joined.select(
-            *(*QUEUE, "epoch", "vhost", "queue", "first", "last", "last_life"),
+            *(*QUEUE, "epoch", "vhost", "queue", "first", "last", "last_life", *PUBLISHER),
             *(_or_empty(name, "array<bigint>") for name in ("anchors", "gaps")),
             _or_empty("stops", "array<int>"),
             begun.alias("begun"),
@@ -96,7 +99,7 @@ def slots(events: DataFrame, heads: DataFrame) -> DataFrame:
 
 
 def _nodes(events: DataFrame) -> DataFrame:
-    started = F.when(F.col("event") == "started", F.col("life"))
+    started = F.when(F.col("event").isin("started", "source_begins"), F.col("life"))
     gap = F.when(F.col("event") == "gap", moment())
     # Two steps, for sets do not spill: the first leaves a row for each life and kind of row.
     facts = events.select("node", "life", started.alias("start"), gap.alias("gap")).distinct()

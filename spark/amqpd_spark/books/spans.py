@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from amqpd_spark.books.places import PUBLISHER
 from amqpd_spark.books.queues import QUEUE
 
 BUCKET = 1 << 20
-LIFE = ("node", "life")
 
 
 def uncovered(spans: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -79,12 +79,13 @@ def confirmed_unpublished(events: DataFrame) -> DataFrame:
     published = F.col("event").isin("published", "returned", "unroutable", "routed")
     rows = events.where((published | (F.col("event") == "confirmed")) & (F.col("publication") > 0))
     spans = rows.where(F.col("count") > 0).select(
-        *LIFE,
+        *PUBLISHER,
         F.col("publication").alias("low"),
         (F.col("publication") + F.col("count") - 1).alias("high"),
         published.alias("covers"),
     )
-    return uncovered(spans, LIFE)
+    found = uncovered(spans, PUBLISHER)
+    return found.withColumnsRenamed({"at_node": "node", "at_life": "life"})
 
 
 def _joined(pieces: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.books.moments import event_of, life_of, number_of
 from amqpd_spark.books.origins import promised
+from amqpd_spark.books.places import PUBLISHER
 from amqpd_spark.books.queues import QUEUE, counted
 
 OF_ENTRY = (
@@ -25,11 +26,11 @@ OF_ENTRY = (
 
 def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFrame:
     """`outcome`'s columns, the queue's, `kind`, `promised`; of those with a kind `OF_ENTRY` and `last_time`."""
-    of_queue = slots.select("slot", *QUEUE, "epoch", "vhost", "queue", "stops")
-    suspects = outcome.where(F.col("suspect").isNotNull()).join(of_queue, "slot").withColumn("life", F.col("epoch"))
+    of_queue = slots.select("slot", *QUEUE, "epoch", "vhost", "queue", "stops", *PUBLISHER)
+    suspects = outcome.where(F.col("suspect").isNotNull()).join(of_queue, "slot")
     absent = suspects.where((F.col("suspect") == "absent") & (F.col("publication") > 0))
-    answers = promised(events, absent).withColumnRenamed("letter", "publication")
-    known = suspects.join(answers, ["node", "life", "publication"], "left").drop("life")
+    answers = promised(events, slots, absent).withColumnRenamed("letter", "publication")
+    known = suspects.join(answers, [*PUBLISHER, "publication"], "left").drop(*PUBLISHER)
     first_recovery = (
         (life_of(F.col("after")) > life_of(F.col("last")))
         & (life_of(F.col("last")) == F.col("epoch"))

@@ -20,12 +20,19 @@ class Clock:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
+    @property
+    def now_s(self) -> float:
+        return self.now_ms / 1000
+
     def after(self, low_ms: float, high_ms: float, what: Callable[[], None]) -> None:
-        at = self.now_ms + low_ms + (high_ms - low_ms) * self.chance.random()
-        heapq.heappush(self._events, (at, next(self._order), what))
+        self.at(self.now_ms + low_ms + (high_ms - low_ms) * self.chance.random(), what)
+
+    def at(self, at_ms: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (at_ms, next(self._order), what))
 
     def run_until(self, ends_ms: float) -> None:
-        while self._events and self._events[0][0] <= ends_ms:
-            self.now_ms, _, what = heapq.heappop(self._events)
+        events, pop = self._events, heapq.heappop
+        while events and events[0][0] <= ends_ms:
+            self.now_ms, _, what = pop(events)
             what()
         self.now_ms = ends_ms

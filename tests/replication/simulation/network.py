@@ -1,21 +1,17 @@
-"""Connections between forwarders, and single messages.
+"""Connections between forwarders.
 
 What a connection promises: what comes, comes in order; when it breaks, what was under way is lost. Where nothing
 passes, what was sent waits, and comes when something passes again, or is lost with the connection, which somebody
-ends after a while. Single messages (votes, and what belongs to them) may be lost, late, or come twice.
+ends after a while.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
-from amqpd.replication.entry import Frame
-from amqpd.replication.receiver import Missed
+from amqpd.replication.messages import Cut, Lacked, Message
 from tests.replication.simulation.clock import Clock
-
-T = TypeVar("T")
 
 GAP_MS = 0.1
 """between two messages of a connection that waited"""
@@ -39,28 +35,30 @@ class SimulatedNetwork:
         self.cut: set[tuple[str, str]] = set()
         """directions in which nothing passes"""
         self._holding: list[Connection] = []
-        self.loss = 0.0
+        self.latency_ms = 40.0
         self.flips = 0.0
         """how many of the messages with entries are damaged"""
 
     def passes(self, sender: str, receiver: str) -> bool:
         return (sender, receiver) not in self.cut
 
+    def connects(self, one: str, two: str) -> bool:
+        return self.passes(one, two) and self.passes(two, one)
+
     def send(self, connection: Connection, what: Callable[[], None]) -> None:
         """`what` happens at the receiver, if the connection still stands by then."""
 
         def come() -> None:
             if connection.open:
-                if connection.held or not self.passes(*connection.ends):
+                if connection.held or (self.cut and not self.passes(*connection.ends)):
                     self._hold(connection, what)
                 else:
                     what()
 
         clock = self._clock
-        arrives_ms = max(clock.now_ms + clock.chance.uniform(0.1, 4), connection.free_ms + GAP_MS)
-        connection.free_ms = arrives_ms
-        wait_ms = arrives_ms - clock.now_ms
-        clock.after(wait_ms, wait_ms, come)
+        at_ms = clock.now_ms + 1 + self.latency_ms * clock.chance.random()
+        connection.free_ms = at_ms = max(at_ms, connection.free_ms + GAP_MS)
+        clock.at(at_ms, come)
 
     def _hold(self, connection: Connection, what: Callable[[], None]) -> None:
         if not connection.held:
@@ -82,26 +80,16 @@ class SimulatedNetwork:
             connection.held.pop(0)()
             self._clock.after(0, 2 * GAP_MS, lambda: self._release(connection))
 
-    def damaged(self, what: T) -> T:
+    def damaged(self, message: Message) -> Message:
         """A bit flips on the way, now and then, and no checksum of TCP shows it."""
-        if self._clock.chance.random() >= self.flips or not isinstance(what, Frame | Missed) or not what.entries:
-            return what
+        if not self.flips or not isinstance(message, Cut | Lacked) or self._clock.chance.random() >= self.flips:
+            return message
+        what = message.frame if isinstance(message, Cut) else message.missed
+        if not what.entries:
+            return message
         self._clock.counts["entry damaged on the way"] += 1
         first, *others = what.entries
-        return replace(what, entries=(replace(first, payload=first.payload + b"0"), *others))
-
-    def message(self, sender: str, receiver: str, what: Callable[[], None]) -> None:
-        def come() -> None:
-            if self.passes(sender, receiver):
-                what()
-
-        clock = self._clock
-        for _ in range(2 if clock.chance.random() < self.loss / 2 else 1):
-            if sender == receiver:
-                clock.after(0, 0, what)
-                return
-            if clock.chance.random() < self.loss:
-                clock.counts["message lost"] += 1
-                continue
-            late = clock.chance.random() < 0.05
-            clock.after(0.1, 200 if late else 4, come)
+        entries = (replace(first, payload=first.payload + b"0"), *others)
+        if isinstance(message, Cut):
+            return replace(message, frame=replace(message.frame, entries=entries))
+        return replace(message, missed=replace(message.missed, entries=entries))

@@ -1,6 +1,7 @@
 """One run from a seed: faults first, then none.
 
-What comes in: a seed, and a planted bug or none. What goes out: counts of what happened. Raises LawBroken, Stuck.
+What comes in: a seed, and a planted bug or none; `AMQPD_SIMULATION_DISK`. What goes out: counts of what happened.
+Raises LawBroken, Stuck.
 Rules: 1. Cluster, sources and how often which fault comes are drawn for each seed: so some runs have many of a
 kind, and some have none. 2. When the faults have ended everything has to converge by itself.
 """
@@ -10,78 +11,120 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
 
+from amqpd.cluster import homes, own_disk, own_lane, runner
+from amqpd.replication.home import HomeLane
 from tests.replication.simulation.bugs import NoBug
+from tests.replication.simulation.clock import Clock
 from tests.replication.simulation.cluster import Cluster
+from tests.replication.simulation.disk import SimulatedDrive
+from tests.replication.simulation.faults import Faults
+from tests.replication.simulation.real_disk import RealDrive
+from tests.replication.simulation.scenarios import Scenarios
+from tests.replication.simulation.tasks import on_simulated_time
 
-SAFETY_MS = 2_500
-LIVENESS_MS = 6_000
-STEP_MS = 25
+SAFETY_MS = 15_000
+LIVENESS_MS = 60_000
+STEP_MS = 250
 
 
 class Stuck(AssertionError):
     """Without faults it did not converge."""
 
 
-def run(seed: int, bugs: NoBug | None = None) -> Counter[str]:
-    bugs = bugs or NoBug()
-    with bugs.planted():
-        cluster = _drawn(seed, bugs)
+def run(seed: int, bugs: NoBug | None = None, disk: str = "memory") -> Counter[str]:
+    """`disk`: memory or sqlite."""
+    bugs, clock = bugs or NoBug(), Clock(seed)
+    with ExitStack() as world:
+        world.enter_context(on_simulated_time(clock))
+        world.enter_context(bugs.planted())
+
+        def drive(name: str, damaged: Callable[[], None]) -> Any:
+            if disk == "memory":
+                return SimulatedDrive(damaged)
+            real = RealDrive(Path(world.enter_context(TemporaryDirectory())) / name)
+            world.callback(real.end)
+            return real
+
+        cluster = _drawn(clock, bugs, drive, world)
+        cluster.begin()
         _safety(cluster)
         _liveness(cluster)
         cluster.end()
-        return cluster.clock.counts
+    return clock.counts
 
 
-def _drawn(seed: int, bugs: NoBug) -> Cluster:
-    chance = random.Random(f"cluster of {seed}")
+def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]], Any], world: ExitStack) -> Cluster:
+    chance = random.Random(f"cluster of {clock.seed}")
     names = list("abcde"[: bugs.nodes or chance.choice([3, 3, 4, 5])])
     sets = {}
-    for source in range(1, chance.choice([1, 2, 4]) + 1):
+    for source in range(1, (bugs.sources or chance.choice([1, 2, 3])) + 1):
         size = bugs.members or chance.choice([each for each in (3, 3, 4, 5) if each <= len(names)])
         sets[source] = tuple(sorted(chance.sample(names, size)))
-    cluster = Cluster(seed, names, sets, bugs)
-    cluster.network.loss = chance.choice([0, 0.02, 0.2])
+    cluster = Cluster(clock, names, sets, bugs, drive)
     cluster.store.silence = chance.choice([0, 0.05, 0.3])
-    cluster.kept_bytes_max = chance.choice([20, 200, 1 << 20])
-    cluster.behind_bytes_max = chance.choice([100, 1 << 20, 1 << 20])
-    cluster.missed_bytes_max = chance.choice([10, 30, 1 << 20])
-    cluster.network.flips = chance.choice([0, 0, 0, 0.002])
+    cluster.network.flips = chance.choice([0, 0, 0.01])
+    cluster.network.latency_ms = chance.choice([5, 40, 40, 150])
     cluster.settles = chance.choice([0, 0.1, 0.5, 0.9])
-    cluster.idle_ms = chance.choice([0, 0, 400])
-    cluster.fast_takeover = chance.random() < 0.3
-    cluster.supervised = chance.random() < 0.5
-    for node in cluster.nodes.values():
-        node.disk.slow = chance.choice([0.5, 1, 1, 10])
+    cluster.letters = chance.choice([0, 0.1, 0.3])
+    cluster.idle_ms = chance.choice([0, 0, 4000])
+    cluster.fast_takeover = chance.random() < 0.3 and not bugs.only
+    cluster.beat_ms = chance.choice([200, 400])
+    for machine in cluster.machines.values():
+        machine.slow = chance.choice([0.5, 1, 1, 10])
+    if {"late", "answers"} & bugs.only.keys():
+        # What is to be seen is the moment in which two homes deliver.
+        cluster.network.latency_ms, cluster.store.silence, cluster.beat_ms = 5, 0, 200
+        for machine in cluster.machines.values():
+            machine.slow = 0.5
+    # Limits, so small that they are met.
+    lane = partial(
+        HomeLane,
+        kept_bytes_max=chance.choice([100, 1000, 1 << 20]),
+        behind_bytes_max=chance.choice([500, 1 << 20]),
+        missed_bytes_max=chance.choice([50, 1 << 20]),
+    )
+    world.enter_context(patch.object(runner, "SOURCES", len(sets)))
+    world.enter_context(patch.object(own_lane, "HomeLane", lane))
+    world.enter_context(patch.object(homes, "LAG_BYTES_MAX", chance.choice([2000, 1 << 20])))
+    world.enter_context(patch.object(own_disk, "FETCH_BYTES_MAX", chance.choice([100, 1 << 20])))
     return cluster
 
 
 def _safety(cluster: Cluster) -> None:
-    clock = cluster.clock
-    chance = clock.chance
-    often: list[tuple[Callable[[], None], float]] = [
-        (cluster.crash, chance.choice([0, 100, 400])),
-        (cluster.break_link, chance.choice([0, 50, 300])),
-        (cluster.stop, chance.choice([0, 0, 150, 500])),
-        (cluster.wipe, cluster.bugs.wipe_ms or chance.choice([0, 0, 700])),
-        (cluster.damage, chance.choice([0, 0, 300])),
-        (cluster.stall, chance.choice([0, 0, 200, 700])),
-        (cluster.partition, chance.choice([0, 200, 600])),
-        (cluster.isolate_home, chance.choice([0, 250, 700])),
-        (cluster.seal_of_the_late, cluster.bugs.late_ms or chance.choice([0, 0, 0, 300])),
-        (cluster.forget_seal, cluster.bugs.forget_ms or chance.choice([0, 0, 0, 600])),
-        (cluster.store.put_back, cluster.bugs.put_back_ms or chance.choice([0, 0, 0, 1500])),
-        (cluster.tell_committed, 30),
-    ]
-    # Drawn apart, so that the runs of other seeds stay what they are.
-    apart = random.Random(f"taker of {cluster.clock.seed}")
-    often.append((cluster.taker_answers, cluster.bugs.taker_ms or apart.choice([0, 0, 0, 400])))
-    take_over_ms = chance.choice([60, 200, 800])
+    clock, bugs = cluster.clock, cluster.bugs
+    chance, faults = clock.chance, Faults(cluster)
+    scenarios = Scenarios(cluster, faults)
+    drawn: dict[str, tuple[Callable[[], None], float]] = {
+        "crash": (faults.crash, chance.choice([0, 1000, 4000])),
+        "break": (cluster.break_link, chance.choice([0, 500, 3000])),
+        "stop": (faults.stop, chance.choice([0, 0, 1500, 5000])),
+        "wipe": (faults.wipe, chance.choice([0, 0, 7000])),
+        "copy": (faults.keep_copy, 3000),
+        "restore": (faults.restore, chance.choice([0, 0, 7000])),
+        "damage": (faults.damage, chance.choice([0, 0, 3000])),
+        "stall": (faults.stall, chance.choice([0, 0, 2000, 7000])),
+        "partition": (faults.partition, chance.choice([0, 2000, 6000])),
+        "isolate": (scenarios.isolate_home, chance.choice([0, 2500, 7000])),
+        "late": (scenarios.seal_of_the_late, chance.choice([0, 0, 0, 3000])),
+        "forget": (scenarios.forget_seal, chance.choice([0, 0, 0, 6000])),
+        "answers": (scenarios.taker_answers, chance.choice([0, 0, 0, 4000])),
+        "chain": (scenarios.chain_of_homes, chance.choice([0, 0, 5000])),
+        "put back": (cluster.store.put_back, chance.choice([0, 0, 0, 15000])),
+    }
+    only = bugs.only
+    often = [(what, only.get(name, 0) if only else every_ms) for name, (what, every_ms) in drawn.items()]
+    often.append((cluster.deliver, 20 if only else 100))
+    take_over_ms = chance.choice([2000, 8000])
     for source in cluster.sets:
-        often.append((partial(cluster.take_over, source), take_over_ms))
-        often.append((partial(cluster.publish, source), chance.choice([2, 6, 30])))
-        cluster.take_over(source)
+        often.append((partial(scenarios.take_over, source), take_over_ms))
+        often.append((partial(cluster.publish, source), chance.choice([50, 100, 300])))
     for what, every_ms in often:
         if every_ms:
             clock.after(0, every_ms, partial(_repeat, cluster, what, every_ms))
@@ -105,28 +148,20 @@ def _liveness(cluster: Cluster) -> None:
     last: dict[int, int] = {}
     while clock.now_ms < ends_ms:
         cluster.connect()
-        for source, members in cluster.sets.items():
+        for source in cluster.sets:
             home = cluster.home_of(source)
-            if home is None:
-                if not any(source in node.take_overs.attempts for node in cluster.nodes.values()):
-                    # A home that the store, put back, does not know: nobody else may take over while it reigns.
-                    reigning = [name for name in members if source in cluster.nodes[name].homes]
-                    cluster.nodes[clock.chance.choice(reigning or list(members))].take_overs.begin(source)
-            elif last.get(source, 0) < home.homes[source][0].epoch:
-                last[source] = home.homes[source][0].epoch
-                home.publish(source, b"last-%d-%d" % (source, last[source]))
-        cluster.tell_committed()
+            if home is not None and last.get(source, 0) < home.queues[source].epoch:
+                last[source] = home.queues[source].epoch
+                cluster.publish_last(source, home)
         clock.run_until(clock.now_ms + STEP_MS)
-        if all(cluster.equal(source) and source in last for source in cluster.sets) and not any(
-            node.waiting or node.gathered for node in cluster.nodes.values()
-        ):
+        if len(last) == len(cluster.sets) and all(map(cluster.equal, cluster.sets)):
             clock.counts["converged"] += 1
             return
     raise Stuck(
         f"after {LIVENESS_MS} ms without faults: "
         + "; ".join(
-            f"source {source} of {members}: {[cluster.nodes[each].replicas[source].log.last for each in members]}"
+            f"source {source} of {members}, {cluster.store.records[source].home}: {cluster.said(source)}"
             for source, members in cluster.sets.items()
-            if not cluster.equal(source)
+            if source not in last or not cluster.equal(source)
         )
     )

@@ -76,8 +76,17 @@ class SqliteStore:
     ) -> SqliteStore:
         """Create or migrate the file at `path` when necessary. With `accept_loss`, go on with what is there when that
         is less than what was committed. Raises NewerFormat, StoreDamaged, MetadataStoreError."""
-        file = await trio.to_thread.run_sync(lambda: SqliteFile(path, history_revisions_max, accept_loss))
-        return cls(file, poll_s)
+        return await cls.on(lambda: SqliteFile(path, history_revisions_max, accept_loss), poll_s)
+
+    @classmethod
+    async def on(cls, make: Callable[[], SqliteFile], poll_s: float = POLL_S) -> SqliteStore:
+        """On the file that this opens, in a thread. Raises as `open`."""
+        return cls(await trio.to_thread.run_sync(make), poll_s)
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Between two calls, in the thread: nothing else is done with the file meanwhile. What `work` raises ends the
+        store."""
+        return await self._call(work)
 
     @property
     def accepted(self) -> list[str]:

@@ -1,0 +1,65 @@
+"""How far copies are: those of the sources whose home is here, which only the home knows, and the own ones.
+
+What comes in: the home's lanes, the own replicas. What goes out: plain values, for `amqpd quorum status` and for
+programs.
+Rules: 1. Nothing is changed. 2. A copy counts when it may be part of a majority; how many bytes it lacks is another
+question, since under load each one lacks what is just on its way.
+Not here: what the store has of a source (`overview.py`), how it is said (`standing.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqpd.cluster.homes import Homes, Own
+from amqpd.replication.entry import START
+from amqpd.replication.home import Peer
+from amqpd.replication.replica import Replicas
+
+COUNTS, BEHIND, STATE, OTHER_DISK, AWAY = "counts", "behind", "state", "other disk", "away"
+"""of a copy: it is in line; it lacks entries, which are sent; it lacks more than that, and is sent the state; it has
+everything or not, on a disk that the record does not name yet; there is no connection to it"""
+
+
+def source_facts(homes: Homes) -> list[dict[str, Any]]:
+    """A row for each source: whether it is `serving`, and of each other member what its copy `is`, and `lacks_bytes`
+    where that is known."""
+    return [
+        {
+            "source": source,
+            "epoch": own.seal.epoch,
+            "serving": own.serving,
+            "copies": {
+                peer: {
+                    "is": _is(own.lane.home.peers.get(peer), source),
+                    "lacks_bytes": own.lane.home.lacks_bytes(peer, source),
+                }
+                for peer in _others(own)
+            },
+        }
+        for source, own in sorted(homes.sources.items())
+    ]
+
+
+def replica_facts(replicas: Replicas) -> list[dict[str, Any]]:
+    """A row for each source that there is something of on the own disk: the last entry, and the last one that is
+    known to be committed, as (epoch, index)."""
+    return [
+        {"source": each.source, "last": list(each.log.last), "committed": list(each.log.base)}
+        for each in replicas
+        if each.log.last != START
+    ]
+
+
+def _others(own: Own) -> list[str]:
+    return [member for member in own.record.members if member != own.seal.forwarder]
+
+
+def _is(peer: Peer | None, source: int) -> str:
+    if peer is None:
+        return AWAY
+    if source in peer.transfers:
+        return STATE
+    if source in peer.apart:
+        return BEHIND
+    return OTHER_DISK if source in peer.uncounted else COUNTS

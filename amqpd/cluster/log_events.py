@@ -1,0 +1,98 @@
+"""What the log says of a cluster: the names of its events, how grave each is, and how many of a kind are written.
+
+What comes in: events, as the parts of a forwarder tell them. What goes out: lines of the log, through the function
+that is given.
+Rules: 1. A name never changes its meaning; docs/clustering.md has the table. 2. Of each name at most `BURST` lines in
+`WITHIN_S`: a lost node has 85 sources, and a link that comes and goes has as many copies each time. What is left out
+is counted, and said with the next line of that name, or by itself when there is none.
+Not here: counters that are never left out (`statistics.py`), what became of messages (`amqpd/audit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+BURST = 64
+"""As many as there are take-overs at once (`takeovers.py`): a thousandth of a second to be written."""
+WITHIN_S = 10.0
+LEFT_OUT = "log_events_left_out"
+
+LEVELS = {
+    # A source and its home.
+    "source_taken_over": "info",
+    "source_served": "info",
+    "source_handed_over": "info",
+    "source_lost": "warning",
+    "take_over_lost": "info",
+    "seal_granted": "info",
+    "seal_refused": "info",
+    # Copies.
+    "copies_missing": "warning",
+    "copies_complete": "info",
+    "reign_lost": "warning",
+    "reign_back": "info",
+    "peer_behind": "info",
+    "peer_caught_up": "info",
+    "peer_is_sent_state": "info",
+    "state_given_up": "warning",
+    "publishers_wait": "warning",
+    "publishers_go_on": "info",
+    "disk_admitted": "info",
+    # What operators wish.
+    "member_learns": "info",
+    "member_added": "info",
+    "member_removed": "info",
+    "majority_given_up": "warning",
+    "replica_contradicts": "error",
+    # Links and the store.
+    "link_closed": "warning",
+    "swap_unanswered": "warning",
+    LEFT_OUT: "warning",
+}
+
+
+def place_of(position: tuple[int, int]) -> str:
+    """Of an entry in a source's log, as the log shows it: 3:1042."""
+    epoch, idx = position
+    return f"{epoch}:{idx}"
+
+
+Write = Callable[[str, str, dict[str, Any]], None]
+"""level, event, fields"""
+
+
+class LogEvents:
+    """Of one forwarder."""
+
+    def __init__(self, write: Write, now_s: Callable[[], float]) -> None:
+        self._write = write
+        self._now_s = now_s
+        self._since_s: dict[str, float] = {}
+        """of each name, when the time began in which its lines are counted"""
+        self._written: dict[str, int] = {}
+        self._left_out: dict[str, int] = {}
+
+    def log(self, event: str, fields: dict[str, Any]) -> None:
+        """An event that has no level here is one for `info`."""
+        now_s = self._now_s()
+        if now_s - self._since_s.get(event, -WITHIN_S) >= WITHIN_S:
+            self._since_s[event], self._written[event] = now_s, 0
+        if self._written[event] >= BURST:
+            self._left_out[event] = self._left_out.get(event, 0) + 1
+            return
+        self._written[event] += 1
+        left_out = self._left_out.pop(event, 0)
+        if left_out:
+            fields = {**fields, "left_out_before": left_out}
+        self._write(LEVELS.get(event, "info"), event, fields)
+
+    def beat(self) -> None:
+        """Now and then: what was left out, and nothing came after it."""
+        if not self._left_out:
+            return
+        now_s = self._now_s()
+        for event, count in list(self._left_out.items()):
+            if now_s - self._since_s[event] >= WITHIN_S:
+                del self._left_out[event]
+                self._write(LEVELS[LEFT_OUT], LEFT_OUT, {"of": event, "count": count})

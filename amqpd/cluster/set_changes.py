@@ -1,0 +1,236 @@
+"""Carries out what operators wish of the sources whose home this forwarder is: another set, another home.
+
+What comes in: wishes; the sources; the time. What goes out: swaps of records, sources that go to another lane or are
+handed over; wishes that are fulfilled, or why they wait.
+Rules: 1. Nothing of it is kept but what the store has: a home that takes over goes on with what the record says by
+then. 2. A source is in the lane of its record's set, beside it the one that learns; only that it follows the record
+makes it move. 3. One step of a source at a time, the next one when the step before is committed. A swap of unknown
+outcome that was carried out after all makes the next one fail, since the revision is another one. 4. A source is
+handed over when everything that clients handed in is committed, and the store answers: it is asked before its queues
+stop. If it does not answer afterwards, this forwarder takes it over again. 5. At most `CHANGES_MAX` at once.
+Not here: which step is next (`replication/set_change.py`), lanes (`homes.py`), who takes over (`succession.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from amqpd.cluster.homes import HANDED_OVER, Homes, Own
+from amqpd.cluster.records import WishRecord
+from amqpd.cluster.shell import Shell
+from amqpd.journal.buffer import JournalBuffer
+from amqpd.replication.set_change import (
+    Add,
+    HandOver,
+    Remove,
+    SetStep,
+    Wait,
+    grown,
+    handed_over,
+    next_step,
+    shrunk,
+)
+from amqpd.replication.take_over import SourceRecord
+
+CHANGES_MAX = 4
+"""sources of this forwarder that change at the same time: all of each is sent to somebody"""
+ANSWER_S = 40.0
+"""The store may never answer. Longer than a swap takes (`swaps.SWAP_S`)."""
+AGAIN_S = 0.5
+"""after a swap that another one got ahead of: until then the watch has told of that"""
+REASON_S = 1.0
+"""so long a wish waits before the store is told why, and as long again until it is told of another reason"""
+STOPPED_S = 2.0
+"""for all that was handed in to be committed, while the queues stand still; else those clients have to ask again"""
+CONTRADICTED_S = 60.0
+"""until one that has something else committed may learn again: it drops its copy meanwhile (`leftovers.py`)"""
+
+
+@dataclass(slots=True)
+class _Change:
+    """Of one source."""
+
+    own: Own
+    not_before_s: float = 0.0
+    """the store's answer is waited for, or it is tried again then"""
+    stopped: int = 0
+    """its queues stand still since this transaction; 0: they do not"""
+    stopped_until_s: float = 0.0
+
+
+class SetChanges:
+    """Of one forwarder."""
+
+    def __init__(self, shell: Shell, journal: JournalBuffer, homes: Homes) -> None:
+        self._shell = shell
+        self._journal = journal
+        self._homes = homes
+        self.wishes: Mapping[int, WishRecord] = {}
+        """as the store had them last, by source"""
+        self.handing: dict[int, float] = {}
+        """sources that are just handed over, not to be taken over here; until when the store is waited for"""
+        self._changing: dict[int, _Change] = {}
+        self._waits: dict[int, tuple[str, float]] = {}
+        """why a wish waits, and when the store may be told"""
+        self._refused: dict[tuple[int, str], float] = {}
+        """sources and members that cannot learn before then"""
+
+    def beat(self) -> None:
+        """Some twenty times in a lease."""
+        sources, now_s = self._homes.sources, self._shell.now_s
+        self._changing = {source: each for source, each in self._changing.items() if sources.get(source) is each.own}
+        self.handing = {source: until_s for source, until_s in self.handing.items() if until_s > now_s}
+        self._waits = {source: each for source, each in self._waits.items() if source in self.wishes}
+        self._refused = {each: until_s for each, until_s in self._refused.items() if until_s > now_s}
+        for source in list(sources):
+            self._look(source)
+
+    def stops(self, source: int) -> bool:
+        """Its queues stand still, to be handed over."""
+        return source in self._changing and self._changing[source].stopped > 0
+
+    def stored(self) -> None:
+        """More transactions are on the own disk: none is on its way now."""
+        for source in list(self._changing):
+            self._look(source)
+
+    def _look(self, source: int) -> None:
+        own, wish = self._homes.sources.get(source), self.wishes.get(source)
+        if own is None:
+            return
+        if not own.serving or own.before is not None:
+            if wish is not None:
+                self._tell(source, wish, "too few of its copies answer")
+            return
+        if wish is None and own.lane.key == (own.record.members, ()) and source not in self._changing:
+            return
+        change = self._changing.get(source)
+        if change is None or change.own is not own:
+            if len(self._changing) >= CHANGES_MAX:
+                return
+            change = self._changing[source] = _Change(own)
+        if change.stopped:
+            self._finish(source, change)
+        elif change.not_before_s <= self._shell.now_s:
+            self._step(source, change, wish)
+
+    def _step(self, source: int, change: _Change, wish: WishRecord | None) -> None:
+        own = change.own
+        step = self._next(source, own, wish) if wish is not None else None
+        learners = (step.member,) if isinstance(step, Add) else ()
+        if own.lane.key != (own.record.members, learners):
+            if self._homes.between:
+                if isinstance(step, Add):
+                    self._shell.log("member_learns", source=source, member=step.member)
+                self._homes.move(source, (own.record.members, learners))
+        elif isinstance(step, Add):
+            self._add(source, change, step.member)
+        elif isinstance(step, Remove):
+            self._swap(source, change, shrunk(own.record, step.member), "member_removed", step.member)
+        elif isinstance(step, HandOver):
+            self._swap(source, change, own.record, "", "", lambda: self._stop(source, change))
+        elif wish is None or step is not None:
+            del self._changing[source]
+        else:
+            change.not_before_s = self._shell.now_s + AGAIN_S
+            self._shell.drop_wish(wish)
+        if wish is not None and step is not None:
+            self._tell(source, wish, _reason(step))
+
+    def _next(self, source: int, own: Own, wish: WishRecord) -> SetStep | None:
+        home, generations = own.lane.home, self._homes.generations
+
+        def counts(member: str) -> bool:
+            return member in home.members and home.has_all(member, source)
+
+        def may_learn(member: str) -> bool:
+            return member in generations and (source, member) not in self._refused
+
+        step = next_step(own.record, wish.members, wish.home, counts, may_learn)
+        if isinstance(step, Wait):
+            refused = [member for of, member in self._refused if of == source and member in wish.members]
+            if refused:
+                return Wait(f"{refused[0]} has something else of it, which it has to drop before")
+        return step
+
+    def _add(self, source: int, change: _Change, member: str) -> None:
+        own, home = change.own, change.own.lane.home
+        if (member, source) in self._homes.contradicting:
+            self._refused[source, member] = self._shell.now_s + CONTRADICTED_S
+            return
+        peer = home.peers.get(member)
+        # Who answered before the record became this one may have dropped its copy since (`leftovers.py`).
+        if peer is not None and peer.number >= own.known_at and source in home.admissible(member):
+            generation = self._homes.generations[member]
+            self._swap(source, change, grown(own.record, member, generation), "member_added", member)
+
+    def _swap(
+        self,
+        source: int,
+        change: _Change,
+        record: SourceRecord,
+        event: str,
+        member: str,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        change.not_before_s = self._shell.now_s + ANSWER_S
+
+        def answered(found: SourceRecord | None) -> None:
+            change.not_before_s = self._shell.now_s + (AGAIN_S if found is None else 0)
+            if found is None or self._homes.sources.get(source) is not change.own:
+                return
+            self._homes.record_is(source, found)
+            if event:
+                self._shell.log(event, source=source, member=member, members=list(found.members))
+            then()
+
+        self._shell.swap(record, answered)
+
+    # Another home
+
+    def _stop(self, source: int, change: _Change) -> None:
+        """The store answers, and has this home. From now on nothing comes into the queues, or out of them."""
+        if self._changing.get(source) is not change:
+            return
+        self._shell.stops(source)
+        change.stopped = self._journal.index
+        change.stopped_until_s = self._shell.now_s + STOPPED_S
+        change.own.lane.lane.force()
+
+    def _finish(self, source: int, change: _Change) -> None:
+        own = change.own
+        if own.lane.home.committed_of(source) >= change.stopped:
+            del self._changing[source]
+            self.handing[source] = self._shell.now_s + ANSWER_S
+            self._homes.end(source, HANDED_OVER, settled=True)
+            # Without an answer it is taken over again, here or elsewhere, as the record says then.
+            self._shell.swap(handed_over(own.record), lambda _: self._handed(source))
+        elif change.stopped_until_s <= self._shell.now_s:
+            del self._changing[source]
+            self._homes.end(source, "what was under way was not committed in time to be handed over")
+
+    def _handed(self, source: int) -> None:
+        self.handing.pop(source, None)
+
+    # Why it waits
+
+    def _tell(self, source: int, wish: WishRecord, reason: str) -> None:
+        if reason == wish.reason:
+            self._waits.pop(source, None)
+            return
+        before, at_s = self._waits.get(source, ("", 0.0))
+        if before != reason:
+            self._waits[source] = reason, max(at_s, self._shell.now_s + REASON_S)
+        elif at_s <= self._shell.now_s:
+            self._waits[source] = reason, self._shell.now_s + ANSWER_S
+            self._shell.put_wish(WishRecord(wish.source, wish.members, wish.home, reason, wish.revision))
+
+
+def _reason(step: SetStep) -> str:
+    """For the operator."""
+    if isinstance(step, Wait):
+        return step.reason
+    if isinstance(step, Add):
+        return f"{step.member} is being caught up"
+    return ""

@@ -1,0 +1,162 @@
+"""How a source stands: who lives, what is up to date, what is wished; as facts and as a sentence.
+
+What comes in: a roster, what homes say of their copies. What goes out: rows with a sentence each.
+Rules: 1. A copy that is up to date counts for confirms and lacks no more than is on its way anyhow. 2. What only the
+home knows and has not said is not guessed. 3. The sentence begins with who serves the source, or why nobody does.
+Not here: columns and JSON (`amqpd/commands/`), what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amqpd.cluster.copy_facts import AWAY, BEHIND, COUNTS, OTHER_DISK, STATE
+from amqpd.cluster.roster import Roster
+from amqpd.replication.commit import majority
+from amqpd.replication.take_over import SourceRecord
+
+UNDER_WAY_BYTES = 1 << 20
+"""A copy that lacks less than this is not called behind: so much may be on its way under load."""
+_BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
+
+Facts = Mapping[int, Mapping[str, Any]]
+"""By source, rows of `source_facts` from the homes that were asked."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """Of one source."""
+
+    source: int
+    home: str
+    members: tuple[str, ...]
+    living: tuple[str, ...]
+    """members that live, on the disk that the record names"""
+    has_majority: bool
+    """of those"""
+    under_replicated: bool
+    up_to_date: int | None
+    """copies, the home's among them; None: nobody who knows was asked"""
+    wish: str
+    wish_waits: str
+    says: list[str] = field(default_factory=list)
+
+    @property
+    def sentence(self) -> str:
+        return "; ".join(self.says)
+
+    @property
+    def is_well(self) -> bool:
+        return (
+            self.home in self.living
+            and len(self.living) == len(self.members)
+            and not self.under_replicated
+            and self.up_to_date in (None, len(self.members))
+        )
+
+
+def standing(source: int, roster: Roster, facts: Facts, copies: int) -> Standing:
+    """`copies`: how many the source should have, as far as there are the nodes."""
+    record, wish = roster.records[source], roster.wishes.get(source)
+    living = tuple(name for name in record.members if _counts(record, name, roster))
+    wished = min(copies, len(roster.known))
+    # Of another epoch it is about another home.
+    said = facts.get(source, {})
+    mine = said.get("copies") if said.get("epoch") == record.home.epoch else None
+    found = Standing(
+        source,
+        record.home.forwarder,
+        record.members,
+        living,
+        len(living) >= majority(len(record.members)),
+        len(record.members) < wished,
+        None if mine is None else 1 + sum(map(_is_up_to_date, mine.values())),
+        "",
+        "",
+    )
+    found.says = [*_home(found, roster), *_copies(found, roster, mine)]
+    if found.under_replicated:
+        found.says.append(f"under-replicated: {len(record.members)} of {wished} copies")
+    if wish is not None:
+        found.wish = _wished(record, wish.members, wish.home)
+        found.wish_waits = wish.reason
+        found.says.append(f"is to be {found.wish}" + (f", and waits: {wish.reason}" if wish.reason else ""))
+    return found
+
+
+def _counts(record: SourceRecord, name: str, roster: Roster) -> bool:
+    member = roster.members.get(name)
+    return member is not None and record.counts(name, member.generation)
+
+
+def _home(found: Standing, roster: Roster) -> list[str]:
+    if not found.has_majority:
+        gone = [name for name in found.members if name not in roster.members]
+        other = [name for name in found.members if name in roster.members and name not in found.living]
+        reasons = [
+            *([f"{_and(gone)} {_are(gone)} gone"] * bool(gone)),
+            *(f"{name} has another disk" for name in other),
+        ]
+        return [
+            f"stopped: {', '.join(reasons)}, so {len(found.living)} of {len(found.members)} copies are no majority"
+        ]
+    if not found.home:
+        return ["no home now: one of the nodes is about to take it over"]
+    if found.home not in roster.members:
+        return [f"home {found.home} is gone: another node is about to take it over"]
+    return [f"home {found.home}"]
+
+
+def _copies(found: Standing, roster: Roster, mine: Mapping[str, Mapping[str, Any]] | None) -> list[str]:
+    count = len(found.members)
+    if not found.has_majority:
+        return []
+    if found.up_to_date is None or mine is None:
+        away = [name for name in found.members if name not in found.living]
+        return [
+            f"{count} {'copy' if count == 1 else 'copies'}",
+            *(f"{name} is gone" if name not in roster.members else f"{name} has another disk" for name in away),
+        ]
+    late = [_late(name, copy) for name, copy in mine.items() if not _is_up_to_date(copy)]
+    return [", ".join([f"{found.up_to_date} of {count} copies up to date", *late])]
+
+
+def _is_up_to_date(copy: Mapping[str, Any]) -> bool:
+    return copy["is"] == COUNTS and (copy["lacks_bytes"] or 0) < UNDER_WAY_BYTES
+
+
+def _late(name: str, copy: Mapping[str, Any]) -> str:
+    lacks = f", {said_bytes(copy['lacks_bytes'])} behind" if copy["lacks_bytes"] else ""
+    match copy["is"]:
+        case str(what) if what == AWAY:
+            return f"node {name} is away"
+        case str(what) if what == STATE:
+            return f"node {name} was away for long and is sent all that it lacks"
+        case str(what) if what == OTHER_DISK:
+            return f"node {name} has another disk, which does not count until it has everything{lacks}"
+        case str(what) if what in (BEHIND, COUNTS) and copy["lacks_bytes"]:
+            return f"node {name} is {said_bytes(copy['lacks_bytes'])} behind"
+    return f"node {name} is behind"
+
+
+def _wished(record: SourceRecord, members: tuple[str, ...], home: str) -> str:
+    on = f"on {', '.join(sorted(members))}" if members and set(members) != set(record.members) else ""
+    return " ".join([*([on] * bool(on)), *([f"at home at {home}"] * bool(home))]) or "as it is"
+
+
+def said_bytes(nbytes: int) -> str:
+    """As in "4.1 MB"."""
+    for unit, size in _BYTES:
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes} bytes"
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def _are(names: list[str]) -> str:
+    return "are" if len(names) > 1 else "is"

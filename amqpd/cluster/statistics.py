@@ -1,0 +1,100 @@
+"""How a forwarder's sources are, and what it has done for its cluster, in numbers.
+
+What comes in: counters, lanes, records. What goes out: `ClusterStatistics`, a snapshot.
+Rules: 1. Gauges are worked out when somebody asks. 2. Names are those that metrics have: `_total` for counters, units
+last.
+Not here: the counters (`counters.py`), the log (`log_events.py`), what all nodes together have (`overview.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from amqpd.cluster.counters import Counters
+from amqpd.replication.commit import majority
+
+if TYPE_CHECKING:
+    from amqpd.cluster.homes import Homes
+    from amqpd.cluster.own_lane import OwnLane
+    from amqpd.replication.home import Peer
+    from amqpd.replication.take_over import SourceRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLag:
+    """How far a peer is behind, in one replica set whose home this is."""
+
+    peer: str
+    members: tuple[str, ...]
+    connected: bool
+    transactions: int
+    """that are kept, and that it has not answered"""
+    lag_bytes: int
+    """of these"""
+    sources_behind: int
+    """that it has not matched, or whose record does not name its disk"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatistics:
+    """At one moment."""
+
+    counters: Mapping[str, int]
+    gauges: Mapping[str, int]
+    lags: tuple[PeerLag, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        lags = [{field.name: getattr(lag, field.name) for field in fields(PeerLag)} for lag in self.lags]
+        return {**self.counters, **self.gauges, "peers": lags}
+
+
+def statistics(
+    counters: Counters, homes: Homes, records: Iterable[SourceRecord], name: str, generation: int
+) -> ClusterStatistics:
+    """`name`, `generation`: of this forwarder and its disk."""
+    lanes = list(homes.lanes.values())
+    totals = {f"{field.name}_total": getattr(counters, field.name) for field in fields(Counters)}
+    begun = sum(lane.home.transfers_begun for lane in lanes)
+    done = sum(lane.home.transfers_done for lane in lanes)
+    under_way = sum(len(peer.transfers) for lane in lanes for peer in lane.home.peers.values())
+    totals |= {
+        "transfers_begun_total": begun,
+        "transfers_done_total": done,
+        "transfers_given_up_total": begun - done - under_way,
+        "resent_entries_total": sum(lane.home.resent_entries for lane in lanes),
+        "resent_bytes_total": sum(lane.home.resent_bytes for lane in lanes),
+    }
+    under = without = 0
+    for source, own in homes.sources.items():
+        up_to_date = 1 + sum(_is_up_to_date(peer, source) for peer in own.lane.home.peers.values())
+        under += up_to_date < len(own.lane.members)
+        without += up_to_date < majority(len(own.lane.members))
+    gauges = {
+        "sources_homed": len(homes.sources),
+        "sources_served": sum(own.serving for own in homes.sources.values()),
+        "sources_copied": sum(
+            record.counts(name, generation) for record in records if record.source not in homes.sources
+        ),
+        "sources_under_replicated": under,
+        "sources_without_majority": without,
+        "transfers_under_way": under_way,
+        "open_bytes": sum(lane.home.open_bytes for lane in lanes),
+    }
+    return ClusterStatistics(totals, gauges, tuple(lag for lane in lanes for lag in _lags(lane, name)))
+
+
+def _is_up_to_date(peer: Peer, source: int) -> bool:
+    return bool(peer.number) and peer.counts(source)
+
+
+def _lags(lane: OwnLane, name: str) -> Iterable[PeerLag]:
+    home = lane.home
+    for member in lane.members:
+        if member != name:
+            peer = home.peers.get(member)
+            transactions, lag_bytes = home.lag_of(member)
+            behind = 0 if peer is None else len((peer.apart | peer.uncounted).intersection(home.sources))
+            yield PeerLag(member, lane.members, peer is not None, transactions, lag_bytes, behind)

@@ -1,0 +1,128 @@
+"""Looks, now and then, at the replica sets whose home this is, and says when they become worse or better.
+
+What comes in: lanes. What goes out: events, when a set's copies are not complete, when a peer is behind and when it
+has caught up, when no majority answers, when publishers wait for peers.
+Rules: 1. A change is said once. 2. What is over after `SETTLES_S` is not said: each connection begins with a peer of
+which nothing is known. 3. Costs what the number of sets and members does, not what that of sources does, while all is
+well.
+Not here: the numbers (`statistics.py`), what follows from them for confirms and deliveries (`amqpd/replication`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from amqpd.cluster.counters import Counters
+from amqpd.cluster.own_lane import OwnLane
+from amqpd.cluster.shell import Shell
+
+SETTLES_S = 1.0
+
+
+@dataclass(slots=True)
+class Behind:
+    """A peer that lacks something over the connection of now."""
+
+    since_s: float
+    told: bool = False
+
+
+@dataclass(slots=True)
+class Seen:
+    """Of a replica set, when it was looked at last."""
+
+    reigned: bool = False
+    reign_told: bool = False
+    """that it is lost"""
+    missing: tuple[str, ...] = ()
+    """members without all copies, as it was said"""
+    unsaid_s: float = 0.0
+    """since when others are; 0: they are the same"""
+
+
+class Watch:
+    """Of one forwarder."""
+
+    def __init__(self, shell: Shell, name: str, counters: Counters) -> None:
+        """`name`: of this forwarder."""
+        self._shell = shell
+        self._name = name
+        self._counters = counters
+        self._seen: dict[int, Seen] = {}
+        self._behind: dict[tuple[int, str], Behind] = {}
+        self._lagging = False
+
+    def look(self, lanes: Iterable[OwnLane], lagging: bool) -> None:
+        """`lagging`: publishers wait for peers."""
+        for lane in lanes:
+            seen = self._seen.setdefault(lane.number, Seen())
+            self._reign(lane, seen)
+            self._copies(lane, seen)
+            for member in lane.members:
+                if member != self._name:
+                    self._peer(lane, member)
+            if lagging and not self._lagging:
+                lags = {member: lane.home.lag_of(member)[1] for member in lane.members if member != self._name}
+                self._shell.log("publishers_wait", members=lane.members, open_bytes=lane.home.open_bytes, lags=lags)
+        if self._lagging and not lagging:
+            self._shell.log("publishers_go_on")
+        self._lagging = lagging
+
+    def _reign(self, lane: OwnLane, seen: Seen) -> None:
+        sources = len(lane.home.sources)
+        reigns = lane.reign.holds(self._shell.now_s)
+        if seen.reigned and not reigns and sources:
+            seen.reign_told = True
+            self._counters.reigns_lost += 1
+            self._shell.log("reign_lost", members=lane.members, answering=sorted(lane.home.peers), sources=sources)
+        elif reigns and seen.reign_told:
+            seen.reign_told = False
+            self._shell.log("reign_back", members=lane.members, sources=sources)
+        seen.reigned = reigns
+
+    def _copies(self, lane: OwnLane, seen: Seen) -> None:
+        sources, names = _missing(lane, self._name)
+        missing, now_s = tuple(names), self._shell.now_s
+        if missing == seen.missing:
+            seen.unsaid_s = 0.0
+        elif not missing:
+            seen.missing, seen.unsaid_s = missing, 0.0
+            self._shell.log("copies_complete", members=lane.members, sources=len(lane.home.sources))
+        elif not seen.unsaid_s:
+            seen.unsaid_s = now_s
+        elif now_s - seen.unsaid_s >= SETTLES_S:
+            seen.missing, seen.unsaid_s = missing, 0.0
+            self._shell.log("copies_missing", members=lane.members, missing=missing, sources=sources)
+
+    def _peer(self, lane: OwnLane, member: str) -> None:
+        key, now_s = (lane.number, member), self._shell.now_s
+        peer, behind = lane.home.peers.get(member), self._behind.get(key)
+        lacks = 0 if peer is None else len(peer.apart.intersection(lane.home.sources))
+        if lacks:
+            behind = behind or self._behind.setdefault(key, Behind(now_s))
+            if not behind.told and now_s - behind.since_s >= SETTLES_S:
+                behind.told = True
+                self._shell.log("peer_behind", peer=member, members=lane.members, sources=lacks)
+        elif behind is not None:
+            del self._behind[key]
+            if peer is not None:
+                self._shell.log(
+                    "peer_caught_up",
+                    peer=member,
+                    members=lane.members,
+                    entries=peer.resent_entries,
+                    bytes=peer.resent_bytes,
+                    states=peer.transfers_begun,
+                    duration_ms=round((now_s - behind.since_s) * 1000),
+                )
+
+
+def _missing(lane: OwnLane, name: str) -> tuple[int, list[str]]:
+    """Of how many sources of the set some member is not up to date, and which members; `name`: this one."""
+    home, sources = lane.home, set(lane.home.sources)
+    away = {member for member in lane.members if member != name and member not in home.peers}
+    if away or not sources:
+        return len(sources), sorted(away) if sources else []
+    behind = {peer: sources & (at.apart | at.uncounted) for peer, at in home.peers.items()}
+    return len(set().union(*behind.values())), sorted(peer for peer, lacks in behind.items() if lacks)

@@ -1,0 +1,161 @@
+"""How commands look at a cluster, and ask for changes of it, in the store where it meets.
+
+What comes in: settings, what is to be done with the store; which sources are meant. What goes out: what that returns;
+or one sentence, exit code 1. Sentences of progress go to standard error.
+Rules: 1. No broker is needed: what is asked for is carried out by the nodes, whenever they run. 2. Ctrl-C ends the
+command, and takes nothing back that was asked for.
+Not here: what is asked for (`quorum_changes.py`), what only a running broker knows (`running.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+import trio
+
+from amqpd.cluster.forgetting import MemberKept
+from amqpd.cluster.moves import Impossible
+from amqpd.cluster.roster import Roster
+from amqpd.cluster.wishing import Wishing
+from amqpd.config import Settings
+from amqpd.declarations.locating import wanted_of
+from amqpd.topology.metadata.codec import decode_record, encode_key
+from amqpd.topology.metadata.store import MetadataStore, MetadataStoreError
+from amqpd.vocabulary.escapes import escaped
+from amqpd.vocabulary.records import QueueRecord
+
+QUEUES = "topology/queue/"
+
+T = TypeVar("T")
+
+
+@dataclass
+class Opened:
+    """The store, and what it has of the cluster."""
+
+    store: MetadataStore
+    wishing: Wishing
+
+    @property
+    def roster(self) -> Roster:
+        return self.wishing.roster
+
+
+def in_store(settings: Settings, act: Callable[[Opened], Awaitable[T]]) -> T:
+    """Raises ClickException, StartupError."""
+    with _sentences():
+        return trio.run(_open, settings, act)
+
+
+async def _open(settings: Settings, act: Callable[[Opened], Awaitable[T]]) -> T:
+    if not settings.cluster_store:
+        raise click.ClickException("cluster_store is not set: there is no cluster to look at")
+    try:
+        from amqpd.process.cluster_store import store_of  # its HTTP client: only when it is needed
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"cluster_store needs {error.name}: pip install 'amqpd[etcd]'") from error
+    async with store_of(settings) as store:
+        opened = Opened(store, Wishing(store, progress))
+        await opened.wishing.look()
+        return await act(opened)
+
+
+def progress(sentence: str) -> None:
+    click.echo(escaped(sentence), err=True)
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """What goes wrong in the store, as the command line says it."""
+    try:
+        yield
+    except (MetadataStoreError, MemberKept, Impossible) as error:
+        raise click.ClickException(str(error)) from error
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise click.Abort from group
+        raise
+
+
+# Which sources
+
+
+def which_sources(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that name them."""
+    command = click.option("--all", "everything", is_flag=True, help="All sources for which it makes sense.")(command)
+    command = click.option("--source", type=click.IntRange(1), metavar="N", help="The source of this number.")(
+        command
+    )
+    command = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")(command)
+    return click.option(
+        "--queue", metavar="NAME", help="The source of this queue: all queues of the source go with it."
+    )(command)
+
+
+async def source_of(opened: Opened, vhost: str, queue: str) -> int:
+    """Raises ClickException."""
+    key = encode_key(("queue", vhost, queue))
+    entry = await opened.store.get(key)
+    record = decode_record(entry.key, entry.value) if entry is not None else None
+    if not isinstance(record, QueueRecord):
+        raise click.ClickException(f"there is no queue '{queue}' in virtual host '{vhost}'")
+    if not record.source:
+        raise click.ClickException(f"the queue '{queue}' is no quorum queue of the cluster: it has no copies")
+    return record.source
+
+
+async def sources_named(
+    opened: Opened, vhost: str, queue: str | None, source: int | None, everything: bool
+) -> list[int] | None:
+    """None: all of them. Raises ClickException, UsageError."""
+    if (queue is not None) + (source is not None) + everything != 1:
+        raise click.UsageError("say which sources: one of --queue NAME, --source N, --all")
+    if queue is not None:
+        source = await source_of(opened, vhost, queue)
+    if source is None:
+        return None
+    if source not in opened.roster.records:
+        raise click.ClickException(f"there is no source {source}")
+    return [source]
+
+
+@dataclass
+class Queues:
+    """What is declared in the sources."""
+
+    count: Counter[int]
+    """how many queues each has"""
+    copies: defaultdict[int, int]
+    """how many copies each should have: as many as the queue of it that asks for most, or does not ask"""
+
+
+async def queues_of(opened: Opened, copies: int) -> Queues:
+    """`copies`: for queues that ask for no number. Raises MetadataStoreError."""
+    found, asked = Counter[int](), dict[int, int]()
+    for entry in (await opened.store.range(QUEUES)).entries:
+        record = decode_record(entry.key, entry.value)
+        if isinstance(record, QueueRecord) and record.source:
+            found[record.source] += 1
+            each = wanted_of(record, {}).copies or copies
+            asked[record.source] = max(each | 1, asked.get(record.source, 0))
+    return Queues(found, defaultdict(lambda: copies, asked))
+
+
+def node_named(roster: Roster, name: str, *, lives: bool = True) -> str:
+    """The whole name; what is before the @ is enough, if there is one such node. Raises ClickException."""
+    names = roster.known.keys() | roster.members.keys()
+    found = [each for each in sorted(names) if name in (each, each.partition("@")[0])]
+    if name in found:
+        found = [name]
+    if len(found) > 1:
+        raise click.ClickException(f"{name} is one of {', '.join(found)}: write the whole name")
+    if not found:
+        raise click.ClickException(f"{name} is no node of this cluster: `amqpd cluster status` says which there are")
+    if lives and found[0] not in roster.members:
+        raise click.ClickException(f"{found[0]} does not live: `amqpd cluster status` says which nodes do")
+    return found[0]

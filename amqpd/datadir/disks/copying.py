@@ -1,0 +1,102 @@
+"""The journal and the definitions of one directory, made those of another one.
+
+What comes in: a connection that holds the moment of the source's journal; the target's directory. What goes out: its
+files, on stable storage, closed.
+Rules: 1. A target that is whole becomes another in one transaction, so that it always counts. One that is not is
+emptied first, and copied in parts of bounded size. 2. What the target promised of itself before (its mark) goes.
+Not here: which directories (`opening.py`, `repair.py`), comparing (`journal/sqlite/likeness.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from amqpd.datadir.opening import METADATA_DB
+from amqpd.journal.sqlite.database import JOURNAL, connect_to_read, connect_to_write, create_file
+from amqpd.journal.sqlite.likeness import Likeness
+from amqpd.storage.files import has_log, mark_path, sync_directory, sync_file, wal_path
+
+PAGES = 256
+"""Of the definitions, copied at a time."""
+
+
+@contextmanager
+def moment_of(journal: Path) -> Iterator[sqlite3.Connection]:
+    """The journal as it is now, for as long as the connection is used. Raises sqlite3.Error."""
+    connection = open_moment(journal)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def open_moment(journal: Path) -> sqlite3.Connection:
+    """The same, to be closed by the caller."""
+    connection = connect_to_read(journal)
+    try:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM source").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def copy_journal(
+    source: sqlite3.Connection, directory: Path, *, whole: bool, goes_on: Callable[[], None] = lambda: None
+) -> Likeness:
+    """What was copied. Raises sqlite3.Error, OSError, what `create_file` raises, and what `goes_on` raises."""
+    path = directory / JOURNAL
+    if not whole:
+        remove(path)
+        create_file(path)
+    with closing(connect_to_write(path)) as target:
+        likeness = Likeness(source, target, goes_on, whole=whole)
+        likeness.make()
+        target.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    mark_path(path).unlink(missing_ok=True)
+    sync_directory(directory)
+    return likeness
+
+
+def copy_definitions(source: Path, directory: Path) -> None:
+    """`source`: the metadata database of another directory. Raises sqlite3.Error, OSError."""
+    target = directory / METADATA_DB
+    new = target.with_name(f"{target.name}.new")
+    remove(new)
+    how = "mode=ro" if has_log(source) else "mode=rw"
+    with closing(sqlite3.connect(f"file:{quote(str(source))}?{how}", uri=True)) as from_there:
+        os.close(os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(new)) as to_here:
+            from_there.backup(to_here, pages=PAGES)
+    sync_file(new)
+    remove(target)
+    os.replace(new, target)
+    sync_directory(directory)
+
+
+def remove(database: Path) -> None:
+    """And what is beside it. Raises OSError."""
+    for each in (mark_path(database), wal_path(database), database.with_name(f"{database.name}-shm"), database):
+        each.unlink(missing_ok=True)
+    database.with_name(f"{database.name}-journal").unlink(missing_ok=True)
+
+
+def bytes_of(directory: Path) -> int:
+    """What a copy of it takes. Raises OSError."""
+    found = 0
+    for name in (JOURNAL, METADATA_DB):
+        for each in (directory / name, wal_path(directory / name)):
+            found += each.stat().st_size if each.exists() else 0
+    return found
+
+
+def free_bytes(directory: Path) -> int:
+    """Raises OSError."""
+    file_system = os.statvfs(directory)
+    return file_system.f_bavail * file_system.f_frsize

@@ -1,0 +1,144 @@
+"""Which of the listed directories a start goes on with.
+
+What comes in: what each directory says of itself (`datadir/disk_record.py`), how far its journal is. What goes out:
+the list that is in effect; which directories count; the one that has everything; the next list. Or `Refused`, with
+one sentence.
+Rules: 1. The newest list counts, and only directories that it names by their generation, and that are whole. 2. A
+majority of that list must be there: then one of them has everything that was ever confirmed. 3. The journal that is
+furthest, by (life, index), has it (as the most up-to-date log in Raft section 5.4). 4. Of definitions one that was
+`inside` has everything. 5. With `accept_loss` fewer than a majority are enough. 6. Pure: no I/O.
+Not here: reading the directories (`opening.py`), what is done while the node runs (`roster.py`, `repair.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from amqpd.datadir.disk_record import DiskList, Listed, Record
+from amqpd.datadir.disks.standing import majority_of
+
+Position = tuple[int, int]
+"""of a journal: life, index of the last transaction in it"""
+
+
+class Refused(Exception):
+    """The node must not start. The text is one sentence for the operator."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """One directory of the setting, as it is found."""
+
+    path: str
+    record: Record | None = None
+    has_journal: bool = False
+    unusable: str = ""
+    """why it cannot be used; empty: it can"""
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What the records say."""
+
+    newest: DiskList | None
+    """None: the node has none yet"""
+    members: list[int]
+    """places in the setting of what counts"""
+    promised: int
+    """the highest life that was promised"""
+
+
+def choose(seen: Sequence[Seen], *, accept_loss: bool) -> Chosen:
+    """Raises Refused."""
+    records = [each.record for each in seen if each.record is not None]
+    if not records:
+        return Chosen(None, [_origin(seen)], 0)
+    nodes = {record.list.node for record in records}
+    if len(nodes) > 1:
+        raise Refused(
+            f"the data directories {_named(each.path for each in seen if each.record)} belong to different nodes: "
+            "name those of one node"
+        )
+    newest = max((record.list for record in records), key=lambda each: each.version)
+    members = [at for at, each in enumerate(seen) if is_member(each, newest)]
+    enough(seen, newest, members, accept_loss=accept_loss)
+    return Chosen(newest, members, max(record.promised for record in records))
+
+
+def is_member(seen: Seen, of: DiskList) -> bool:
+    record = seen.record
+    if seen.unusable or record is None or not record.whole:
+        return False
+    return any(each.generation == record.generation for each in of.disks)
+
+
+def enough(seen: Sequence[Seen], of: DiskList, members: Collection[int], *, accept_loss: bool) -> None:
+    """Raises Refused unless a majority of the list counts."""
+    needed = majority_of(len(of.disks))
+    if len(members) >= needed or (accept_loss and members):
+        return
+    there = {record.generation for at in members if (record := seen[at].record) is not None}
+    lacking = [each.path for each in of.disks if each.generation not in there]
+    reasons = [f"{each.path}: {each.unusable}" for each in seen if each.unusable]
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    way_out = "or start once with --accept-loss to go on with what is there" if members else "or restore a backup"
+    raise Refused(
+        f"{len(members)} of the {len(of.disks)} data directories of this node have its data, {needed} are needed: "
+        f"{_named(lacking)} {'are' if lacking[1:] else 'is'} missing, empty, unusable or not named with --data-dir"
+        f"{why}; bring them back, {way_out}"
+    )
+
+
+def furthest(positions: dict[int, Position]) -> int:
+    """The member that has everything; the first one of several."""
+    return max(positions, key=lambda at: (positions[at], -at))
+
+
+def with_definitions(seen: Sequence[Seen], chosen: Chosen) -> list[int]:
+    """Members of which the one with the highest revision has all definitions."""
+    if chosen.newest is None:
+        return chosen.members
+    inside = {each.generation for each in chosen.newest.disks if each.inside}
+    found = [at for at in chosen.members if (record := seen[at].record) is not None and record.generation in inside]
+    return found or chosen.members
+
+
+def next_list(
+    seen: Sequence[Seen],
+    before: DiskList | None,
+    node: str,
+    version: tuple[int, int],
+    inside: Collection[int],
+    draw: Callable[[], str],
+) -> DiskList:
+    """All directories of the setting. One that is away keeps its place in the list by its path."""
+    disks = []
+    known = {each.path: each.generation for each in before.disks} if before is not None else {}
+    taken = {each.record.generation for each in seen if each.record is not None}
+    for at, each in enumerate(seen):
+        generation = each.record.generation if each.record is not None else known.get(each.path, "")
+        if each.record is None and generation in taken:
+            generation = ""  # it was moved: another directory of the setting has it
+        disks.append(Listed(generation or draw(), each.path, at in inside))
+    return DiskList(node, version, tuple(disks))
+
+
+def _origin(seen: Sequence[Seen]) -> int:
+    """Of a node that has no list yet: the directory that it had alone, or the first one. Raises Refused."""
+    with_journal = [at for at, each in enumerate(seen) if each.has_journal]
+    if len(with_journal) > 1:
+        raise Refused(
+            f"{_named(seen[at].path for at in with_journal)} have a journal each, and none says which is the node's: "
+            "name one of them, and empty directories beside it"
+        )
+    usable = [at for at, each in enumerate(seen) if not each.unusable]
+    if len(usable) < majority_of(len(seen)):
+        reasons = "; ".join(f"{each.path}: {each.unusable}" for each in seen if each.unusable)
+        raise Refused(f"too few of the data directories can be used ({reasons}): correct that first")
+    return with_journal[0] if with_journal else usable[0]
+
+
+def _named(paths: Iterable[str]) -> str:
+    names = list(paths)
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

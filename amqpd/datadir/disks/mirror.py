@@ -1,0 +1,188 @@
+"""The disks of one node as the one disk that its journal writes to.
+
+What comes in: transactions and reads (`journal.sqlite.node_disk.NodeDisk`). What goes out: durability on a majority;
+rows of the first disk that has them.
+Rules: 1. `commit` returns when a majority has the transaction; each disk's own thread writes it. 2. While fewer than
+a majority can store, it raises DiskFull or DisksLost, and may be called again with the same transaction, as for a
+full disk. 3. What is read comes from a disk that has everything; one that fails is left behind, and the next one
+asked. 4. A row that is damaged on one disk is taken from another.
+Not here: threads and queues (`group.py`, `worker.py`), repairs (`repair.py`), which disks a start has (`opening.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from amqpd.datadir.disks.group import DiskGroup
+from amqpd.journal.disk import ReplicaState
+from amqpd.journal.records import Recovered, Row, SourceEntry
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.payload import encode
+from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.storing import bytes_of
+from amqpd.journal.transaction import Transaction
+from amqpd.replication.entry import LogEntry, Position
+
+# What a step takes in memory beside bodies.
+STEP_BYTES = 1024
+ROW_BYTES = 256
+
+
+class MirroredDisk:
+    """Implements `NodeDisk`. Made by `opening.open_disks`."""
+
+    def __init__(self, group: DiskGroup, life: int) -> None:
+        """`life`: of this process; of each disk's journal it is the epoch of the local source."""
+        self.group = group
+        self._life = life
+        self._first = group.first()
+        self.accepted: list[str] = []
+        """what was accepted as lost: sentences for the log"""
+        self._transaction: Transaction | None = None
+        """that was handed out last, as this step"""
+        self._step = 0
+        self._noted: dict[str, str] = {}
+
+    # As the journal's disk
+
+    def examine(self) -> None:
+        """Each was, when it was opened."""
+
+    def recover(self) -> Recovered:
+        """See `Disk`. Each disk begins the same life."""
+        found: dict[SqliteDisk, Recovered] = {}
+
+        def recover(disk: SqliteDisk) -> None:
+            found[disk] = disk.recover(self._life)
+
+        self.group.wait(self.group.hand(recover, STEP_BYTES))
+        return found[self.group.first()]
+
+    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+        """See `Disk`. After DiskFull, DisksLost too, it may be committed again."""
+        if transaction is not self._transaction:
+            for row in transaction.rows:
+                row.join()  # once, and not by each disk
+            names, self._noted = self._noted, {}
+
+            def step(disk: SqliteDisk) -> None:
+                if names:
+                    disk.note(**names)
+                disk.commit(transaction)
+
+            self._transaction, self._step = transaction, self.group.hand(step, _bytes_of(transaction))
+        self.group.wait(self._step)
+
+    @property
+    def prompt(self) -> bool:
+        """Several disks are waited for: never on the pump's thread."""
+        return False
+
+    def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
+        """See `Disk`."""
+
+        def read(disk: SqliteDisk) -> list[Row]:
+            return disk.read(queue_id, first_seq, last_seq, bytes_max)
+
+        while True:
+            number, rows = self.group.ask(read)
+            damage = next((row.damage for row in rows if row.damage), "")
+            if not damage or len(self.group.reading()) < 2:
+                return rows
+            self.group.leave(number, damage, damaged=True)
+
+    def vacuum_step(self) -> bool:
+        """Each disk's thread does its own housekeeping."""
+        return False
+
+    def release_reserve(self) -> None:
+        """Each disk's thread gives up its own."""
+
+    def restore_reserve(self) -> bool:
+        """A majority has space."""
+        with self.group.changed:
+            return self.group.standings.able >= self.group.standings.majority
+
+    def close(self) -> None:
+        """What was handed out is stored as far as the disks allow, then each is closed."""
+        self.group.close()
+
+    # What else a node asks of its disk
+
+    @property
+    def path(self) -> Path:
+        """Of a journal that has everything."""
+        return self.group.first().path
+
+    @property
+    def index(self) -> int:
+        """Of the last transaction."""
+        return self._first.index if self._transaction is None else self._transaction.index
+
+    @property
+    def names(self) -> dict[str, str]:
+        """See `SqliteDisk.names`."""
+        return self.group.first().names
+
+    def head(self, source: int) -> Head:
+        """See `SqliteDisk.head`."""
+        return self.group.first().head(source)
+
+    def set_names(self, **names: str) -> None:
+        """Write down names. Raises like `commit`."""
+        self.group.wait(self.group.hand(lambda disk: disk.set_names(**names), STEP_BYTES))
+
+    def note(self, **names: str) -> None:
+        """Write down names with the next transaction, whenever it comes. From any thread."""
+        self._noted = {**self._noted, **names}
+
+    def forsake(self) -> None:
+        """Close it as it was. Only before `recover`."""
+        self.group.close()
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """See `Checkpoints.sharing`, of the disk that `path` is of."""
+        return self.group.first().sharing()
+
+    def payload(self, entry: SourceEntry) -> bytes:
+        """See `SourcesDisk`."""
+        return encode(entry)
+
+    def replicas(self) -> list[ReplicaState]:
+        """See `SourcesDisk`."""
+        return self.group.ask(lambda disk: disk.replicas())[1]
+
+    def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
+        """See `SourcesDisk`."""
+        return self.group.ask(lambda disk: disk.log_entries(source, after, bytes_max))[1]
+
+    def recovered_of(self, sources: Collection[int]) -> Recovered:
+        """See `SourcesDisk`."""
+        return self.group.ask(lambda disk: disk.recovered_of(sources))[1]
+
+    def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
+        """See `SourcesDisk`. When the disk fails in between it ends with ValueError: another one may give other
+        parts, and who wants the state asks again."""
+        number, parts = self.group.ask(lambda disk: disk.state_parts(source, after, base))
+        return self._parts(number, parts)
+
+    def _parts(self, number: int, parts: Iterator[bytes]) -> Iterator[bytes]:
+        while True:
+            last = len(self.group.reading()) < 2
+            try:
+                answer = self.group.ask_one(number, lambda _: next(parts, None), last=last)
+            except StopIteration:
+                return
+            if answer is None:
+                raise ValueError(f"{self.group.members[number].path} failed while it was read")
+            if answer[0] is None:
+                return
+            yield answer[0]
+
+
+def _bytes_of(transaction: Transaction) -> int:
+    nbytes = STEP_BYTES + ROW_BYTES * (len(transaction.rows) + len(transaction.settled))
+    nbytes += sum([len(row.data) + len(row.deadlines) for row in transaction.rows])
+    return nbytes + sum(map(bytes_of, transaction.writes))

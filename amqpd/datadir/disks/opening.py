@@ -1,0 +1,282 @@
+"""Opens the directories of a node that has several, and makes a majority of them equal.
+
+What comes in: their paths; whether the operator accepts losses. What goes out: `OpenDisks`, with a majority that has
+everything; or StartupError, with one sentence.
+Rules: 1. Nothing is written before it is clear which of them has everything (`election.py`). 2. The life of this
+process is promised by a majority before anything else is written, so that what a disk has that was away never counts
+for more than what comes now. 3. Only as many are made equal here as a majority needs; the others are repaired while
+the node runs (`repair.py`). 4. A directory that cannot be read counts for nothing, and is named.
+Not here: one directory (`datadir/opening.py`), copying (`copying.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from amqpd.datadir.disk_record import DiskList, Listed, Record, read_record, write_record
+from amqpd.datadir.disks.copying import copy_definitions, copy_journal, moment_of
+from amqpd.datadir.disks.election import (
+    Chosen,
+    Refused,
+    Seen,
+    choose,
+    enough,
+    furthest,
+    next_list,
+    with_definitions,
+)
+from amqpd.datadir.disks.group import DiskGroup
+from amqpd.datadir.disks.mirror import MirroredDisk
+from amqpd.datadir.disks.roster import Roster, Unwritten, draw
+from amqpd.datadir.disks.standing import majority_of
+from amqpd.datadir.disks.worker import Member
+from amqpd.datadir.lock import DataDirectory, Unusable, open_data_directory
+from amqpd.datadir.opening import METADATA_DB
+from amqpd.errors import StartupError
+from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
+from amqpd.journal.records import JournalDamaged
+from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.schema import SOURCE
+from amqpd.topology.metadata.sqlite.glance import glance
+
+FAILED = (JournalDamaged, DiskFailure, DiskFull, NotAJournal, sqlite3.Error, OSError)
+
+log = structlog.get_logger(component="opening")
+
+
+@dataclass(slots=True)
+class OpenDisks:
+    """The directories, locked, and what is open of them."""
+
+    paths: list[Path]
+    locks: dict[int, DataDirectory]
+    disk: MirroredDisk
+    roster: Roster
+    life: int
+    keep_free_bytes: int
+    definitions: list[int] = field(default_factory=list)
+    """directories whose metadata.db is the same; the first one is worked with"""
+
+    @property
+    def directory(self) -> Path:
+        """The first one that had everything at the start."""
+        return self.paths[self.definitions[0]]
+
+    @property
+    def group(self) -> DiskGroup:
+        return self.disk.group
+
+    def close(self) -> None:
+        """The locks, when everything else is closed."""
+        for each in self.locks.values():
+            each.close()
+
+
+def open_disks(paths: list[Path], *, accept_loss: bool, keep_free_bytes: int = 0) -> OpenDisks:
+    """Blocking. Raises StartupError."""
+    with ExitStack() as failing:
+        opening = _Opening(paths, accept_loss, keep_free_bytes, failing)
+        try:
+            opened = opening.run()
+        except Refused as refused:
+            raise StartupError(str(refused)) from refused
+        except (NewerFormat, JournalInUse, *FAILED) as error:
+            raise StartupError(str(error)) from error
+        except Unwritten as error:
+            raise StartupError(f"{error}: correct that first") from error
+        failing.pop_all()
+    return opened
+
+
+class _Opening:
+    """A start that is under way."""
+
+    def __init__(self, paths: list[Path], accept_loss: bool, keep_free_bytes: int, failing: ExitStack) -> None:
+        self._paths = paths
+        self._accept_loss = accept_loss
+        self._keep_free_bytes = keep_free_bytes
+        self._failing = failing
+        self._locks: dict[int, DataDirectory] = {}
+        self._seen = [Seen(str(path)) for path in paths]
+        self._disks: dict[int, SqliteDisk] = {}
+        self._damaged: set[int] = set()
+
+    def run(self) -> OpenDisks:
+        self._lock()
+        chosen = choose(self._seen, accept_loss=self._accept_loss)
+        self._open(chosen)
+        before = chosen.newest or self._first_list(chosen)
+        if chosen.newest is not None:
+            enough(self._seen, chosen.newest, list(self._disks), accept_loss=self._accept_loss)
+        elif not self._disks:
+            raise Refused(self._seen[chosen.members[0]].unusable)
+        best = furthest({at: disk.head(SOURCE).position for at, disk in self._disks.items()})
+        life = max(chosen.promised, before.version[0], self._disks[best].head(SOURCE).epoch) + 1
+        self._promise(before, life)
+        chosen.members = list(self._disks)
+        definitions = self._with_most(with_definitions(self._seen, chosen) if chosen.newest else [best])
+        inside = self._make_equal(best, before, life)
+        self._copy_definitions(definitions, inside)
+        accepting = self._accept_loss and len(self._disks) < majority_of(len(before.disks))
+        roster = Roster(self._paths, life, None if accepting else before)
+        following = next_list(self._seen, before, before.node, (life, 0), inside, draw)
+        roster.begin(following, sorted({*inside, *self._disks}))
+        members = self._members(inside)
+        disk = MirroredDisk(DiskGroup(members), life)
+        disk.accepted = [sentence for at in inside for sentence in self._disks[at].accepted]
+        return OpenDisks(self._paths, self._locks, disk, roster, life, self._keep_free_bytes, inside)
+
+    def _lock(self) -> None:
+        devices: dict[int, str] = {}
+        places: dict[tuple[int, int], str] = {}
+        for at, (path, seen) in enumerate(zip(self._paths, self._seen, strict=True)):
+            try:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                found = path.stat()
+                if (other := places.setdefault((found.st_dev, found.st_ino), seen.path)) != seen.path:
+                    raise Refused(f"{seen.path} and {other} are the same directory: name each once with --data-dir")
+                self._locks[at] = self._failing.enter_context(open_data_directory(path))
+                seen.record = read_record(path)
+                seen.has_journal = (path / JOURNAL).exists()
+            except (Unusable, OSError) as error:
+                seen.unusable = getattr(error, "strerror", None) or str(error)
+                log.error("data directory cannot be used", data_dir=seen.path, reason=seen.unusable)
+                continue
+            if (beside := devices.setdefault(found.st_dev, seen.path)) != seen.path:
+                log.warning(
+                    "data directories are on one file system: when that fails, both do",
+                    data_dir=seen.path,
+                    beside=beside,
+                )
+
+    def _open(self, chosen: Chosen) -> None:
+        for accept_loss in (False, True) if self._accept_loss else (False,):
+            for at in chosen.members:
+                self._open_one(at, accept_loss, new=chosen.newest is None)
+            if self._disks:
+                return
+
+    def _open_one(self, at: int, accept_loss: bool, *, new: bool = False) -> None:
+        path = self._paths[at]
+        try:
+            if not (new or (path / JOURNAL).exists()):
+                raise DiskFailure(f"{path / JOURNAL} is missing")
+            disk = SqliteDisk(path, keep_free_bytes=self._keep_free_bytes, accept_loss=accept_loss)
+            self._failing.callback(disk.forsake)
+            disk.examine()
+        except FAILED as error:
+            self._gives_up(at, str(error))
+        else:
+            self._disks[at] = disk
+            self._damaged.discard(at)
+            self._seen[at].unusable = ""
+
+    def _gives_up(self, at: int, reason: str) -> None:
+        log.error("data directory cannot be used", data_dir=str(self._paths[at]), reason=reason)
+        self._seen[at].unusable = reason
+        self._damaged.add(at)
+        disk = self._disks.pop(at, None)
+        if disk is not None:
+            disk.forsake()
+
+    def _first_list(self, chosen: Chosen) -> DiskList:
+        """Of a node that has one directory by now, which is to have several: that one alone."""
+        (origin,) = chosen.members
+        return DiskList(draw(), (0, 0), (Listed(draw(), self._seen[origin].path, True),))
+
+    def _promise(self, before: DiskList, life: int) -> None:
+        """A majority of the list, or what the operator accepts, takes nothing from an earlier process any more."""
+        for at in list(self._disks):
+            record = self._seen[at].record
+            generation = before.disks[0].generation if record is None else record.generation
+            try:
+                promised = Record(generation, True, life, before)
+                self._seen[at].record = write_record(self._paths[at], promised)
+            except OSError as error:
+                self._gives_up(at, f"{self._paths[at]}: {error.strerror or error}")
+        enough(self._seen, before, list(self._disks), accept_loss=self._accept_loss)
+
+    def _with_most(self, candidates: list[int]) -> int | None:
+        """Whose metadata.db has the highest revision; None: there is none."""
+        revisions = {}
+        for at in candidates:
+            path = self._paths[at] / METADATA_DB
+            if path.exists() and (found := glance(path)) is not None:
+                revisions[at] = found.revision
+        return max(revisions, key=lambda at: (revisions[at], -at), default=None)
+
+    def _make_equal(self, best: int, before: DiskList, life: int) -> list[int]:
+        """The directories that have everything: a majority of the setting."""
+        position = self._disks[best].head(SOURCE).position
+        inside = [at for at, disk in self._disks.items() if disk.head(SOURCE).position == position]
+        needed = majority_of(len(self._paths))
+        is_new = self._disks[best].index == 0
+        lagging = [at for at in self._disks if at not in inside]
+        others = [at for at in self._locks if at not in self._disks]
+        for at in (*lagging, *others):
+            if len(inside) >= needed and not (is_new and at in others):
+                break
+            if self._like(at, best, before, life, whole=at in lagging):
+                inside.append(at)
+        if len(inside) < needed:
+            there = f"{len(inside)} of {len(self._paths)} data directories can be used"
+            raise Refused(f"{there}, and {needed} are needed ({self._reasons()})")
+        return sorted(inside)
+
+    def _like(self, at: int, best: int, before: DiskList, life: int, *, whole: bool) -> bool:
+        """Whether the directory has now what the best one has."""
+        path, disk = self._paths[at], self._disks.pop(at, None)
+        if disk is not None:
+            disk.forsake()
+        log.info("data directory is made equal", data_dir=str(path), like=str(self._paths[best]))
+        try:
+            if not whole:
+                self._seen[at].record = write_record(path, Record(draw(), False, life, before))
+            with moment_of(self._paths[best] / JOURNAL) as source:
+                copy_journal(source, path, whole=whole)
+        except FAILED as error:
+            self._gives_up(at, str(error))
+            return False
+        self._open_one(at, accept_loss=False)
+        return at in self._disks
+
+    def _copy_definitions(self, best: int | None, inside: list[int]) -> None:
+        """All of them have the same. None of a node whose definitions are elsewhere, or that is new."""
+        for at in list(inside):
+            if best is None or at == best or self._has_same(at, best):
+                continue
+            try:
+                copy_definitions(self._paths[best] / METADATA_DB, self._paths[at])
+            except (sqlite3.Error, OSError) as error:
+                inside.remove(at)
+                self._gives_up(at, str(error))
+        if len(inside) < majority_of(len(self._paths)):
+            raise Refused(f"the definitions could not be copied to enough data directories: {self._reasons()}")
+
+    def _has_same(self, at: int, best: int) -> bool:
+        ours, theirs = (glance(self._paths[each] / METADATA_DB) for each in (at, best))
+        if ours is None or theirs is None:
+            return False
+        return (ours.identity, ours.revision) == (theirs.identity, theirs.revision)
+
+    def _members(self, inside: list[int]) -> list[Member]:
+        members = []
+        for at, path in enumerate(self._paths):
+            member = Member(at, path, self._disks.get(at) if at in inside else None)
+            if at not in inside:
+                member.damaged = at not in self._disks
+                was = "it is new, or was emptied" if member.damaged else "it is behind"
+                member.reason = self._seen[at].unusable or was
+                if (disk := self._disks.pop(at, None)) is not None:
+                    disk.forsake()
+            members.append(member)
+        return members
+
+    def _reasons(self) -> str:
+        return "; ".join(f"{each.path}: {each.unusable}" for each in self._seen if each.unusable)

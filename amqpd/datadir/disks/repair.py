@@ -1,0 +1,159 @@
+"""Makes a disk that was left behind, emptied or replaced what the others are, while the node runs.
+
+What comes in: the number of the disk. What goes out: a disk that counts again; or `NotRepaired`, with the reason, and
+it may be tried again.
+Rules: 1. The copy is of one moment of a disk that has everything, between two steps; what follows waits for the disk
+that is repaired, up to a bound. 2. A disk that has lost anything is of a new generation, and counts for nothing until
+the list has that. 3. One that is only behind is brought up in one transaction, and never counts for less than it
+did. 4. Blocking, in threads; one repair at a time.
+Not here: when (`watch.py`), what is copied (`copying.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from amqpd.datadir.disk_record import read_record
+from amqpd.datadir.disks.copying import bytes_of, copy_journal, free_bytes, open_moment
+from amqpd.datadir.disks.opening import FAILED, OpenDisks
+from amqpd.datadir.disks.roster import draw
+from amqpd.datadir.disks.standing import State
+from amqpd.datadir.lock import DataDirectory, open_data_directory
+from amqpd.errors import StartupError
+from amqpd.journal.sqlite.adoption import Known
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.likeness import Likeness
+
+MOMENT_S = 30.0
+"""For the disk that is copied, to come to the end of a step."""
+ENDED_S = 10.0
+"""For the thread of a disk that was left behind, to close it."""
+
+log = structlog.get_logger(component="disks")
+
+
+class NotRepaired(Exception):
+    """The text is the reason."""
+
+
+class Repair:
+    """Of one disk."""
+
+    def __init__(self, disks: OpenDisks, number: int) -> None:
+        self._disks = disks
+        self._group = disks.group
+        self._member = disks.group.members[number]
+        self._number = number
+        self._stopped = False
+        self.generation: str | None = None
+        """the new one, if it has one"""
+
+    @property
+    def directory(self) -> Path:
+        return self._member.path
+
+    def stop(self) -> None:
+        """From any thread: it ends soon."""
+        self._stopped = True
+
+    def copy(self) -> Likeness:
+        """The journal; the disk catches up then. Raises NotRepaired."""
+        worker = self._member.worker
+        if worker is not None and not worker.ended(ENDED_S):
+            raise NotRepaired("the disk still hangs")
+        try:
+            self._hold_lock()
+            whole = self._is_whole()
+            self._check_space()
+            if not whole:
+                self.generation = draw()
+                self._disks.roster.is_new(self._number, self.generation)
+            return self._copy(whole=whole)
+        except (StartupError, TimeoutError, *FAILED) as error:
+            raise NotRepaired(str(error)) from error
+
+    def caught_up(self) -> bool:
+        """Raises NotRepaired."""
+        try:
+            return self._group.caught_up(self._number)
+        except TimeoutError as error:
+            raise NotRepaired(str(error)) from error
+
+    def join(self) -> None:
+        """It counts. Raises NotRepaired, `roster.Unwritten`."""
+        generations = {} if self.generation is None else {self._number: self.generation}
+        self._disks.roster.changes(sorted({*self._group.counting(), self._number}), generations)
+        try:
+            self._group.join(self._number)
+        except TimeoutError as error:
+            raise NotRepaired(str(error)) from error
+
+    def _copy(self, *, whole: bool) -> Likeness:
+        source, known = self._moment()
+        try:
+            likeness = copy_journal(source, self.directory, whole=whole, goes_on=self._goes_on)
+        finally:
+            source.close()
+        disk = SqliteDisk(self.directory, keep_free_bytes=self._disks.keep_free_bytes)
+        try:
+            disk.adopt(known)
+            self._group.continue_repair(self._number, disk)
+        except BaseException:
+            disk.fail("its repair failed")
+            disk.close()
+            raise
+        return likeness
+
+    def _moment(self) -> tuple[sqlite3.Connection, Known]:
+        """Of the disk that is copied: its tables, and what it knows of them."""
+        numbers = self._group.reading()
+        if not numbers:
+            raise NotRepaired("no other disk has everything")
+        like = numbers[0]
+
+        def work(disk: SqliteDisk) -> tuple[sqlite3.Connection, Known]:
+            if self._stopped:
+                raise TimeoutError("the repair was stopped")
+            connection = open_moment(disk.path)
+            self._group.begin_repair(self._number, like)
+            return connection, disk.known()
+
+        try:
+            return self._group.run_on(like, work, MOMENT_S)
+        except TimeoutError:
+            self._stopped = True  # should its turn come all the same
+            raise
+
+    def _goes_on(self) -> None:
+        if self._stopped or self._group.state(self._number) is not State.REPAIR:
+            raise TimeoutError(self._member.reason or "the repair was stopped")
+
+    def _hold_lock(self) -> None:
+        """Of the directory that is there now. Raises StartupError, OSError."""
+        held = self._disks.locks.pop(self._number, None)
+        if held is not None:
+            held.close()
+        self._disks.locks[self._number] = lock = open_data_directory(self.directory)
+        assert isinstance(lock, DataDirectory)
+
+    def _is_whole(self) -> bool:
+        if self._member.damaged:
+            return False
+        record = read_record(self.directory)
+        mine = self._disks.roster.list.disks[self._number]
+        return record is not None and record.whole and record.generation == mine.generation
+
+    def _check_space(self) -> None:
+        """Raises NotRepaired, OSError."""
+        source = self._group.first().path.parent
+        needed = bytes_of(source)
+        with suppress(OSError):
+            needed -= bytes_of(self.directory)
+        free = free_bytes(self.directory)
+        if needed + self._disks.keep_free_bytes > free:
+            wanted = (needed + self._disks.keep_free_bytes >> 20) + 1
+            raise NotRepaired(f"it has {free >> 20} MB of free space, and a copy needs {wanted} MB")

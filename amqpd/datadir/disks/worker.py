@@ -1,0 +1,219 @@
+"""The thread of one disk.
+
+What comes in: steps, and what is to be done between two of them. What goes out: what is stored, into the standings.
+Rules: 1. A step is taken off the queue when the disk has it. 2. DiskFull: the reserve is given up, and the same step
+tried again until there is space. 3. Any other failure of the disk leaves it behind. 4. When nothing is to be done for
+a while, the disk does its housekeeping. 5. A disk that was left behind is closed as it is; one whose files are not
+there any more stays open until the process ends (`datadir/presence.py` says why).
+Not here: which disks count (`standing.py`), what a majority has (`group.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import structlog
+
+from amqpd.datadir.disks.standing import Standings, State
+from amqpd.errors import StorageFailure
+from amqpd.journal.errors import DiskFull
+from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.storage.closing import leave_open
+
+FULL_RETRY_S = 0.25
+HOUSEKEEPING_IDLE_S = 1.0
+# At the end, a disk that hangs is not waited for any longer: the others have everything.
+CLOSE_S = 5.0
+
+_log = structlog.get_logger("amqpd.journal")
+
+T = TypeVar("T")
+Step = Callable[[SqliteDisk], object]
+
+
+@dataclass(slots=True)
+class Member:
+    """One disk of the list."""
+
+    number: int
+    path: Path
+    """of its data directory"""
+    disk: SqliteDisk | None
+    """None: it is not open"""
+    reason: str = ""
+    """why it does not count"""
+    damaged: bool = False
+    """what it has cannot be trusted"""
+    gone: bool = False
+    """its files are not those that are open"""
+    steps: deque[Step] = field(default_factory=deque)
+    """what waits for it; the first one may be under way"""
+    worker: Worker | None = None
+    using: threading.Lock = field(default_factory=threading.Lock)
+    """held by who reads, and while the disk is closed"""
+
+
+class Group(Protocol):
+    """The disks of the node; see `group.DiskGroup`."""
+
+    changed: threading.Condition
+    standings: Standings
+    closing: bool
+    bug: Exception | None
+
+    def leave(self, number: int, reason: str, *, damaged: bool = False) -> None: ...
+
+
+class Worker:
+    """The thread, which begins at once."""
+
+    def __init__(self, group: Group, member: Member, disk: SqliteDisk) -> None:
+        """The group's `changed` may be held by the caller."""
+        self._group = group
+        self._member = member
+        self._disk = disk
+        self._beside: deque[Step] = deque()
+        self._short = False
+        """its reserve was given up"""
+        self._resting = True
+        """housekeeping has nothing left to do, as before the first step"""
+        self.began_s: float | None = None
+        """since when a step is under way, by time.monotonic"""
+        self._thread = threading.Thread(target=self._run, name=f"disk {member.number}", daemon=True)
+        self._thread.start()
+
+    def ended(self, timeout_s: float) -> bool:
+        """The disk is closed, or has been by then."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def run(self, work: Callable[[SqliteDisk], T], timeout_s: float) -> T:
+        """See `DiskGroup.run_on`."""
+        done = threading.Event()
+        answers: list[T] = []
+        errors: list[Exception] = []
+
+        def beside(disk: SqliteDisk) -> None:
+            try:
+                answers.append(work(disk))
+            except Exception as error:  # noqa: BLE001 - the caller's, who gets it
+                errors.append(error)
+            finally:
+                done.set()
+
+        with self._group.changed:
+            self._beside.append(beside)
+            self._group.changed.notify_all()
+        if not done.wait(timeout_s):
+            raise TimeoutError(f"{self._member.path} did not answer")
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+    @property
+    def _left(self) -> bool:
+        return self._group.standings.disks[self._member.number].state is State.BEHIND
+
+    def _run(self) -> None:
+        group, member = self._group, self._member
+        try:
+            while (work := self._next()) is not None:
+                work()
+        except StorageFailure as error:
+            group.leave(member.number, str(error), damaged=True)
+        except Exception as error:  # noqa: BLE001 - a bug: what waits for the journal raises it, and ends the node
+            with group.changed:
+                group.bug = error
+                group.changed.notify_all()
+        self._end()
+
+    def _next(self) -> Callable[[], None] | None:
+        """What is to be done now; None: nothing ever again."""
+        with self._group.changed:
+            waited = False
+            while not self._left:
+                if self._beside:
+                    beside = self._beside.popleft()
+                    return lambda: self._aside(beside)
+                if self._member.steps:
+                    return self._step
+                if self._group.closing:
+                    return None
+                if waited and not self._resting:
+                    return self._housekeeping
+                waited = not self._group.changed.wait(None if self._resting else HOUSEKEEPING_IDLE_S)
+        return None
+
+    def _aside(self, work: Step) -> None:
+        work(self._disk)
+
+    def _step(self) -> None:
+        group, member = self._group, self._member
+        with group.changed:
+            if not member.steps:
+                return
+            step, number = member.steps[0], group.standings.disks[member.number].stored + 1
+        self.began_s, self._resting = time.monotonic(), False
+        try:
+            step(self._disk)
+        except DiskFull as error:
+            self._has_no_space(str(error))
+            return
+        finally:
+            self.began_s = None
+        with group.changed:
+            if self._left:
+                return
+            member.steps.popleft()
+            group.standings.has_stored(member.number, number)
+            group.changed.notify_all()
+        if self._short:
+            self._short = not self._disk.restore_reserve()
+
+    def _has_no_space(self, reason: str) -> None:
+        group, member = self._group, self._member
+        if not self._short:
+            _log.warning("disk full: it tries again", path=str(member.path), reason=reason)
+        # Each time: a log that was copied into the database is begun again, and takes no space then.
+        self._disk.release_reserve()
+        self._short = True
+        with group.changed:
+            group.standings.is_full(member.number)
+            group.changed.notify_all()
+            if group.closing:
+                member.steps.clear()
+            elif not self._left:
+                group.changed.wait_for(lambda: self._left or group.closing, FULL_RETRY_S)
+
+    def _housekeeping(self) -> None:
+        try:
+            more = self._disk.vacuum_step()
+        except DiskFull:
+            more = True
+        if self._short:
+            self._short = not self._disk.restore_reserve()
+        self._resting = not more and not self._short
+
+    def _end(self) -> None:
+        member, disk = self._member, self._disk
+        for beside in self._beside:
+            beside(disk)
+        with member.using:
+            member.disk = None
+            if member.gone:
+                leave_open(disk)
+                return
+            if self._left:
+                disk.fail(member.reason)
+            try:
+                disk.close()
+            except (sqlite3.Error, StorageFailure, OSError) as error:
+                _log.warning("disk could not be closed", path=str(member.path), reason=str(error))
+                leave_open(disk)

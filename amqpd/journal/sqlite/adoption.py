@@ -1,0 +1,73 @@
+"""A disk that is made of another one of the same journal, while that one is in use.
+
+What comes in: a disk that is recovered; what another one knew between two transactions, when its tables were copied.
+What goes out: the one or the other.
+Rules: 1. What is known is copied: each disk changes its own. 2. A disk that is adopted goes on with the next
+transaction, in the same life: nothing of it is recovered, or is dead that is not on the other one.
+Not here: copying tables (`likeness.py`), who wants that (`amqpd.datadir.disks`).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from copy import copy
+from dataclasses import dataclass
+
+from amqpd.journal.sqlite.checkpoints import Checkpoints
+from amqpd.journal.sqlite.discards import Discards
+from amqpd.journal.sqlite.queue_marks import QueueMarks
+from amqpd.journal.sqlite.reserve import Reserve
+from amqpd.journal.sqlite.sources import Sources
+
+
+@dataclass(slots=True)
+class Known:
+    """What a disk knows in memory of what it has."""
+
+    sources: Sources
+    discards: Discards
+    timed: set[int]
+    counted: set[int]
+    marks: QueueMarks
+
+
+class Adopts:
+    """Of a disk, what is copied and adopted."""
+
+    checkpoints: Checkpoints
+    _sources: Sources
+    _discards: Discards
+    _timed: set[int]
+    _counted: set[int]
+    _marks: QueueMarks
+    _recovered: bool
+    _reserve: Reserve
+    _failure: str | None
+
+    def _make_mark(self) -> None:
+        raise NotImplementedError
+
+    def known(self) -> Known:
+        """Between two transactions, in the thread that commits."""
+        before = self._sources
+        sources = Sources({number: copy(head) for number, head in before.heads.items()}, before.held, before.behind)
+        sources.staged, sources.stale = dict(before.staged), dict(before.stale)
+        discards = self._discards.copied(sources.is_committed)
+        return Known(sources, discards, set(self._timed), set(self._counted), self._marks.copied())
+
+    def adopt(self, known: Known) -> None:
+        """In place of `recover`: the tables are those that the other disk had then. Raises DiskFailure."""
+        self._sources, self._discards, self._marks = known.sources, known.discards, known.marks
+        self._timed, self._counted = known.timed, known.counted
+        self._recovered = True
+        self._reserve.restore()
+        self._make_mark()
+
+    def fail(self, reason: str) -> None:
+        """Nothing is written to it any more, and `close` leaves its files as they are."""
+        if self._failure is None:
+            self._failure = f"the journal stopped: {reason}"
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """See `Checkpoints.sharing`."""
+        return self.checkpoints.sharing()

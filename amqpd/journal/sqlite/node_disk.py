@@ -1,0 +1,43 @@
+"""`NodeDisk`: the disk of a node's journal, as the node's shell uses it.
+
+What comes in, what goes out: nothing.
+Not here: its two implementations, one data directory (`disk.py`) and several (`amqpd.datadir.disks.mirror`).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from amqpd.journal.disk import SourcesDisk
+from amqpd.journal.sqlite.sources import Head
+
+
+class NodeDisk(SourcesDisk, Protocol):
+    """See `SqliteDisk` for each."""
+
+    accepted: list[str]
+
+    @property
+    def path(self) -> Path:
+        """Of the journal; of one that has everything, where there are several."""
+        ...
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def names(self) -> dict[str, str]: ...
+
+    def head(self, source: int) -> Head: ...
+
+    def examine(self) -> None: ...
+
+    def forsake(self) -> None: ...
+
+    def set_names(self, **names: str) -> None: ...
+
+    def note(self, **names: str) -> None: ...
+
+    def sharing(self) -> AbstractContextManager[None]: ...

@@ -1,0 +1,61 @@
+"""Where a queue is, for the books: at a node, or in a source that several nodes keep.
+
+What comes in: events of several nodes. What goes out: the same events; of those of a source's queue `node` is the
+source and `life` its epoch, and `at_node` and `at_life` say whose log it is.
+Rules: 1. An epoch of a source takes the place of a node's life, and the anchor with which the next epoch begins that
+of the next start: so what holds for the queues of one node over its lives holds for those of a source over its homes
+(docs/decisions/audit-epochs.md). 2. An epoch has one writer, so the numbers of its events in that node's log are in
+the order in which things happened. 3. Publications and confirms are the node's. 4. A gap of a node is one of the
+sources that it was the home of then.
+Not here: what is concluded (`fates.py`, `suspects.py`, `origins.py`).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from amqpd_spark.books.moments import NUMBER_MAX
+
+PUBLISHER = ("at_node", "at_life")
+"""whose number a publication is"""
+_PLACE = "source "
+
+
+def placed(events: DataFrame) -> DataFrame:
+    """With `PUBLISHER`, and gaps of sources."""
+    named = events.withColumns({"at_node": F.col("node"), "at_life": F.col("life")})
+    is_source = F.coalesce(F.col("source"), F.lit(0)) > 0
+    rows = named.withColumns(
+        {
+            "node": F.when(is_source, F.concat(F.lit(_PLACE), F.col("source"))).otherwise(F.col("node")),
+            "life": F.when(is_source, F.col("source_epoch")).otherwise(F.col("life")),
+        }
+    )
+    of_sources = rows.where(is_source)
+    if of_sources.limit(1).isEmpty():
+        return rows
+    return rows.unionByName(_gaps(rows, of_sources), allowMissingColumns=True)
+
+
+def in_source(node: Column) -> Column:
+    """Whether the place is one."""
+    return node.startswith(_PLACE)
+
+
+def _gaps(rows: DataFrame, of_sources: DataFrame) -> DataFrame:
+    """`node`, `life`, `number` of each gap that lies in an epoch of a source, or may have taken its end."""
+    ended = F.min(F.when(F.col("event") == "source_ends", F.col("number")))
+    reigns = of_sources.groupBy("node", "life", *PUBLISHER).agg(ended.alias("ended"))
+    gaps = rows.where(F.col("event") == "gap").select(
+        *(F.col("at_node").alias("gap_node"), F.col("at_life").alias("gap_life"), "number"),
+        F.coalesce(F.get_json_object("detail", "$.life").cast("int"), F.col("at_life") - 1).alias("life_before"),
+    )
+    meets = reigns.join(F.broadcast(gaps), F.col("at_node") == F.col("gap_node"))
+    within = (F.col("at_life") == F.col("gap_life")) & (F.col("ended").isNull() | (F.col("number") < F.col("ended")))
+    behind = (F.col("at_life") == F.col("life_before")) & F.col("ended").isNull()
+    return meets.where(within | behind).select(
+        *("node", "life", *PUBLISHER),
+        F.when(within, F.col("number")).otherwise(F.lit(NUMBER_MAX)).alias("number"),
+        F.lit("gap").alias("event"),
+    )

@@ -1,0 +1,159 @@
+"""Which source a new queue gets, and who keeps a new source: bounds, failure domains, the same on every node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqpd.cluster.choosing import Heard, choose, home_for, new_set
+from amqpd.cluster.placement import SLACK
+from amqpd.cluster.records import SOURCES, KnownRecord, MemberRecord
+from amqpd.node.sources import HERE, LOCAL, Wanted
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+from tests.cluster.directories import member_record
+
+NAMES = "abcdefgh"
+
+
+def heard(
+    living: str, known: str | None = None, me: str = "a", members: Mapping[str, MemberRecord] | None = None
+) -> Heard:
+    """`members`: those of the living that are something else than a name."""
+    known = living if known is None else known
+    return Heard(
+        me,
+        {name: (members or {}).get(name, member_record(name)) for name in living},
+        {name: KnownRecord(name, 1, ord(name)) for name in known},
+        {},
+    )
+
+
+def source(number: int, home: str, members: str) -> SourceRecord:
+    return SourceRecord(number, Seal(1, home, 1), tuple(members), tuple(map(ord, members)))
+
+
+def among(cluster: Heard, *records: SourceRecord) -> Heard:
+    return replace(cluster, records={record.source: record for record in records})
+
+
+# A queue's source
+
+
+def test_a_queue_is_in_the_source_here_with_the_fewest_queues() -> None:
+    cluster = among(heard("abc"), source(1, "a", "abc"), source(2, "a", "abc"), source(3, "b", "abc"))
+    assert choose(HERE, cluster, {1: 5, 2: 4}, [1, 2], 3) == (2, "a")
+    assert choose(HERE, cluster, {}, [], 3) == (LOCAL, "a")
+    # The record says so already, and it is not served yet.
+    assert choose(HERE, cluster, {}, [1], 3) == (1, "a")
+
+
+def test_a_source_with_fewer_copies_than_there_may_be_gets_no_new_queues() -> None:
+    cluster = among(heard("abc"), source(1, "a", "a"), source(2, "a", "abc"))
+    assert choose(HERE, cluster, {2: 9}, [1], 3) == (LOCAL, "a")
+    assert choose(HERE, cluster, {2: 9}, [1, 2], 3) == (2, "a")
+
+
+def test_more_copies_than_the_cluster_has_are_for_those_who_ask() -> None:
+    cluster = among(heard("abcde"), source(1, "a", "abcde"), source(2, "a", "abc"))
+    assert choose(HERE, cluster, {2: 9}, [1, 2], 3) == (2, "a")
+    assert choose(HERE, cluster, {}, [1], 3) == (1, "a")  # better than none
+    assert choose(Wanted(copies=5), cluster, {}, [1, 2], 3) == (1, "a")
+    assert choose(Wanted(copies=1), cluster, {}, [1, 2], 3) == (LOCAL, "a")
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "copies"),
+    [(1, 5, 1), (2, 5, 3), (3, 5, 3), (4, 5, 5), (4, 4, 4), (9, 5, 5), (0, 5, 3), (0, 2, 2)],
+)
+def test_an_even_number_of_copies_is_one_more_and_never_more_than_there_are_nodes(
+    asked: int, nodes: int, copies: int
+) -> None:
+    assert heard(NAMES[:nodes]).copies_of(Wanted(copies=asked), 3) == copies
+
+
+@given(st.lists(st.text(min_size=1), unique=True, max_size=60), st.integers(1, 8), st.integers(0, 7))
+def test_balanced_queues_are_bounded_at_each_node_and_at_the_same_for_everybody(
+    names: list[str], nodes: int, asked: int
+) -> None:
+    living = NAMES[:nodes]
+    records = [source(at + 1, name, name) for at, name in enumerate(living)]
+    queues: Counter[int] = Counter()
+    for count, name in enumerate(names, 1):
+        wanted = Wanted(balanced=f"//{name}")
+        homes = {home_for(wanted, among(heard(living, me=me), *records), queues) for me in living}
+        [home] = homes
+        queues[living.index(home) + 1] += 1
+        assert max(queues.values()) <= ceil((1 + SLACK) * Fraction(count, nodes))
+
+
+def test_a_balanced_queue_goes_to_a_source_of_its_home() -> None:
+    cluster = among(heard("abc"), source(1, "a", "abc"), source(2, "b", "abc"), source(3, "c", "abc"))
+    homes = {choose(Wanted(balanced=f"//{at}"), cluster, {}, [1], 3) for at in range(20)}
+    assert homes == {(1, "a"), (2, "b"), (3, "c")}
+
+
+def test_a_node_that_is_away_gets_no_balanced_queues() -> None:
+    cluster = among(heard("ab", "abc"), source(1, "a", "abc"), source(2, "b", "abc"), source(3, "c", "abc"))
+    assert {choose(Wanted(balanced=f"//{at}"), cluster, {}, [1], 3)[1] for at in range(20)} == {"a", "b"}
+
+
+# A new set
+
+
+@pytest.mark.parametrize(
+    ("living", "known", "members"),
+    [
+        ("a", "a", ("a",)),
+        ("ab", "abc", ("a", "b", "c")),
+        ("abc", "abc", ("a", "b", "c")),
+        ("abc", "abcd", ("a", "b", "c")),
+        ("a", "abc", ()),
+    ],
+)
+def test_a_set_counts_on_those_that_are_away_for_some_time(living: str, known: str, members: tuple[str, ...]) -> None:
+    assert new_set(1, "a", heard(living, known), min(3, len(known))) == members
+
+
+def test_a_set_is_of_nodes_that_do_not_fail_together() -> None:
+    racks = {"a": "one", "b": "one", "c": "two", "d": "three"}
+    cluster = heard(
+        "abcd", members={name: replace(member_record(name), cluster=rack) for name, rack in racks.items()}
+    )
+    assert {new_set(at, "a", cluster, 3) for at in range(1, 20)} == {("a", "c", "d")}
+
+
+def test_a_set_is_in_several_regions_where_racks_leave_the_choice() -> None:
+    places = {"a": ("1", "eu"), "b": ("2", "eu"), "c": ("1", "us"), "d": ("2", "us"), "e": ("2", "us")}
+    cluster = heard(
+        "abcde",
+        members={
+            name: replace(member_record(name), cluster=rack, region=where) for name, (rack, where) in places.items()
+        },
+    )
+    assert {new_set(at, "a", cluster, 2) for at in range(1, 40)} == {("a", "c"), ("a", "d"), ("a", "e")}
+
+
+@given(st.integers(3, 8), st.integers(1, 60), st.sampled_from([1, 3]), st.integers(0, 200))
+def test_copies_of_sets_that_are_made_one_after_the_other_are_bounded(
+    nodes: int, count: int, copies: int, first: int
+) -> None:
+    """Whoever makes them: homes take turns."""
+    cluster, loads = heard(NAMES[:nodes]), Counter[str]()
+    records: dict[int, SourceRecord] = {}
+    for at in range(count):
+        number, home = (first + at) % SOURCES + 1, NAMES[at % nodes]
+        members = new_set(number, home, replace(cluster, records=records), copies)
+        assert home in members
+        assert len(set(members)) == len(members) == copies
+        records[number] = source(number, home, "".join(members))
+        loads.update(members)
+        # A node that declares is in its own sets, however much it has: no other is above its bound.
+        assert max(loads.values()) <= ceil((1 + SLACK) * Fraction(copies * (at + 1), nodes)) + 1

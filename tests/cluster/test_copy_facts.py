@@ -1,0 +1,38 @@
+"""What a node says of copies: of the sources whose home it is, and of its own."""
+
+from __future__ import annotations
+
+from amqpd.cluster.copy_facts import AWAY, COUNTS, OTHER_DISK, replica_facts, source_facts
+from tests.cluster.forwarders import World
+
+SOURCE = 5
+
+
+def test_the_home_says_which_copies_count() -> None:
+    world = World()
+    world.new_source(SOURCE, "a")
+    [row] = source_facts(world["a"].forwarder.homes)
+    assert (row["source"], row["serving"], row["epoch"]) == (SOURCE, True, 1)
+    assert row["copies"] == {name: {"is": COUNTS, "lacks_bytes": 0} for name in "bc"}
+    assert source_facts(world["b"].forwarder.homes) == []
+
+
+def test_the_home_says_who_is_away_and_whose_disk_is_another_one() -> None:
+    world = World()
+    world.new_source(SOURCE, "a")
+    world.disconnect("a", "c")
+    [row] = source_facts(world["a"].forwarder.homes)
+    assert row["copies"]["c"] == {"is": AWAY, "lacks_bytes": None}
+    world["a"].forwarder.homes.sources[SOURCE].lane.home.peers["b"].uncounted.add(SOURCE)
+    [row] = source_facts(world["a"].forwarder.homes)
+    assert row["copies"]["b"]["is"] == OTHER_DISK
+
+
+def test_everybody_says_where_their_copies_end() -> None:
+    world = World()
+    world.new_source(SOURCE, "a")
+    rows = {name: replica_facts(world[name].forwarder.replicas) for name in "abc"}
+    [row] = rows["a"]
+    assert row["source"] == SOURCE
+    assert row["last"] >= row["committed"] > [0, 0]
+    assert all(found[0]["last"] == row["last"] for found in rows.values())

@@ -1,0 +1,65 @@
+"""Who may be forgotten, and who not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from amqpd.cluster.forgetting import MemberKept, forget
+from amqpd.cluster.records import ClusterRecord, KnownRecord, WishRecord, encode, key_of, known_key
+from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
+from amqpd.topology.metadata.store import Compare, Operation, Outcome, PutKey
+from tests.cluster.directories import member_record, source_record
+
+pytestmark = pytest.mark.trio
+
+KNOWN = KnownRecord("c@x", 3, 9)
+
+
+async def a_store(*records: ClusterRecord) -> MemoryStore:
+    store = MemoryStore(MemorySpace())
+    await store.transact([], [PutKey(key_of(each), encode(each)) for each in records])
+    return store
+
+
+async def test_who_is_in_no_set_and_does_not_live_is_forgotten() -> None:
+    store = await a_store(KNOWN, KnownRecord("a@x", 1, 1), member_record("a@x"))
+    await forget(store, "c@x")
+    assert await store.get(known_key("c@x")) is None
+    assert await store.get(known_key("a@x")) is not None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (member_record("c@x"), "lives"),
+        (source_record(7), "in the set of 1 sources, 7 among them"),
+        (WishRecord(7, ("a@x", "c@x")), "wished for source 7"),
+        (WishRecord(7, (), "c@x"), "wished for source 7"),
+    ],
+)
+async def test_who_is_needed_is_kept(more: ClusterRecord, words: str) -> None:
+    store = await a_store(KNOWN, more)
+    with pytest.raises(MemberKept, match=words):
+        await forget(store, "c@x")
+    assert await store.get(known_key("c@x")) is not None
+
+
+async def test_a_name_that_nobody_knows_cannot_be_forgotten() -> None:
+    with pytest.raises(MemberKept, match="knows no member"):
+        await forget(await a_store(), "c@x")
+
+
+async def test_who_comes_back_meanwhile_is_kept() -> None:
+    class Late(MemoryStore):
+        async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
+            if compares:
+                back = member_record("c@x")
+                await super().transact([], [PutKey(key_of(back), encode(back))])
+            return await super().transact(compares, operations)
+
+    store = Late(MemorySpace())
+    await store.transact([], [PutKey(key_of(KNOWN), encode(KNOWN))])
+    with pytest.raises(MemberKept, match="come back"):
+        await forget(store, "c@x")

@@ -1,0 +1,414 @@
+"""`amqpd quorum` and `amqpd cluster forget`: what they say, what they ask for, what they refuse; no node runs.
+
+What is verified: against a real etcd, whose records a test writes. Not verified here: that the homes do what is asked
+for (`tests/faults/test_cluster_operators.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
+
+from amqpd.cluster.records import PREFIX, KnownRecord, MemberRecord, WishRecord, encode, key_of
+from amqpd.cluster.roster import Roster
+from amqpd.commands.cluster import cluster
+from amqpd.commands.quorum import quorum
+from amqpd.config import Settings
+from amqpd.management import control
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.codec import encode_key, encode_record
+from amqpd.topology.metadata.store import DeleteKey, PutKey
+from amqpd.vocabulary.records import QueueRecord
+from tests.harness.etcd import EtcdProcess
+from tests.topology.etcd_stores import etcd_stores, new_prefix
+from tests.topology.etcd_stores import shared_etcd as shared_etcd
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+class Store:
+    """A cluster's, with the nodes that live and those that are known. A name has `@x` in the records."""
+
+    def __init__(self, endpoint: str, directory: Path) -> None:
+        self._endpoint, self._prefix = endpoint, new_prefix()
+        self._directory = directory
+        self.settings = Settings(cluster_store=f"etcd://{endpoint}/{self._prefix.removesuffix('/')}")
+
+    def nodes(self, living: str, known: str = "") -> None:
+        records = [MemberRecord(f"{name}@x", 1, ord(name), "::1", 5673) for name in living]
+        everybody = [KnownRecord(f"{name}@x", 1, ord(name)) for name in {*living, *known}]
+        self.put(*[PutKey(key_of(each), encode(each)) for each in records])
+        self.put(*[PutKey(key_of(each), encode(each)) for each in everybody])
+
+    def sources(self, *said: str) -> None:
+        """As in `"abc"`: of these, the first is the home."""
+        for number, text in enumerate(said, 1):
+            members = sorted(text)
+            record = SourceRecord(
+                number, Seal(4, f"{text[0]}@x", 1), tuple(f"{name}@x" for name in members), tuple(map(ord, members))
+            )
+            self.put(PutKey(key_of(record), encode(record)))
+
+    def queue(self, name: str, source: int, **arguments: Any) -> None:
+        record = QueueRecord("/", name, source, durable=True, arguments={**QUORUM, **arguments}, source=source)
+        self.put(PutKey(encode_key(record.key), encode_record(record)))
+
+    def wish(self, wish: WishRecord) -> None:
+        self.put(PutKey(key_of(wish), encode(wish)))
+
+    def gone(self, name: str) -> None:
+        self.put(DeleteKey(f"{PREFIX}member/{name}@x"))
+
+    def put(self, *operations: PutKey | DeleteKey) -> None:
+        async def fill() -> None:
+            async with etcd_stores(self._endpoint, self._prefix) as open_one:
+                await (await open_one()).transact([], list(operations))
+
+        trio.run(fill)
+
+    @property
+    def roster(self) -> Roster:
+        found = Roster()
+
+        async def read() -> None:
+            async with etcd_stores(self._endpoint, self._prefix) as open_one:
+                found.load(await (await open_one()).range(PREFIX))
+
+        trio.run(read)
+        return found
+
+    @property
+    def wishes(self) -> dict[int, tuple[str, str]]:
+        """Members and home, by their short names."""
+        return {
+            source: ("".join(name[0] for name in wish.members), wish.home[:1])
+            for source, wish in self.roster.wishes.items()
+        }
+
+    def run(self, *words: str, group: click.Group = quorum) -> Result:
+        reads = words[0] in ("status", "force") and group is quorum
+        where = ["--data-dir", str(self._directory)] if reads else []
+        return CliRunner().invoke(group, [words[0], *where, *words[1:]], obj=self.settings)
+
+    def ok(self, *words: str, group: click.Group = quorum) -> str:
+        result = self.run(*words, group=group)
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.stdout
+
+    def refused(self, *words: str, group: click.Group = quorum, code: int = 1) -> str:
+        """The sentence, which is the last line."""
+        result = self.run(*words, group=group)
+        assert result.exit_code == code, (result.output, result.exception)
+        return result.stderr.strip().split("\n")[-1].removeprefix("Error: ")
+
+
+@pytest.fixture
+def store(shared_etcd: EtcdProcess, tmp_path: Path) -> Store:
+    return Store(shared_etcd.endpoint, tmp_path)
+
+
+@pytest.fixture
+def abc(store: Store) -> Store:
+    """Three nodes, and a source at home at each; `orders` and `bills` are in the first."""
+    store.nodes("abc")
+    store.sources("abc", "bca", "cab")
+    store.queue("orders", 1)
+    store.queue("bills", 1)
+    store.queue("mail", 2)
+    return store
+
+
+def facts(node: str, *rows: dict[str, Any]) -> dict[str, Any]:
+    return {"node": f"{node}@x", "sources": list(rows), "copies": []}
+
+
+# status
+
+
+def test_where_queues_are(abc: Store) -> None:
+    assert abc.ok("status") == (
+        "source  queues  home  copies       state\n"
+        "1       2       a@x   a@x b@x c@x  home a@x; 3 copies\n"
+        "2       1       b@x   a@x b@x c@x  home b@x; 3 copies\n"
+        "3       0       c@x   a@x b@x c@x  home c@x; 3 copies\n"
+        "\n"
+        "how far copies are the home knows, and no node of the cluster runs on this data directory: ask on a@x, b@x, "
+        "c@x\n"
+    )
+
+
+def test_sources_of_which_the_same_is_said_are_one_line(store: Store) -> None:
+    store.nodes("ab", "c")
+    store.sources("abc", "abc", "bca", "abc")
+    lines = store.ok("status").split("\n")
+    assert lines[1] == "1-2 4   0       a@x   a@x b@x c@x  home a@x; 3 copies; c@x is gone"
+    assert lines[2].startswith("3 ")
+
+
+def test_the_home_says_how_far_copies_are(abc: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = {"b@x": {"is": "counts", "lacks_bytes": 0}, "c@x": {"is": "behind", "lacks_bytes": 4 << 20}}
+    row = {"source": 1, "epoch": 4, "serving": True, "copies": copies}
+    monkeypatch.setattr(control, "call", lambda *_: facts("a", row))
+    assert abc.ok("status", "orders") == (
+        "queue orders is in source 1, with 1 other queue: home a@x; 2 of 3 copies up to date, node c@x is 4.0 MB "
+        "behind\n"
+    )
+    assert abc.ok("status").rstrip().endswith("the home knows, and this is a@x: ask on b@x, c@x")
+
+
+def test_problems_are_an_exit_code(abc: Store) -> None:
+    assert abc.run("status", "--problems").output == ""
+    abc.gone("c")
+    result = abc.run("status", "--problems")
+    assert result.exit_code == 1
+    assert "home c@x is gone: another node is about to take it over" in result.stdout
+
+
+def test_what_is_asked_for_and_not_done_is_said(abc: Store) -> None:
+    abc.wish(WishRecord(1, ("a@x", "b@x", "d@x"), "", "d@x does not live"))
+    said = abc.ok("status", "--source", "1")
+    assert "home a@x; 3 copies; is to be on a@x, b@x, d@x, and waits: d@x does not live" in said
+
+
+def test_a_queue_that_asked_for_one_copy_has_enough(store: Store) -> None:
+    store.nodes("abc")
+    store.sources("a", "b")
+    store.queue("alone", 1, **{"x-quorum-initial-group-size": 1})
+    store.queue("other", 2)
+    said = store.ok("status")
+    assert "home a@x; 1 copy\n" in said
+    assert "home b@x; 1 copy; under-replicated: 1 of 3 copies" in said
+    assert store.run("grow", "c", "--all", "--no-wait").exit_code == 0
+    assert store.wishes == {2: ("bc", "")}
+
+
+def test_status_for_programs(abc: Store) -> None:
+    [row] = json.loads(abc.ok("status", "mail", "--json"))
+    assert (row["source"], row["home"], row["members"]) == (2, "b@x", ["a@x", "b@x", "c@x"])
+    assert (row["queues"], row["majority"], row["well"], row["up_to_date"]) == (1, True, True, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["status", "none"], "there is no queue 'none' in virtual host '/'"),
+        (["status", "--source", "9"], "there is no source 9"),
+        (["transfer", "none", "b"], "there is no queue 'none' in virtual host '/'"),
+        (["transfer", "classic", "b"], "the queue 'classic' is no quorum queue of the cluster: it has no copies"),
+        (
+            ["transfer", "orders", "z"],
+            "z is no node of this cluster: `amqpd cluster status` says which there are",
+        ),
+        (["grow", "d", "--source", "1"], "d@x does not live: `amqpd cluster status` says which nodes do"),
+        (["grow", "b", "--source", "1"], "b@x has a copy of source 1 already"),
+        (["shrink", "d", "--source", "1"], "d@x has no copy of source 1"),
+        (["force", "orders"], "nothing is to be forced: source 1 has a majority of its copies"),
+        (["force", "--all-without-majority"], "nothing is to be forced: every source has a majority of its copies"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(abc: Store, words: Sequence[str], sentence: str) -> None:
+    abc.nodes("", "d")
+    abc.queue("classic", 0)
+    assert abc.refused(*words) == sentence
+    assert abc.wishes == {}
+
+
+@pytest.mark.parametrize("words", [["grow", "b"], ["shrink", "b", "--all", "--source", "1"], ["force"]])
+def test_what_is_meant_has_to_be_said_once(abc: Store, words: Sequence[str]) -> None:
+    assert abc.refused(*words, code=2).startswith("say which")
+
+
+def test_a_short_name_is_enough_if_there_is_one_such_node(abc: Store) -> None:
+    other = MemberRecord("a@y", 1, 5, "::1", 5673)
+    known = KnownRecord("a@y", 1, 5)
+    abc.put(PutKey(key_of(other), encode(other)), PutKey(key_of(known), encode(known)))
+    assert abc.refused("transfer", "mail", "a") == "a is one of a@x, a@y: write the whole name"
+    abc.ok("transfer", "mail", "a@x", "--no-wait")
+    abc.ok("transfer", "orders", "b", "--no-wait")
+    assert abc.wishes == {2: ("", "a"), 1: ("", "b")}
+
+
+# What is asked for
+
+
+def test_a_home_is_transferred_with_all_queues_of_its_source(abc: Store) -> None:
+    result = abc.run("transfer", "orders", "c", "--no-wait")
+    assert result.stderr.startswith("1 other queue of source 1 moves with it\n")
+    assert abc.wishes == {1: ("", "c")}
+    assert abc.ok("transfer", "orders", "c", "--no-wait") == "c@x is the home of queue 'orders' already\n"
+
+
+def test_a_node_without_a_copy_cannot_be_the_home(abc: Store) -> None:
+    abc.nodes("d")
+    assert abc.refused("transfer", "orders", "d") == (
+        "d@x keeps no copy of queue 'orders', these do: a@x, b@x, c@x; grow it first: "
+        "amqpd quorum grow d@x --source 1"
+    )
+
+
+def test_sets_are_grown_and_shrunk(abc: Store) -> None:
+    abc.nodes("d")
+    result = abc.run("grow", "d", "--queue", "orders", "--no-wait")
+    assert "source 1: 4 copies survive the loss of 1, as 3 do" in result.stderr
+    assert abc.ok("grow", "d", "--all", "--no-wait") == "every source has its copies already\n"
+    # On top of what is asked for already.
+    abc.ok("shrink", "a", "--source", "1", "--no-wait")
+    assert abc.wishes[1][0] == "bcd"
+    result = abc.run("shrink", "c", "--all", "--no-wait")
+    assert "source 2: will have 2 copies and should have 3" in result.stderr
+    assert {source: members for source, (members, _) in abc.wishes.items()} == {1: "bd", 2: "ab", 3: "ab"}
+
+
+def test_what_was_asked_for_is_taken_back(abc: Store) -> None:
+    abc.ok("transfer", "orders", "c", "--no-wait")
+    abc.ok("transfer", "mail", "c", "--no-wait")
+    assert abc.ok("cancel", "--queue", "mail") == "1 taken back\n"
+    assert abc.ok("cancel", "--all") == "1 taken back\n"
+    assert abc.ok("cancel", "--all") == "nothing was asked for, or it is done\n"
+    assert abc.wishes == {}
+
+
+def test_a_wait_has_an_end(abc: Store) -> None:
+    sentence = abc.refused("transfer", "orders", "c", "--timeout", "0.2")
+    assert sentence.startswith("not done within 0.2 seconds; what was asked for goes on")
+    assert abc.wishes == {1: ("", "c")}
+
+
+# rebalance
+
+
+def test_a_rebalance_says_what_it_would_move(store: Store) -> None:
+    store.nodes("abc")
+    store.sources("abc", "abc", "cab")
+    said = store.ok("rebalance", "--dry-run").split("\n")
+    assert len(said) == 3
+    assert said[0].endswith(": home from a@x to b@x")
+    assert said[1] == "1 of 3 sources would change; nothing was asked for"
+    assert store.wishes == {}
+    store.ok("rebalance", "--no-wait")
+    assert list(store.wishes.values()) == [("", "b")]
+    # What is asked for counts as if it were so.
+    assert store.ok("rebalance", "--no-wait") == "all nodes have their share: nothing moves\n"
+
+
+def test_a_new_node_gets_copies(store: Store) -> None:
+    store.nodes("abcd")
+    store.sources("abc", "bca", "cab", "abc")
+    said = store.ok("rebalance", "--dry-run")
+    assert said.count("copy from") == 3
+    assert said.count("to d@x") >= 3
+    homes = store.ok("rebalance", "--homes", "--dry-run")
+    assert "copy" not in homes
+
+
+# forget
+
+
+def test_a_node_that_is_gone_is_replaced_before_it_is_forgotten(store: Store) -> None:
+    store.nodes("abd", "c")
+    store.sources("abc", "bca", "abd")
+    assert store.ok("forget", "c", "--dry-run", group=cluster) == (
+        "source 1: to be on a@x, b@x, d@x with home a@x\n"
+        "source 2: to be on a@x, b@x, d@x with home b@x\n"
+        "c@x would be taken out of 2 sources; nothing was asked for\n"
+    )
+    assert store.wishes == {}
+    sentence = store.refused("forget", "c", "--timeout", "0.2", group=cluster)
+    assert sentence.startswith("c@x is not forgotten within 0.2 seconds")
+    assert store.wishes == {1: ("abd", ""), 2: ("abd", "")}
+    assert "c@x" in store.roster.known
+
+
+def test_a_node_that_keeps_nothing_is_forgotten(store: Store) -> None:
+    store.nodes("ab", "c")
+    store.sources("ab")
+    assert store.ok("forget", "c", group=cluster) == "c@x is forgotten\n"
+    assert "c@x" not in store.roster.known
+    assert store.refused("forget", "c", group=cluster).startswith("c is no node of this cluster")
+
+
+def test_a_node_that_runs_is_waited_for(store: Store) -> None:
+    store.nodes("abc")
+    store.sources("ab")
+    result = store.run("forget", "c", "--timeout", "0.5", group=cluster)
+    assert result.exit_code == 1
+    assert "nothing is kept on c@x any more: end its process now; waiting until it has" in result.stderr
+
+
+def test_with_too_few_nodes_none_is_forgotten(store: Store) -> None:
+    store.nodes("ab", "c")
+    store.sources("abc")
+    assert store.refused("forget", "c", group=cluster) == (
+        "source 1 is on a@x, b@x, c@x, and no other node lives that could take the place of c@x: start one more node "
+        "first"
+    )
+    assert store.wishes == {}
+
+
+# force
+
+
+def test_what_may_be_lost_is_said_before_it_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.nodes("a", "bc")
+    store.sources("bca")
+    store.queue("orders", 1)
+    copies = [{"source": 1, "last": [4, 120], "committed": [4, 118]}]
+    monkeypatch.setattr(control, "call", lambda *_: {"node": "a@x", "sources": [], "copies": copies})
+    result = store.run("force", "orders")
+    assert result.exit_code == 1
+    assert result.stdout == (
+        "source 1: stopped: b@x and c@x are gone, so 1 of 3 copies are no majority\n"
+        "  lost: b@x, c@x; left: a@x; last home: b@x, epoch 4\n"
+        "  the copy of a@x ends at entry 120 of epoch 4 (known to be committed: 118): what was confirmed after that "
+        "may be lost\n"
+    )
+    assert result.stderr.removeprefix("Error: ") == (
+        "nothing was done: be sure that b@x, c@x do not run, then --yes lets 1 source go on with what is left\n"
+    )
+    assert store.roster.records[1].members == ("a@x", "b@x", "c@x")
+
+
+def test_a_home_that_is_left_has_all_that_it_confirmed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.nodes("a", "bc")
+    store.sources("abc")
+    copies = [{"source": 1, "last": [4, 120], "committed": [4, 118]}]
+    row = {"source": 1, "epoch": 4, "serving": True, "copies": {}}
+    monkeypatch.setattr(control, "call", lambda *_: {"node": "a@x", "sources": [row], "copies": copies})
+    assert (
+        "its home a@x is left, and has all that it confirmed: nothing is lost"
+        in store.run("force", "--all-without-majority").stdout
+    )
+    row["epoch"] = 3  # it reigned before, and is about to take over again
+    assert "may be lost" in store.run("force", "--all-without-majority").stdout
+
+
+def test_what_is_left_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amqpd.commands.quorum_force.SERVED_S", 0.2)
+    store.nodes("ad", "bc")
+    store.sources("bca", "adc", "bc")
+    result = store.run("force", "--all-without-majority", "--yes")
+    assert result.exit_code == 1  # nobody runs who would take it over
+    assert "1 source may go on, and not all of them have a home after 0.2 seconds" in result.stderr
+    found = store.roster.records
+    assert (found[1].members, found[1].home) == (("a@x",), Seal(4, "", 0))
+    # One has a majority, of the other nothing is left.
+    assert found[2].members == ("a@x", "c@x", "d@x")
+    assert found[3].members == ("b@x", "c@x")
+
+
+def test_where_nothing_is_left_nothing_is_forced(store: Store) -> None:
+    store.nodes("a", "bc")
+    store.sources("bc")
+    assert store.refused("force", "--all-without-majority", "--yes") == (
+        "no node that has a copy lives: start one of them first"
+    )

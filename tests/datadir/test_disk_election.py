@@ -1,0 +1,315 @@
+"""`datadir/disks/election.py`: a start goes on with everything that was ever confirmed, or does not go on.
+
+What is verified: for random runs of several processes on the same disks (each starts with the directories that it can
+use, may crash between any two writes, leaves disks behind, repairs emptied ones) the best journal of each start has
+all that a majority had before; the sentences for what cannot be. What the generator made is counted: a fault that
+never happened was not tested. The steps are those of `amqpd.datadir.disks` (opening, roster, repair), without disks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from amqpd.datadir.disk_record import DiskList, Listed, Record
+from amqpd.datadir.disks.election import Refused, Seen, choose, furthest, next_list, with_definitions
+from amqpd.datadir.disks.standing import majority_of
+
+Entry = tuple[int, int]
+"""life, number"""
+
+
+class Crashed(Exception):
+    """The process is gone."""
+
+
+@dataclass
+class Platter:
+    """What is in one directory."""
+
+    record: Record | None = None
+    life: int = 0
+    """begun in its journal"""
+    log: list[Entry] = field(default_factory=list)
+    definitions: list[Entry] = field(default_factory=list)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.life, len(self.log)
+
+
+class World:
+    """One node's directories, and one process after the other."""
+
+    def __init__(self, seed: int, disks: int) -> None:
+        self.chance = random.Random(seed)
+        self.platters = [Platter() for _ in range(disks)]
+        self.confirmed: list[Entry] = []
+        self.declared: list[Entry] = []
+        self.counts: Counter[str] = Counter()
+        self.drawn = 0
+
+    def draw(self) -> str:
+        self.drawn += 1
+        return f"g{self.drawn}"
+
+    def may_crash(self) -> None:
+        if self.chance.random() < 0.06:
+            self.counts["crashes"] += 1
+            raise Crashed
+
+    def put(self, at: int, record: Record) -> None:
+        self.may_crash()
+        self.platters[at].record = record
+
+    def run(self, lives: int) -> None:
+        for _ in range(lives):
+            try:
+                Process(self).live()
+            except Crashed:
+                continue
+            except Refused:
+                self.counts["refused"] += 1
+            if self.chance.random() < 0.3:
+                self.lose_one()
+
+    def lose_one(self) -> None:
+        """Of what is there, a minority may be emptied: by the newest list, which has to be whole elsewhere."""
+        records = [each.record for each in self.platters if each.record is not None]
+        if not records:
+            return
+        newest = max((record.list for record in records), key=lambda each: each.version)
+        generations = {each.generation for each in newest.disks if each.inside}
+        good = [
+            at
+            for at, each in enumerate(self.platters)
+            if each.record is not None and each.record.whole and each.record.generation in generations
+        ]
+        # A promise of the start, and what the next start needs, is on the rest: one more than a majority.
+        at = self.chance.randrange(len(self.platters))
+        if len([each for each in good if each != at]) >= majority_of(len(self.platters)):
+            self.platters[at] = Platter()
+            self.counts["emptied"] += 1
+
+
+class Process:
+    """One life of the node."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.chance = world.chance
+        self.platters = world.platters
+        count = len(self.platters)
+        away = self.chance.randint(0, count - majority_of(count)) if self.chance.random() < 0.6 else 0
+        gone = set(self.chance.sample(range(count), away))
+        self.usable = [at for at in range(count) if at not in gone]
+
+    def live(self) -> None:
+        seen = [
+            Seen(f"/{at}", each.record, bool(each.log), "" if at in self.usable else "it is away")
+            for at, each in enumerate(self.platters)
+        ]
+        for at, each in enumerate(seen):
+            if at not in self.usable:
+                each.record, each.has_journal = None, False
+        chosen = choose(seen, accept_loss=False)
+        members = chosen.members
+        best = furthest({at: self.platters[at].position for at in members})
+        assert self.platters[best].log[: len(self.world.confirmed)] == self.world.confirmed, "confirmed and lost"
+        before = chosen.newest or DiskList("n", (0, 0), (Listed(self.world.draw(), f"/{best}", True),))
+        life = max(chosen.promised, before.version[0], self.platters[best].life) + 1
+        for at in members:
+            record = self.platters[at].record
+            generation = before.disks[0].generation if record is None else record.generation
+            self.world.put(at, Record(generation, True, life, before))
+            seen[at].record = self.platters[at].record
+        candidates = with_definitions(seen, chosen)
+        richest = max(candidates, key=lambda at: len(self.platters[at].definitions))
+        definitions = self.platters[richest].definitions
+        assert definitions[: len(self.world.declared)] == self.world.declared, "declared and lost"
+        inside = [at for at in members if self.platters[at].position == self.platters[best].position]
+        for at in [*(at for at in members if at not in inside), *(at for at in self.usable if at not in members)]:
+            if len(inside) < majority_of(len(self.platters)):
+                if at not in members:
+                    self.world.put(at, Record(self.world.draw(), False, life, before))
+                    seen[at].record = self.platters[at].record
+                self.world.may_crash()
+                self.platters[at].log = list(self.platters[best].log)
+                self.platters[at].life = self.platters[best].life
+                inside.append(at)
+                self.world.counts["made equal"] += 1
+        assert len(inside) >= majority_of(len(self.platters))
+        for at in inside:
+            self.world.may_crash()
+            self.platters[at].definitions = list(definitions)
+        self.list = next_list(seen, before, "n", (life, 0), inside, self.world.draw)
+        self.life, self.number = life, 0
+        for at in sorted({*inside, *members}):
+            self.world.put(at, Record(self.list.disks[at].generation, True, life, self.list))
+        self.world.counts["starts"] += 1
+        self.inside = set(inside)
+        self.order = list(self.platters[best].log)
+        for at in inside:
+            self.world.may_crash()
+            self.platters[at].life = life
+        self.serve()
+
+    def serve(self) -> None:
+        for _ in range(self.chance.randint(0, 40)):
+            self.world.may_crash()
+            act = self.chance.random()
+            if act < 0.5:
+                # One transaction at a time: the next is cut when a majority has the one before.
+                if len(self.world.confirmed) == len(self.order) or not self.order:
+                    self.order.append((self.life, len(self.order)))
+                self.store()
+            elif act < 0.6:
+                self.declare()
+            elif act < 0.7 and len(self.inside) > majority_of(len(self.platters)):
+                self.inside.discard(self.chance.choice(sorted(self.inside)))
+                self.tell(self.inside)
+                self.world.counts["left behind"] += 1
+            elif act < 0.85:
+                self.repair()
+
+    def store(self) -> None:
+        for at in self.chance.sample(sorted(self.inside), self.chance.randint(1, len(self.inside))):
+            log = self.platters[at].log
+            if len(log) < len(self.order):
+                self.world.may_crash()
+                log.append(self.order[len(log)])
+        reached = sorted((len(self.platters[at].log) for at in self.inside), reverse=True)
+        stored = reached[majority_of(len(self.platters)) - 1]
+        if stored > len(self.world.confirmed):
+            self.world.confirmed = self.order[:stored]
+
+    def declare(self) -> None:
+        definition = (self.life, len(self.platters[min(self.inside)].definitions))
+        for at in sorted(self.inside):
+            self.world.may_crash()
+            self.platters[at].definitions.append(definition)
+        self.world.declared = list(self.platters[min(self.inside)].definitions)
+
+    def repair(self) -> None:
+        away = [at for at in self.usable if at not in self.inside]
+        if not away:
+            return
+        at = self.chance.choice(away)
+        whole = (record := self.platters[at].record) is not None and record.whole
+        whole = whole and record is not None and record.generation == self.list.disks[at].generation
+        generation = self.list.disks[at].generation
+        if not whole:
+            generation = self.world.draw()
+            self.world.put(at, Record(generation, False, self.life, self.list))
+        full = [each for each in self.inside if len(self.platters[each].log) >= len(self.world.confirmed)]
+        source = self.platters[min(full)]
+        self.world.may_crash()
+        self.platters[at].log, self.platters[at].life = list(source.log), self.life
+        self.world.may_crash()
+        self.platters[at].definitions = list(source.definitions)
+        self.tell({*self.inside, at}, {at: generation})
+        self.inside.add(at)
+        self.world.counts["repaired"] += 1
+
+    def tell(self, inside: set[int], generations: dict[int, str] | None = None) -> None:
+        given = generations or {}
+        self.number += 1
+        self.list = DiskList(
+            "n",
+            (self.life, self.number),
+            tuple(
+                Listed(given.get(at, each.generation), each.path, at in inside)
+                for at, each in enumerate(self.list.disks)
+            ),
+        )
+        for at in sorted(inside, key=lambda _: self.chance.random()):
+            self.world.put(at, Record(self.list.disks[at].generation, True, self.life, self.list))
+
+
+@pytest.mark.parametrize("disks", [2, 3, 5])
+def test_nothing_that_was_confirmed_is_lost(disks: int) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(300):
+        world = World(seed, disks)
+        try:
+            world.run(15)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        counts += world.counts
+        counts["confirmed"] += len(world.confirmed)
+    print(counts)
+    wanted = {"starts", "crashes", "confirmed"} | (
+        {"emptied", "left behind", "repaired", "made equal"} if disks > 2 else set()
+    )
+    assert all(counts[each] > 50 for each in wanted), counts
+
+
+def listed(*inside: bool) -> DiskList:
+    return DiskList("n", (3, 1), tuple(Listed(f"g{at}", f"/{at}", is_in) for at, is_in in enumerate(inside)))
+
+
+def seen(at: int, of: DiskList, *, whole: bool = True) -> Seen:
+    return Seen(f"/{at}", Record(f"g{at}", whole, 3, of), True)
+
+
+def test_two_of_three_are_enough_and_one_is_not() -> None:
+    of = listed(True, True, True)
+    chosen = choose([seen(0, of), seen(1, of), Seen("/2", unusable="I/O error")], accept_loss=False)
+    assert chosen.members == [0, 1]
+    with pytest.raises(
+        Refused, match=r"1 of the 3 .*, 2 are needed: /1 and /2 are missing.*/2: I/O error.*accept-loss"
+    ):
+        choose([seen(0, of), Seen("/1"), Seen("/2", unusable="I/O error")], accept_loss=False)
+    assert choose([seen(0, of), Seen("/1"), Seen("/2")], accept_loss=True).members == [0]
+
+
+def test_a_disk_whose_repair_did_not_end_counts_for_nothing() -> None:
+    of = listed(True, True, True)
+    with pytest.raises(Refused):
+        choose([seen(0, of), seen(1, of, whole=False), Seen("/2")], accept_loss=False)
+
+
+def test_a_disk_that_was_replaced_and_comes_back_counts_for_nothing() -> None:
+    """It is in an older list, with the generation that the newer one has not any more."""
+    old, new = listed(True, True, True), DiskList("n", (4, 0), (*listed(True, True).disks, Listed("g9", "/2", True)))
+    chosen = choose([seen(0, new), seen(1, new), seen(2, old)], accept_loss=False)
+    assert chosen.members == [0, 1]
+    with pytest.raises(Refused):
+        choose([seen(0, new), Seen("/1"), seen(2, old)], accept_loss=False)
+
+
+def test_a_disk_that_moved_is_known_by_its_generation() -> None:
+    of = listed(True, True, True)
+    moved = Seen("/elsewhere", Record("g2", True, 3, of), True)
+    found = [seen(0, of), seen(1, of), moved]
+    assert choose(found, accept_loss=False).members == [0, 1, 2]
+    following = next_list(found, of, "n", (4, 0), [0, 1, 2], lambda: "new")
+    assert [each.generation for each in following.disks] == ["g0", "g1", "g2"]
+
+
+def test_a_list_cannot_change_by_more_than_a_minority() -> None:
+    of = listed(True, True, True)
+    with pytest.raises(Refused):
+        choose([seen(0, of), Seen("/new"), Seen("/newer")], accept_loss=False)
+
+
+def test_two_directories_with_a_journal_and_no_list_are_refused() -> None:
+    with pytest.raises(Refused, match=r"/0 and /1 have a journal each"):
+        choose([Seen("/0", None, True), Seen("/1", None, True), Seen("/2")], accept_loss=False)
+    assert choose([Seen("/0"), Seen("/1", None, True), Seen("/2")], accept_loss=False).members == [1]
+
+
+def test_directories_of_two_nodes_are_refused() -> None:
+    of = listed(True, True, True)
+    other = DiskList("m", (9, 0), of.disks)
+    with pytest.raises(Refused, match="belong to different nodes"):
+        choose([seen(0, of), seen(1, other), Seen("/2")], accept_loss=False)
+
+
+def test_definitions_are_of_a_disk_that_had_everything() -> None:
+    of = listed(True, False, True)
+    found = [Seen("/0"), seen(1, of), seen(2, of)]
+    assert with_definitions(found, choose(found, accept_loss=False)) == [2]

@@ -1,0 +1,124 @@
+"""How long a quorum queue is not served when its home, or its leader, is lost: amqpd beside RabbitMQ.
+
+    python -m tests.faults.takeover_times --rounds 20 --fault kill
+    python -m tests.faults.takeover_times --rounds 20 --fault cut
+
+What comes in: rounds; `kill` (the process is killed, all on one machine) or `cut` (its machine is cut off from all
+others, each on a machine of its own; root). What goes out: a table: median and worst seconds from the fault to the
+first confirm, by either broker.
+Rules: 1. One harness for both: a client at each of three nodes publishes one message after the other, persistent and
+with confirms, and what was sent after the fault counts when it is confirmed at a node that was not hurt. 2. Each has
+its own settings for this: amqpd's `fast_takeover` where processes are killed on one machine, else the defaults of
+both. 3. Brokers are measured one after the other. Before the next round all three serve again, and it is waited until
+each confirms.
+Not here: whether anything is lost (`test_cluster_kill.py`, `test_cluster_network.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..harness.namespaces import HERE, Machines
+from .cluster import Cluster
+from .probes import QUEUE, Probes
+from .rabbitmq_cluster import RabbitMQCluster
+
+NAMES = "abc"
+SERVED_S = 180.0
+FAULTS = ("kill", "cut")
+
+
+def amqpd(directory: Path, machines: Machines | None) -> Cluster:
+    return Cluster(directory, NAMES, {} if machines else {"AMQPD_FAST_TAKEOVER": "true"}, machines)
+
+
+def rabbitmq(directory: Path, machines: Machines | None) -> RabbitMQCluster:
+    return RabbitMQCluster(directory, NAMES, machines)
+
+
+MAKERS: dict[str, Callable[[Path, Machines | None], Cluster | RabbitMQCluster]] = {
+    "amqpd": amqpd,
+    "RabbitMQ": rabbitmq,
+}
+
+
+def home_of(cluster: Cluster | RabbitMQCluster) -> str:
+    return cluster.home_of([QUEUE]) if isinstance(cluster, Cluster) else cluster.home_of(QUEUE)
+
+
+def measured(cluster: Cluster | RabbitMQCluster, rounds: int) -> list[float]:
+    """Seconds, of each round."""
+    cluster.start()
+    if isinstance(cluster, Cluster):
+        cluster.declare_quorum(NAMES[0], [QUEUE])
+    else:
+        cluster.declare(QUEUE)
+    probes = Probes(cluster)
+    probes.start()
+    try:
+        return [_round(cluster, probes) for _ in range(rounds)]
+    finally:
+        probes.end()
+
+
+def _round(cluster: Cluster | RabbitMQCluster, probes: Probes) -> float:
+    home, machines = home_of(cluster), cluster.machines
+    others = [name for name in NAMES if name != home]
+    probes.first_after(time.monotonic(), SERVED_S)
+    fault_s = time.monotonic()
+    if machines is None:
+        cluster.brokers[home].kill()
+    else:
+        machines.part([[home], [*others, HERE]])
+    found = probes.first_after(fault_s, SERVED_S, others)
+    if machines is None:
+        cluster.brokers[home].start()
+    else:
+        machines.heal()
+    # RabbitMQ answers at each node; a node of amqpd that is not the home refuses until clients may use any.
+    back = time.monotonic()
+    for name in NAMES if isinstance(cluster, RabbitMQCluster) else [home_of(cluster)]:
+        probes.first_after(back, SERVED_S, [name])
+    seconds = found.confirmed_s - fault_s
+    print(f"  home {home}: {seconds:.2f} s, then {found.forwarder}", flush=True)
+    return seconds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--fault", choices=FAULTS, default="kill")
+    parser.add_argument("--broker", choices=[*MAKERS], action="append", help="only this one")
+    given = parser.parse_args()
+    lines = [f"{'broker':<10} {'fault':<6} {'rounds':>6} {'median s':>9} {'worst s':>8}"]
+    for broker in given.broker or MAKERS:
+        print(f"{broker}, {given.fault}:", flush=True)
+        with tempfile.TemporaryDirectory(prefix="takeover-") as directory:
+            machines = Machines(NAMES) if given.fault == "cut" else None
+            try:
+                cluster = MAKERS[broker](Path(directory), machines)
+                try:
+                    found_s = measured(cluster, given.rounds)
+                except BaseException:
+                    print(cluster.log, file=sys.stderr)
+                    raise
+                finally:
+                    cluster.close()
+            finally:
+                if machines is not None:
+                    machines.close()
+        lines.append(
+            f"{broker:<10} {given.fault:<6} {len(found_s):>6} {statistics.median(found_s):>9.2f} {max(found_s):>8.2f}"
+        )
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

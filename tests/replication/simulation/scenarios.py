@@ -1,0 +1,194 @@
+"""Things that go wrong together, in an order that chance alone seldom finds."""
+
+from __future__ import annotations
+
+from tests.replication.simulation.cluster import LEASE_MS, Cluster
+from tests.replication.simulation.faults import Faults
+from tests.replication.simulation.process import Process
+
+WAIT_MS = 1.1 * LEASE_MS
+"""so long a replica that has answered a home seals no other epoch"""
+
+
+class Scenarios:
+    """Of one cluster."""
+
+    def __init__(self, cluster: Cluster, faults: Faults) -> None:
+        self._cluster = cluster
+        self._faults = faults
+        self._clock = cluster.clock
+
+    def take_over(self, source: int) -> None:
+        """Somebody asks a member for it, though nothing is wrong."""
+        chance = self._clock.chance
+        process = self._cluster.machines[chance.choice(self._cluster.sets[source])].up
+        if process is not None and (self._cluster.home_of(source) is None or chance.random() < 0.3):
+            self._take_over(process, source)
+
+    def _take_over(self, process: Process, source: int) -> None:
+        def begin() -> None:
+            if process.forwarder is not None and source in process.there.records:
+                self._clock.counts["take-over asked for"] += 1
+                process.there.take_over(process.there.records[source])
+
+        process.run(begin)
+
+    def _take_over_soon(self, taker: Process, source: int, low_ms: float, high_ms: float) -> None:
+        for _ in range(2):
+            self._clock.after(low_ms, high_ms, lambda: self._take_over(taker, source))
+
+    def _home_and_other(self) -> tuple[Process | None, Process | None, int]:
+        """Of some source that has a home, and another member."""
+        chance, cluster = self._clock.chance, self._cluster
+        source = chance.choice(list(cluster.sets))
+        homes = [process for process in cluster.up() if source in process.queues]
+        if not homes:
+            return None, None, source
+        home = chance.choice(homes)
+        other = cluster.machines[chance.choice([name for name in cluster.sets[source] if name != home.name])].up
+        return home, other, source
+
+    def isolate_home(self) -> None:
+        """A home is cut off, from all or from one, in one direction or both, and another member takes over before it
+        can know."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None:
+            return
+        chance = self._clock.chance
+        self._clock.counts["home cut off"] += 1
+        others = chance.choice([[name for name in self._cluster.machines if name != home.name], [taker.name]])
+        out, back = {(home.name, each) for each in others}, {(each, home.name) for each in others}
+        self._faults.cut(chance.choice([out | back, out | back, out, back]))
+        self._faults.cut_off_from_store(home)
+        self._take_over_soon(taker, source, 20, 2500)
+        ends_ms = chance.uniform(500, 4000)
+        if len(others) > 1 and chance.random() < 0.5:
+            # Then another member hears the old home again, and the new one does not.
+            still = {(home.name, taker.name), (taker.name, home.name)}
+            self._clock.after(ends_ms, ends_ms, lambda: self._faults.cut(still) if self._cluster.faults else None)
+            ends_ms += 1500
+        self._clock.after(ends_ms, ends_ms, self._faults.reconnect)
+
+    def seal_of_the_late(self) -> None:
+        """A member is stopped for longer than a lease, and goes on between a home and one that wants to be it, with a
+        slow disk. The home hears little of that."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None:
+            return
+        cluster, chance = self._cluster, self._clock.chance
+        names = [name for name in cluster.sets[source] if name not in (home.name, taker.name)]
+        self._clock.counts["member late"] += 1
+        self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
+        self._faults.cut_off_from_store(home)
+        stalls_ms = chance.choice([1600, 1900, 2200])
+        for name in names:
+            self._faults.stop_for(cluster.machines[name].up, 1.05 * WAIT_MS, 2000)
+            cluster.machines[name].stalls_until_ms = self._clock.now_ms + stalls_ms
+        self._take_over_soon(taker, source, 20, 1500)
+
+        def cut() -> None:
+            if cluster.faults:
+                back = {(name, home.name) for name in names}
+                out = {(home.name, name) for name in names} if chance.random() < 0.5 else set()
+                self._faults.cut(cluster.network.cut | back | out)
+                self._clock.after(500, 2000, self._faults.reconnect)
+
+        self._clock.after(stalls_ms + 20, stalls_ms + 120, cut)
+
+    def taker_answers(self) -> None:
+        """A member that may seal by then begins to take over, answers the old home again while another one, which is
+        stopped, lets it wait, and then nobody hears the home any more."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None:
+            return
+        others = [name for name in self._cluster.sets[source] if name not in (home.name, taker.name)]
+        late = self._cluster.machines[others[0]].up if len(others) == 1 else None
+        if late is None:
+            return
+        self._clock.counts["taker answered"] += 1
+        goes_on_ms = self._clock.chance.uniform(WAIT_MS + 120, WAIT_MS + 700)
+        self._faults.cut_off(home.name)
+        self._faults.stop_for(late, goes_on_ms, goes_on_ms)
+        self._faults.cut_off_from_store(home)
+        self._take_over_soon(taker, source, WAIT_MS + 50, WAIT_MS + 70)
+        apart = {(home.name, late.name), (late.name, home.name)}
+        self._clock.after(
+            *(WAIT_MS + 80, WAIT_MS + 100),
+            lambda: self._faults.cut(apart) if self._cluster.faults else None,
+        )
+        ends_ms = self._clock.now_ms + goes_on_ms + 1000
+
+        def watch() -> None:
+            """For the moment at which the store says yes."""
+            if self._cluster.store.records[source].home.forwarder == taker.name:
+                self._clock.after(0, 50, cut)
+            elif self._clock.now_ms < ends_ms:
+                self._clock.after(10, 10, watch)
+
+        def cut() -> None:
+            if self._cluster.faults:
+                self._faults.cut_off(home.name)
+                self._clock.after(500, 2000, self._faults.reconnect)
+
+        self._clock.after(goes_on_ms, goes_on_ms, watch)
+
+    def forget_seal(self) -> None:
+        """A member that has sealed a new home's epoch crashes, or has its disk emptied, and hears of the old home
+        only."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None or len(self._cluster.sets[source]) != 3:
+            return
+        (voter,) = (name for name in self._cluster.sets[source] if name not in (home.name, taker.name))
+        self._clock.counts["seal forgotten"] += 1
+        self._faults.cut_off(home.name)
+        self._faults.cut_off_from_store(home)
+        self._take_over_soon(taker, source, WAIT_MS + 50, WAIT_MS + 400)
+
+        def forgets() -> None:
+            if not self._cluster.faults:
+                return
+            if source in home.queues and source in taker.queues:
+                machine = self._cluster.machines[voter]
+                (self._faults.wipe_one if self._clock.chance.random() < 0.5 else self._faults.crash_one)(machine)
+                self._faults.cut_off(taker.name)
+                self._clock.after(2000, 5000, self._faults.reconnect)
+            else:
+                self._faults.reconnect()
+
+        self._clock.after(WAIT_MS + 500, WAIT_MS + 1900, forgets)
+
+    def chain_of_homes(self) -> None:
+        """Each new home is cut off as soon as it is one, up to some times in a row: what it has is nowhere else."""
+        home, _, source = self._home_and_other()
+        if home is None:
+            return
+        self._clock.counts["chain of homes"] += 1
+        seen, left = {home.there.homes.sources[source].seal.epoch}, self._clock.chance.choice([1, 2, 3])
+        self._cut_off_wholly(home)
+        ends_ms = self._clock.now_ms + 6000
+
+        def watch() -> None:
+            nonlocal left
+            if not self._cluster.faults:
+                return
+            if not left or self._clock.now_ms > ends_ms:
+                self._clock.after(0, 1500, self._faults.reconnect)
+                return
+            for process in self._cluster.up():
+                own = process.there.homes.sources.get(source)
+                if own is not None and own.seal.epoch not in seen:
+                    seen.add(own.seal.epoch)
+                    left -= 1
+                    self._clock.counts["home cut off at once"] += 1
+                    self._clock.after(0, 150, lambda process=process: self._cut_off_wholly(process))  # type: ignore[misc]
+            self._clock.after(5, 15, watch)
+
+        watch()
+
+    def _cut_off_wholly(self, process: Process) -> None:
+        """From the others and from the store; the others reach each other again."""
+        if self._cluster.faults:
+            self._faults.reconnect()
+            self._faults.cut_off(process.name)
+            self._cluster.store.leaves(process.name)
+            self._cluster.break_links_of(process)
