@@ -11,6 +11,7 @@ from amqpd import broker
 from amqpd.config import Settings
 from amqpd.datadir.opening import Pair
 from amqpd.errors import StartupError
+from amqpd.process import opening
 
 
 def test_the_journal_leaves_free_what_ends_the_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +22,7 @@ def test_the_journal_leaves_free_what_ends_the_alarm(tmp_path: Path, monkeypatch
         seen.append(keep_free_bytes)
         raise StartupError("far enough")
 
-    monkeypatch.setattr(broker, "open_pair", open_pair)
+    monkeypatch.setattr(opening, "open_pair", open_pair)
     settings = Settings(data_dir=tmp_path, bind=("127.0.0.1",), port=0, disk_free_bytes_min=4_000_000)
     with pytest.raises(StartupError, match="far enough"):
         trio.run(broker.serve, settings, trio.Event())

@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 async def backups_of(node: Node) -> AsyncIterator[tuple[Backups, SimpleNamespace]]:
     """The component and the broker's node, as far as it looks at that."""
     state = SimpleNamespace(alarms=SimpleNamespace(kinds=set()), draining=False)
-    backups = Backups(state, node.data_dir, 0, node.disk.checkpoints.sharing)  # type: ignore[arg-type]
+    backups = Backups(state, lambda: node.data_dir, 0, node.disk.checkpoints.sharing)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(backups.run)
         await trio.testing.wait_all_tasks_blocked()
