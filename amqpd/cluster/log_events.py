@@ -43,6 +43,7 @@ LEVELS = {
     "member_learns": "info",
     "member_added": "info",
     "member_removed": "info",
+    "copy_dropped": "info",
     "majority_given_up": "warning",
     "replica_contradicts": "error",
     # Links and the store.
