@@ -9,8 +9,8 @@ matched does not count there, and everything else does. One that so has no major
 4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
 by state. 6. A learner gets what the members get, and counts for nothing. 7. A source that comes from another lane
 counts here from the frame on that says so, which has an entry of it: with that, all before it is committed.
-Not here: what is under way to whom (`catch_up.py`), connections (the lane is opened again after each break), how an
-epoch is won (`take_over.py`).
+Not here: what is under way to whom (`peer.py`, `catch_up.py`), connections (the lane is opened again after each
+break), how an epoch is won (`take_over.py`).
 """
 
 from __future__ import annotations
