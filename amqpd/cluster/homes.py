@@ -294,7 +294,7 @@ class Homes:
     def _send_state(self, lane: OwnLane, peer: str, source: int) -> None:
         base = self._replicas[source].log.base  # as `_look` has just committed it
         transfer = lane.home.sends_state(peer, source, base)
-        after = lane.home.peer_base(peer, source)
+        after = self.sources[source].record.trusted(lane.home.peer_base(peer, source))
         questions = lane.questions[peer]
         self._shell.log("peer_is_sent_state", peer=peer, source=source, after=place_of(after), base=place_of(base))
 

@@ -1,9 +1,8 @@
-"""What the home knows of another member of a replica set, while there is a connection to it.
+"""What a home knows of another member of a replica set, while there is a connection to it.
 
-What comes in: its answers, by way of the lane. What goes out: whether it counts for a source, and what is under way
-to it.
-Rules: 1. Nothing of it outlives the connection: the peer says again where it stands over the next one.
-Not here: what is done about it (`home.py`), what is sent (`catch_up.py`).
+What comes in: nothing. What goes out: a record of what it has answered, and of what is on its way to it.
+Rules: 1. It goes with the connection: what the member has on its disk it says again over the next one.
+Not here: what follows from it (`home.py`).
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ class NoBug:
     nodes = members = sources = 0
     """of a cluster in which it can be found; 0: as drawn"""
     only: dict[str, int] = {}
-    """what it needs, by the name of the fault: every so many ms; nothing else goes wrong then. Empty: as drawn"""
+    """what it needs: the name of a fault, and about how many ms are between two of them; nothing else goes wrong.
+    Empty: as drawn"""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
