@@ -44,6 +44,7 @@ LEVELS = {
     "member_added": "info",
     "member_removed": "info",
     "majority_given_up": "warning",
+    "copy_dropped": "info",
     "replica_contradicts": "error",
     # Links and the store.
     "link_closed": "warning",
