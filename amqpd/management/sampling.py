@@ -24,8 +24,11 @@ async def run_samples(node: Node) -> None:
     """Until cancelled. The node's clock is one second old at the most: the pump's timer tells it."""
     while True:
         await trio.sleep(SAMPLING_S)
-        for at, queue in enumerate(list(node.queues.values()), 1):
+        for at, queue in enumerate(list(node.active), 1):
             queue.facts.sample(node.now_ms)
+            if queue.stopped or queue.facts.settled:
+                # Until something happens to it again: most of very many queues are idle.
+                del node.active[queue]
             if at % QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 

@@ -189,6 +189,7 @@ class Dispatching(DispatchingBase):
     def _look_at(self, queue: HomeQueue, reads: list[Read]) -> None:
         node = self._node
         node.work_left -= LEVELS_LOOK_WORK if queue.has_levels else LOOK_WORK
+        node.active[queue] = None
         queue.dispatch()
         if not (queue.ready_count or queue.unacked_count or node.congestion.queues):
             return

@@ -113,7 +113,7 @@ class Node(HomeNode):
         self.token = services.token
         self.new_queue_id = services.queue_id
         self.chance = services.chance
-        self.queues, self.elsewhere = {}, {}
+        self.queues, self.elsewhere, self.active = {}, {}, {}
         self.ports = QueuePorts(self.queues, self.elsewhere)
         self.connections: dict[str, ConnectionBase] = {}
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`

@@ -40,6 +40,8 @@ class HomeNode(PublishingNode):
     """those whose homes are other nodes"""
     ports: QueuePorts
     """both"""
+    active: dict[HomeQueue, None]
+    """queues of this node to which something has happened lately (`management/sampling.py`)"""
     delayed: dict[str, DelayedMessages]
     """by virtual host; made when it is needed"""
 

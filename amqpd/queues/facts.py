@@ -3,8 +3,8 @@
 What comes in: counts, as things happen; the time. What goes out: totals, rates, a histogram, utilisation.
 Rules: 1. Always on, so everything is a number that is added to, per piece and not per message. 2. What left the queue
 left it in exactly one way: accepted = ready + unacked + all of `LEFT`. 3. Rates and utilisation are those of the last
-full sample and what came since, 5 to 10 seconds; somebody calls `sample` once a second, or an idle queue would go on
-to report what it did last.
+full sample and what came since, 5 to 10 seconds; somebody calls `sample` once a second until it is `settled`, or an
+idle queue would go on to report what it did last.
 Not here: depth and bytes (`backlog.py`), who asks (`management/queue_facts.py`).
 
 Source for names: https://www.rabbitmq.com/docs/management, message_stats and consumer_capacity.
@@ -102,8 +102,15 @@ class Facts:
         if now_ms >= self.sample_due_ms:
             self.waits(self.waiting, now_ms)
 
+    @property
+    def settled(self) -> bool:
+        """Nothing has happened for two samples, and nothing goes on: another one would say the same."""
+        return not self.waiting and self._before[1] == self._sample[1] == self._counts()
+
     def _take_sample(self, now_ms: int) -> None:
-        self._before = self._sample
+        then_ms, counts = self._sample
+        # Nobody looked while nothing happened: it had these counts still one sample ago.
+        self._before = (max(then_ms, now_ms - 2 * SAMPLE_MS), counts)
         self._sample = (now_ms, self._counts())
         self.sample_due_ms = now_ms + SAMPLE_MS
 

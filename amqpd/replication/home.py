@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
-from amqpd.replication.catch_up import Resend, Tail, Transfer, size_of
+from amqpd.replication.catch_up import Resend, Sent, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
 from amqpd.replication.entry import START, Frame, LogEntry, Position, new_entry
 from amqpd.replication.peer import Peer
@@ -50,9 +50,10 @@ class HomeLane:
         behind_bytes_max: int = BEHIND_BYTES_MAX,
         missed_bytes_max: int = MISSED_BYTES_MAX,
         learners: Iterable[str] = (),
+        sent: Sent | None = None,
     ) -> None:
         """`members`: of the replica set, this forwarder among them. `number`: of the last transaction. `learners`:
-        who is about to be a member, once it has caught up."""
+        who is about to be a member, once it has caught up. `sent`: where what is sent again is counted."""
         self.members = frozenset(members)
         self.learners = frozenset(learners)
         self.number = self.stored = self.committed = number
@@ -67,10 +68,7 @@ class HomeLane:
         again, with a higher one."""
         self.transfers_given_up = 0
         """because too much had to be kept meanwhile"""
-        self.transfers_begun = self.transfers_done = 0
-        """of state, to any peer; done: the peer lacks nothing of the source any more"""
-        self.resent_entries = self.resent_bytes = 0
-        """what peers were sent again"""
+        self.sent = sent or Sent()
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
         self._behind_bytes_max = behind_bytes_max
@@ -205,7 +203,7 @@ class HomeLane:
         is not true any more, need not be gone on with. What follows the base is kept until the peer has it."""
         at, tail = self.peers[peer], self._tails[source]
         at.transfers_begun += 1
-        self.transfers_begun += 1
+        self.sent.transfers_begun += 1
         at.resends.pop(source, None)
         base_kept = max(base, tail.base)
         behind = Tail(tail.epoch, tail.first, base_kept, tail.after(base_kept) or ())
@@ -269,7 +267,7 @@ class HomeLane:
         for under_way in (at.transfers, at.resends):
             for source in under_way.keys() - answer.lacks.keys():
                 del under_way[source]
-                self.transfers_done += under_way is at.transfers
+                self.sent.transfers_done += under_way is at.transfers
         missed: list[Missed] = []
         behind: list[int] = []
         for source, position in answer.lacks.items():
@@ -317,9 +315,8 @@ class HomeLane:
             resend.sends(missed[-1])
             nbytes = size_of(missed[-1])
             capacity -= nbytes
-            for counts in (self, at):
-                counts.resent_bytes += nbytes
-                counts.resent_entries += len(entries)
+            for sent in (self.sent, at.sent):
+                sent.again(len(entries), nbytes)
         return missed
 
     def is_stored(self, number: int) -> None:

@@ -1,16 +1,15 @@
-"""What the home knows of another member of a replica set, while there is a connection to it.
+"""What a home knows of another member of a replica set, while there is a connection to it.
 
-What comes in: its answers, by way of the lane. What goes out: whether it counts for a source, and what is under way
-to it.
-Rules: 1. Nothing of it outlives the connection: the peer says again where it stands over the next one.
-Not here: what is done about it (`home.py`), what is sent (`catch_up.py`).
+What comes in: nothing. What goes out: a record of what it has answered, and of what is on its way to it.
+Rules: 1. It goes with the connection: what the member has on its disk it says again over the next one.
+Not here: what follows from it (`home.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from amqpd.replication.catch_up import Resend, Transfer
+from amqpd.replication.catch_up import Resend, Sent, Transfer
 from amqpd.replication.entry import Position
 
 
@@ -29,7 +28,8 @@ class Peer:
         self.transfers_begun = 0
         self.resends: dict[int, Resend] = {}
         """sources that are caught up by entries"""
-        self.resent_entries = self.resent_bytes = 0
+        self.sent = Sent()
+        """again, over this connection"""
         self.bases: Mapping[int, Position] = {}
         """what it knows to be committed, of sources that it lacks something of"""
 
