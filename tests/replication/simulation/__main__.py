@@ -15,17 +15,10 @@ import time
 from collections import Counter
 from functools import partial
 
-from tests.replication.simulation.run import run
+from tests.replication.simulation.run import outcome
 
 SAID_S = 10.0
 """between two lines of progress"""
-
-
-def _one(disk: str, seed: int) -> tuple[int, Counter[str], str]:
-    try:
-        return seed, run(seed, disk=disk), ""
-    except Exception as error:  # noqa: BLE001 - told, with the seed
-        return seed, Counter(), f"{type(error).__name__}: {error}"
 
 
 def main() -> int:
@@ -39,7 +32,7 @@ def main() -> int:
     said_s = began_s
     seeds = range(given.first, given.first + given.seeds)
     with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
-        for done, (seed, found, error) in enumerate(pool.imap_unordered(partial(_one, given.disk), seeds, 4), 1):
+        for done, (seed, found, error) in enumerate(pool.imap_unordered(partial(outcome, given.disk), seeds, 4), 1):
             counts += found
             if error:
                 failed += 1

@@ -60,6 +60,14 @@ def run(seed: int, bugs: NoBug | None = None, disk: str = "memory") -> Counter[s
     return clock.counts
 
 
+def outcome(disk: str, seed: int) -> tuple[int, Counter[str], str]:
+    """The seed, what happened, and what was found, if anything was: for whoever runs many, in other processes."""
+    try:
+        return seed, run(seed, disk=disk), ""
+    except Exception as error:  # noqa: BLE001 - told, with the seed
+        return seed, Counter(), f"{type(error).__name__}: {error}"
+
+
 def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]], Any], world: ExitStack) -> Cluster:
     chance = random.Random(f"cluster of {clock.seed}")
     names = list("abcde"[: bugs.nodes or chance.choice([3, 3, 4, 5])])
