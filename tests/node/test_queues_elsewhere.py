@@ -9,7 +9,7 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
-from pamqp import commands
+from pamqp import base, commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.journal.records import Recovered, RecoveredQueue
@@ -52,7 +52,7 @@ def client(scene: Scene) -> Client:
     ],
     ids=lambda method: f"{method.name} {getattr(method, 'passive', '')}",
 )
-def test_a_client_that_names_one_is_told_where_its_home_is(client: Client, method: commands.base.Frame) -> None:
+def test_a_client_that_names_one_is_told_where_its_home_is(client: Client, method: base.Frame) -> None:
     client.send(method)
     close = client.expect(Channel.Close)
     assert close.reply_code == 404
